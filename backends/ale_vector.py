@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments import atari
-from vebench.backends.environments.frames import THE_SIMULATOR
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.machine import pinning
 

@@ -1,9 +1,7 @@
-"""The bare simulator on every CPU owned: what no backend can beat.
+"""Rows that limit others: ``ceiling``, the bare simulator on every CPU owned; ``free-loop``, loops on every CPU owned.
 
-An emulator's ``act`` or MuJoCo's ``mj_step``, once for each agent step with the frame skip inside, and nothing else: it
-reads no screen, makes no observation, looks at no reward and waits for no batch. Each process, the caller included,
-steps a simulator of its own and adds up its steps in shared memory. The rows of a batch stand for the steps that all of
-them made.
+Each process, the caller included, steps something of its own and adds up its steps in shared memory. The rows of a
+batch stand for the steps that all of them made.
 """
 
 from __future__ import annotations
@@ -15,9 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import BURST, SUITES, load
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.for_loop import loop_over
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, sample
 from vebench.backends.shared_memory.interrupts import ignore_sigint, sigint_blocked
+from vebench.backends.trees import as_rows
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Setup, Task
 
+_TAPE = 256  # batches of actions of a free loop
 _CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same line
 MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, and the rest comes with the next batch
 
@@ -51,6 +53,9 @@ def _simulator_of(task: Task) -> Simulator:
 
 class Ceiling:
     """``min(workers, CPUs owned)`` simulators, each in a process of its own, the first in the caller's.
+
+    An emulator's ``act`` or MuJoCo's ``mj_step``, once for each agent step with the frame skip inside, and nothing
+    else: it reads no screen, makes no observation, looks at no reward and waits for no batch.
 
     A batch has no fixed size: it has a row for each step made since ``send``, all rows are zeros, and their ids too.
     Actions sent are not used. Steps made while the caller neither waits nor receives are not counted.
@@ -147,3 +152,46 @@ def _run_free(simulator: Simulator, seed: int, steps: NDArray[np.int64], caller:
     while os.getppid() == caller:
         simulator.burst()
         steps[0] += BURST
+
+
+class FreeLoop(Ceiling):
+    """``min(workers, CPUs owned)`` loops, each in a process of its own, the first in the caller's.
+
+    Each steps its share of ``workers x envs_per_worker`` environments with actions of its own. Nothing crosses between
+    processes. It is what samplers report that count the steps of their workers, and the limit of every vectoriser that
+    steps these environments. A row stands for each step made since ``send``; autoresets are not counted.
+    """
+
+    differences = (Difference("loops that exchange nothing: no observations, actions or batches of the caller's"),)
+
+    def simulator_of(self, setup: Setup) -> FreeRunning:
+        """Return the environments of one process."""
+        processes = min(setup.workers, len(setup.cpus))
+        return FreeRunning(setup.task, max(1, setup.batch_size // processes))
+
+
+class FreeRunning:
+    """``count`` environments of a task in one process, stepped by the reference's loop. They are made when seeded."""
+
+    def __init__(self, task: Task, count: int) -> None:
+        self._task, self._count = task, count
+
+    def seed(self, seed: int) -> None:
+        """Start again with actions sampled from ``seed``."""
+        environments = [make(self._task) for _ in range(self._count)]
+        spaces = read_spaces(self._task, environments[0].observation_space, environments[0].action_space)
+        self._rows = spaces.rows(self._count)
+        self._loop = loop_over(environments, self._rows)
+        self._loop.reset(seed * self._count)
+        self._tape = list(as_rows(sample(spaces.actions, np.random.default_rng(seed), _TAPE, self._count)))
+        self._at = 0
+        self._ahead = 0  # steps made that no burst has counted
+
+    def burst(self) -> None:
+        """Make ``BURST`` agent steps, starting over where an episode ends."""
+        while self._ahead < BURST:
+            over = np.count_nonzero(self._rows.terminated | self._rows.truncated)
+            self._loop.step(self._tape[self._at])
+            self._at = (self._at + 1) % _TAPE
+            self._ahead += self._count - int(over)
+        self._ahead -= BURST

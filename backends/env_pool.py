@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,16 +14,52 @@ import numpy as np
 from vebench.backends import env_pool_tasks
 from vebench.backends.env_pool_tasks import chance, name_of
 from vebench.backends.environments import atari
-from vebench.backends.environments.engine_copies import inside_envpool
-from vebench.backends.environments.spaces import action_space
+from vebench.backends.environments.making import action_space
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.setup import Engine
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.interface import Setup, Task
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the version of a copy is found. MuJoCo's is the only string of three numbers in EnvPool's library."""
+
+    name: str
+    package: str
+    library: str
+    pattern: re.Pattern[bytes]
+
+
+_SOURCES = {
+    "mujoco": _Source("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
+    "dm_control": _Source("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
+    # ALE prints "(version X+COMMIT)" at its start: one string, or two in a row, depending on the compiler.
+    "atari": _Source("ALE", "ale-py", "atari/atari_envpool.so", re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")),
+}
+
+
+def inside_envpool(suite: str) -> tuple[Engine, ...]:
+    """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
+    source, envpool = _SOURCES.get(suite), find_spec("envpool")
+    if source is None or envpool is None or envpool.origin is None:
+        return ()
+    try:
+        library = (Path(envpool.origin).parent / source.library).read_bytes()
+        inside, installed = version_inside(library, source.pattern), version(source.package)
+    except (OSError, PackageNotFoundError):
+        return ()
+    return () if inside is None else (Engine(source.name, inside, installed, f"{source.package}=={inside}"),)
+
+
+def version_inside(library: bytes, pattern: re.Pattern[bytes]) -> str | None:
+    """Return the version that a library contains, None if it contains none or several."""
+    found = set(pattern.findall(library))
+    return found.pop().decode() if len(found) == 1 else None
 
 
 def _known_name(task: Task) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.trees import as_rows
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     ArrayTree: TypeAlias = "NDArray[np.generic] | dict[str, ArrayTree] | tuple[ArrayTree, ...]"
     ActionSpaceTree: TypeAlias = "ActionSpace | dict[str, ActionSpaceTree] | tuple[ActionSpaceTree, ...]"
 
-    from vebench.backends.environments.engine_copies import Engine
-    from vebench.backends.own_classes import OwnClasses
+    from vebench.backends.setup import Engine, OwnClasses
 
 __all__ = [
     "ActionSpace",

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import make_counting
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, make_counting, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.machine import pinning
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup, Task
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
+import queue
 import time
 import traceback
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -15,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.interrupts import ignore_sigint, sigint_blocked
@@ -26,15 +26,17 @@ from vebench.machine import pinning
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.process import BaseProcess
+    from multiprocessing.queues import Queue
 
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup, Task
 
 # What a worker is told, if it is not the seed of a reset.
 _STEP, _CLOSE = -1, -2
 _LOOK_S = 0.5  # how often the caller looks whether workers are alive
+_LONGEST = 1 << 16  # bytes of a worker's failure, of which the caller of semaphores is told no more
 _CLOSE_S = 2.0  # a worker may take this long to close its environments before it is killed
 
 
@@ -274,3 +276,119 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
         bells.tell(number, failure)
     for environment in environments:
         environment.close()
+
+
+class QueueBackend(Processes):
+    """Processes whose rows and actions are in shared memory, with queues for notice and answer.
+
+    ``recv_timeout`` and ``recv_min``: as large-scale samplers use them, to go on with the workers that are done.
+    """
+
+    def __init__(self, setup: Setup, *, recv_timeout: float | None = None, recv_min: int = 1) -> None:
+        super().__init__(setup, in_shared_memory, Queues, recv_timeout, recv_min)
+
+
+class Queues:
+    """A queue to each of ``workers``, and one from all of them."""
+
+    def __init__(self, workers: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._words: list[Queue[int]] = [context.Queue() for _ in range(workers)]
+        self._told: Queue[tuple[int, str]] = context.Queue()
+
+    def call(self, worker: int, word: int) -> None:
+        """Tell a worker to go on."""
+        self._words[worker].put(word)
+
+    def wait(self, worker: int) -> int:
+        """Wait for the caller's word, in the worker."""
+        return self._words[worker].get()
+
+    def tell(self, worker: int, failure: str) -> None:
+        """Tell the caller that it is done, and how it failed, if it did; in the worker."""
+        self._told.put((worker, failure))
+
+    def told(self, timeout: float) -> tuple[int, str] | None:
+        """Wait for a worker to be done. Returns which one is, and how it failed; None after ``timeout`` seconds."""
+        try:
+            return self._told.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """Close the queues, and end the threads that write to them."""
+        for words in self._words:
+            words.close()
+            words.join_thread()
+        self._told.close()
+        # A queue that this process only reads has no thread to close its descriptors: they go with the queue.
+        self._words.clear()
+        del self._told
+
+
+class TorchMultiprocessing(Processes):
+    """Processes whose rows and actions are tensors of ``torch.multiprocessing``; the caller waits for each in turn."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, _in_tensors, Semaphores)
+
+
+def _in_tensors(spaces: Spaces, count: int) -> Arrays:
+    """Return NumPy's view of tensors in memory that processes share."""
+    from torch import from_numpy  # noqa: PLC0415 - imported on use
+    from torch import multiprocessing as mp  # noqa: PLC0415 - likewise
+
+    mp.set_sharing_strategy("file_descriptor")  # it has no name that could be left behind
+
+    def shared(array: NDArray[np.generic]) -> NDArray[np.generic]:
+        view: NDArray[np.generic] = from_numpy(array).share_memory_().numpy()
+        return view
+
+    return shared_by(shared, spaces, count)
+
+
+class Semaphores:
+    """A semaphore to each of ``workers`` and one back. What it is told, and how it failed, is in shared memory.
+
+    Into a pipe a worker could write no more than fits before the caller reads, who may be waiting for another worker.
+    """
+
+    def __init__(self, workers: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._go = [context.Semaphore(0) for _ in range(workers)]
+        self._ready = [context.Semaphore(0) for _ in range(workers)]
+        self._words = context.Array("q", workers, lock=False)
+        self._lengths = context.Array("q", workers, lock=False)  # of the failures in bytes, 0 where there is none
+        self._failures = [mmap.mmap(-1, _LONGEST) for _ in range(workers)]
+        self._called: list[int] = []
+
+    def call(self, worker: int, word: int) -> None:
+        """Tell a worker to go on."""
+        self._words[worker] = word
+        self._called.append(worker)
+        self._go[worker].release()
+
+    def wait(self, worker: int) -> int:
+        """Wait for the caller's word, in the worker."""
+        self._go[worker].acquire()
+        return int(self._words[worker])
+
+    def tell(self, worker: int, failure: str) -> None:
+        """Tell the caller that it is done, and how it failed, if it did; in the worker."""
+        text = failure.encode(errors="backslashreplace")[:_LONGEST]
+        self._failures[worker][: len(text)] = text
+        self._lengths[worker] = len(text)
+        self._ready[worker].release()
+
+    def told(self, timeout: float) -> tuple[int, str] | None:
+        """Wait for the worker that was called first. Returns it, and how it failed; None after ``timeout`` seconds."""
+        worker = self._called[0]
+        if not self._ready[worker].acquire(timeout=timeout):
+            return None
+        self._called.pop(0)
+        return worker, self._failures[worker][: self._lengths[worker]].decode(errors="replace")  # it may be cut
+
+    def close(self) -> None:
+        """Let go of the memory for failures."""
+        for failure in self._failures:
+            failure.close()

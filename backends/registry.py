@@ -8,8 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.backends import ale_vector_tasks, env_pool_tasks, lines, shapes
-from vebench.backends.entry import BackendEntry, Option, whole, without_arguments
+from vebench.backends import ale_vector_tasks, env_pool_tasks, lines
+from vebench.backends.entry import (
+    BackendEntry,
+    Option,
+    free_running,
+    in_caller,
+    process_each,
+    process_per_cpu,
+    processes_ahead,
+    processes_in_turn,
+    thread_per_cpu,
+    threads_ahead,
+    whole,
+    without_arguments,
+)
 from vebench.backends.environments.suites import MIB, SUITES
 from vebench.backends.fast import guard
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
@@ -22,9 +35,8 @@ if TYPE_CHECKING:
     from vebench.backends.entry import Options, Role
     from vebench.backends.environments.suites import Suite
     from vebench.backends.interface import OptionValue
-    from vebench.backends.own_classes import OwnClasses
-    from vebench.backends.packages import Package
-    from vebench.backends.peers.installation import Installation
+    from vebench.backends.packages import Installation, Package
+    from vebench.backends.setup import OwnClasses
 
 _MOST_SECONDS = 3600.0
 
@@ -92,24 +104,24 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "for-loop",
         "vebench.backends.for_loop:ForLoop",
         "a Python loop in one process: the reference",
-        shapes.in_caller,
+        in_caller,
         role="reference",
         gymnasium_api=True,
         lines=lines.for_loop,
     ),
     BackendEntry(
         "gym-sync",
-        "vebench.backends.gym_sync:GymSync",
+        "vebench.backends.gym_vector:GymSync",
         "Gymnasium's SyncVectorEnv",
-        shapes.in_caller,
+        in_caller,
         gymnasium_api=True,
         lines=lines.gym_sync,
     ),
     BackendEntry(
         "gym-async",
-        "vebench.backends.gym_async:GymAsync",
+        "vebench.backends.gym_vector:GymAsync",
         "Gymnasium's AsyncVectorEnv, shared memory on",
-        shapes.process_each,
+        process_each,
         options={
             "max_concurrency": Option(whole, None, "environments stepping at any one time (default: all)"),
             "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
@@ -123,7 +135,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "shm-sync",
         "vebench.backends.shared_memory.backend:ShmSync",
         "our own: one process per CPU owned, shared memory",
-        shapes.process_per_cpu,
+        process_per_cpu,
         options=_SHARED_MEMORY_OPTIONS,
         gymnasium_api=True,
         worth_trying=({"caller_steps": False},),
@@ -133,7 +145,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "shm-async",
         "vebench.backends.shared_memory.backend:ShmAsync",
         "our own, more environments than a batch takes",
-        shapes.processes_ahead,
+        processes_ahead,
         options={
             "ratio": Option(whole, 2, "environments alive for each row of a batch"),
             **_WAITING_OPTIONS,
@@ -148,7 +160,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "shm-half",
         "vebench.backends.shared_memory.backend:ShmHalf",
         "our own, two halves in turn: one steps while the other gets its actions",
-        shapes.processes_in_turn,
+        processes_in_turn,
         options=_HALF_OPTIONS,
         overlap="half",
         at_work=_half_of_all,
@@ -160,7 +172,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "fast-sync",
         "vebench.backends.fast.backend:FastSync",
         "shm-sync with environment classes of our own",
-        shapes.process_per_cpu,
+        process_per_cpu,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
@@ -173,7 +185,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "fast-async",
         "vebench.backends.fast.backend:FastAsync",
         "shm-async with environment classes of our own",
-        shapes.processes_ahead,
+        processes_ahead,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
@@ -191,7 +203,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "fast-half",
         "vebench.backends.fast.backend:FastHalf",
         "shm-half with environment classes of our own",
-        shapes.processes_in_turn,
+        processes_in_turn,
         name_of=guard.name_of,
         own_classes=guard.own_classes,
         uncompiled=_FAST_UNCOMPILED,
@@ -206,7 +218,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "envpool-sync",
         "vebench.backends.env_pool:EnvPoolSync",
         "EnvPool, every environment in each batch",
-        shapes.thread_per_cpu,
+        thread_per_cpu,
         packages=(ENVPOOL,),
         steps_gymnasium=False,
         suites=env_pool_tasks.STEPPED,
@@ -220,7 +232,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "envpool-async",
         "vebench.backends.env_pool:EnvPoolAsync",
         "EnvPool, more environments than a batch takes",
-        shapes.threads_ahead,
+        threads_ahead,
         packages=(ENVPOOL,),
         steps_gymnasium=False,
         suites=env_pool_tasks.STEPPED,
@@ -237,7 +249,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "ale-vector-sync",
         "vebench.backends.ale_vector:AleVectorSync",
         "ale-py's own vector environment in C++, every environment in each batch",
-        shapes.thread_per_cpu,
+        thread_per_cpu,
         packages=(ALE_PY,),
         steps_gymnasium=False,
         suites=ale_vector_tasks.STEPPED,
@@ -253,7 +265,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "ale-vector-async",
         "vebench.backends.ale_vector:AleVectorAsync",
         "ale-py's own vector environment in C++, more environments than a batch takes",
-        shapes.threads_ahead,
+        threads_ahead,
         packages=(ALE_PY,),
         steps_gymnasium=False,
         suites=ale_vector_tasks.STEPPED,
@@ -271,30 +283,30 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "threads",
         "vebench.backends.threads:Threads",
         "a thread for each CPU owned, from a pool, in one process",
-        shapes.thread_per_cpu,
+        thread_per_cpu,
         by_default=False,
     ),
     BackendEntry(
         "queue",
-        "vebench.backends.queue_backend:QueueBackend",
+        "vebench.backends.processes:QueueBackend",
         "a process for each CPU owned, told by multiprocessing.Queue",
-        shapes.process_per_cpu,
+        process_per_cpu,
         options=_WAITING_OPTIONS,
         by_default=False,
     ),
     BackendEntry(
         "torch-mp",
-        "vebench.backends.torch_mp:TorchMultiprocessing",
+        "vebench.backends.processes:TorchMultiprocessing",
         "a process for each CPU owned, with torch's shared tensors and semaphores",
-        shapes.process_per_cpu,
+        process_per_cpu,
         packages=(TORCH,),
         by_default=False,
     ),
     BackendEntry(
         "free-loop",
-        "vebench.backends.free_loop:FreeLoop",
+        "vebench.backends.ceiling:FreeLoop",
         "loops on every CPU owned that exchange nothing: what no vectoriser of them can beat",
-        shapes.free_running,
+        free_running,
         role="limit",
         by_default=False,
     ),
@@ -302,7 +314,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "ceiling",
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: what no backend can beat",
-        shapes.free_running,
+        free_running,
         role="ceiling",
         name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
@@ -311,15 +323,15 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "null",
         "vebench.backends.null:Null",
         "returns at once: what the measuring loop itself costs",
-        shapes.in_caller,
+        in_caller,
         role="null",
         steps_gymnasium=False,
     ),
     BackendEntry(
         "yardstick",
-        "vebench.backends.yardstick:Yardstick",
+        "vebench.backends.null:Yardstick",
         "fixed work of vebench's own: what shows how fast the machine is",
-        shapes.in_caller,
+        in_caller,
         role="yardstick",
         steps_gymnasium=False,
         by_default=False,
@@ -380,7 +392,7 @@ RECORDED: tuple[str, ...] = tuple(
 
 def _third_party(target: str) -> BackendEntry:
     """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
-    return BackendEntry(target, target, "a third party's adapter", shapes.in_caller, steps_gymnasium=False)
+    return BackendEntry(target, target, "a third party's adapter", in_caller, steps_gymnasium=False)
 
 
 def find(name: str) -> BackendEntry:

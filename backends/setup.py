@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from vebench.backends import bracketed
 from vebench.backends.bracketed import OptionValue
 
-__all__ = ["OptionValue", "Setup", "Task"]
+__all__ = ["Engine", "OptionValue", "OwnClasses", "Setup", "Task"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +63,62 @@ class Setup:
     def batch_size(self) -> int:
         """Environments stepped at a time."""
         return self.workers * self.envs_per_worker
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A simulator of which a backend has its own copy.
+
+    ``inside`` is the version of the copy, ``installed`` the version of the package that the other backends use, and
+    ``matching`` what pip would have to install to make the two equal. ``within`` names what has the copy: a library, or
+    ``elsewhere`` the backend's own interpreter.
+    """
+
+    name: str
+    inside: str
+    installed: str
+    matching: str
+    within: str = "EnvPool"
+    elsewhere: bool = False
+
+    @property
+    def unlike(self) -> bool:
+        """Whether the two are of different versions."""
+        return self.inside != self.installed
+
+    @property
+    def words(self) -> str:
+        """Both versions in words: ``ALE 0.11.2 inside EnvPool, 0.12.1 in ale-py``."""
+        package = self.matching.partition("==")[0]
+        return f"{self.name} {self.inside} inside {self.within}, {self.installed} in {package}"
+
+
+@dataclass(frozen=True)
+class OwnClasses:
+    """What a backend with environment classes of its own steps one task with.
+
+    ``refused`` is why Gymnasium's class stands in for ours, empty if it does not. ``how`` is how ours steps, in words,
+    such as which parts are compiled; ``uncompiled``: for want of a compiled part it steps slower than it could.
+    ``remedy`` is what to do about either, empty if there is nothing to do.
+    """
+
+    how: str = ""
+    refused: str = ""
+    uncompiled: bool = False
+    remedy: str = ""
+
+    @property
+    def words(self) -> str:
+        """What steps, in words: ``own classes for this task, pictures compiled``, ``Gymnasium's class: WHY``."""
+        if self.refused:
+            return f"Gymnasium's class: {self.refused}"
+        return f"own classes for this task{self._how}"
+
+    @property
+    def words_for_kind(self) -> str:
+        """The same where a kind of tasks is meant: ``own classes, with compiled parts``."""
+        return self.words if self.refused else f"own classes{self._how}"
+
+    @property
+    def _how(self) -> str:
+        return f", {self.how}" if self.how else ""

@@ -6,9 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, NothingToReceiveError
 from vebench.backends.trees import as_rows

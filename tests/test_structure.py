@@ -69,17 +69,11 @@ OPEN_TO_ALL = {
     "vebench.backends.bracketed",
     "vebench.backends.entry",
     "vebench.backends.interface",
-    "vebench.backends.own_classes",
     "vebench.backends.packages",
-    "vebench.backends.peers.installation",
     "vebench.backends.registry",
     "vebench.backends.setup",
     "vebench.backends.trees",
-    "vebench.backends.environments.timed_names",
-    "vebench.backends.environments.engine_copies",
-    "vebench.backends.environments.frames",
     "vebench.backends.environments.making",
-    "vebench.backends.environments.spaces",
     "vebench.backends.environments.suites",
 }
 # A proof steps the reference itself, with its own code.

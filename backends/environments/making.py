@@ -1,19 +1,30 @@
-"""Makes the environments of a task, the same for every backend."""
+"""What adapters need of environments, the same for all: they are made here, described, and their frames counted."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.interface import ActionSpace, Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import gymnasium
+    from numpy.typing import NDArray
 
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
+    from vebench.backends.trees import Tree
+
+THE_SIMULATOR = "the simulator"  # who counts frames, where the simulator itself is asked
+_ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 
 
 def make(task: Task, **variant: int) -> gymnasium.Env[Any, Any]:
@@ -40,3 +51,166 @@ def faulty_variants(task: Task, environment: gymnasium.Env[Any, Any]) -> Mapping
     target = SUITES[task.suite].faulty_variants
     variants: Mapping[str, Mapping[str, int]] = {} if target is None else load(target)(environment)
     return variants
+
+
+def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return an environment that Gymnasium has registered, as it is."""
+    import gymnasium  # noqa: PLC0415 - imported on use
+
+    arguments: dict[str, Any] = task.arguments
+    return gymnasium.make(task.name, disable_env_checker=True, **arguments)
+
+
+def make_dm_control(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return an environment of the DeepMind Control suite, as Shimmy wraps it."""
+    import shimmy  # noqa: F401, PLC0415 - imported on use, to register it
+
+    return make_registered(task)
+
+
+def make_minigrid(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return an environment of MiniGrid, without its mission: that is text."""
+    import minigrid  # noqa: F401, PLC0415 - imported on use, to register it
+    from gymnasium.wrappers import FilterObservation  # noqa: PLC0415 - imported on use
+
+    return FilterObservation(make_registered(task), ["direction", "image"])
+
+
+def make_called(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return what a callable of a user's module returns, with all its wrappers: the task is ``module:callable``."""
+    environment: gymnasium.Env[Any, Any] = load(task.name)(**task.arguments)
+    return environment
+
+
+def frames_of(task: Task, environment: gymnasium.Env[Any, Any]) -> int | None:
+    """Return the frames that the simulator of an environment has made in this episode, None if it cannot be asked."""
+    target = SUITES[task.suite].frames
+    return None if target is None else int(load(target)(environment))
+
+
+def frames_of_all(task: Task, environments: Sequence[gymnasium.Env[Any, Any]]) -> NDArray[np.int64] | None:
+    """Return ``frames_of`` each environment as an array, None if one of them cannot be asked."""
+    return as_counts([frames_of(task, environment) for environment in environments])
+
+
+def as_counts(frames: Sequence[int | None]) -> NDArray[np.int64] | None:
+    """Return the frames of each environment as an array, None if those of one are not known."""
+    known = [count for count in frames if count is not None]
+    return np.array(known, np.int64) if len(known) == len(frames) else None
+
+
+def make_counting(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return ``make(task)`` with a function ``frames_simulated`` on it, for callers that reach attributes only."""
+    environment = make(task)
+    environment.frames_simulated = partial(frames_of, task, environment)  # type: ignore[attr-defined] # its purpose
+    return environment
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array of what an environment observes: shape and type for one environment."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What one environment gives and takes: a tree of ``ArraySpec`` for what it observes, and one of action spaces.
+
+    ``shape`` and ``dtype`` are those of the one array that it observes, for libraries that take no other: they raise
+    ValueError if it observes a dict or tuple.
+    """
+
+    observations: Tree
+    actions: ActionSpaceTree
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the one array that is observed."""
+        return self._one().shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the one array that is observed."""
+        return self._one().dtype
+
+    def _one(self) -> ArraySpec:
+        if not isinstance(self.observations, ArraySpec):
+            words = trees.in_words(trees.form(self.observations))
+            raise ValueError(f"observations are {words}, and not one array")  # noqa: TRY004 - by contract
+        return self.observations
+
+    def rows(self, count: int) -> Batch:
+        """Return zeroed arrays for ``count`` environments, rewards in float64, ids counted from 0."""
+        return Batch(
+            trees.mapped(lambda spec: np.zeros((count, *spec.shape), spec.dtype), self.observations),
+            np.zeros(count, np.float64),
+            np.zeros(count, np.bool_),
+            np.zeros(count, np.bool_),
+            np.arange(count),
+        )
+
+    def zero_actions(self, count: int) -> ArrayTree:
+        """Return zeroed actions for ``count`` environments."""
+        zeros: ArrayTree = trees.mapped(
+            lambda space: np.zeros((count, *space.low.shape), space.low.dtype), self.actions
+        )
+        return zeros
+
+
+def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:
+    """Return the spaces of one environment. Raises ValueError, with the leaf's name, for what is made of no arrays."""
+    return Spaces(
+        _tree("observations", observations, _spec),
+        _tree("actions", actions, partial(action_space, task)),
+    )
+
+
+def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Space[Any]], Any]) -> Tree:
+    """Return a tree of what ``read`` makes of each space that is one array."""
+    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+
+    parts: Tree
+    if isinstance(space, spaces.Dict):
+        keys: list[Any] = list(space.spaces)
+        if odd := [key for key in keys if not isinstance(key, str)]:
+            raise ValueError(f"{name} have the key {odd[0]!r}, which is no text")
+        parts = {key: _tree(f"{name}/{key}", part, read) for key, part in space.spaces.items()}
+    elif isinstance(space, spaces.Tuple):
+        parts = tuple(_tree(f"{name}/{place}", part, read) for place, part in enumerate(space.spaces))
+    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return read(space)
+    else:
+        raise ValueError(f"{name} are {type(space).__name__}, not an array: {_ARRAYS}")  # noqa: TRY004 - by contract
+    if not parts:
+        raise ValueError(f"{name} are an empty {type(space).__name__}")
+    return parts
+
+
+def _spec(space: gymnasium.Space[Any]) -> ArraySpec:
+    return ArraySpec(space.shape or (), np.dtype(space.dtype))
+
+
+def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
+    """Return the bounds of one action of ``task``. Raises ValueError if an action is not one array."""
+    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+
+    if isinstance(actions, spaces.Discrete):
+        return ActionSpace.discrete(int(actions.n), int(actions.start))
+    if isinstance(actions, spaces.Box):
+        return _box(task, actions.low, actions.high)
+    if isinstance(actions, spaces.MultiDiscrete):
+        low: NDArray[np.int64] = np.asarray(actions.start, np.int64)
+        return ActionSpace(low, low + np.asarray(actions.nvec, np.int64) - 1)
+    if isinstance(actions, spaces.MultiBinary):
+        return ActionSpace(np.zeros(actions.shape, np.int64), np.ones(actions.shape, np.int64))
+    raise ValueError(f"actions are {type(actions).__name__}, not one array: {_ARRAYS}")
+
+
+def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
+    """Return the same space for a task whether Gymnasium declares it, in float32, or EnvPool, often in float64."""
+    dtype = SUITES[task.suite].real_actions
+    if dtype is None or not np.issubdtype(low.dtype, np.floating):
+        return ActionSpace(low, high)
+    return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))

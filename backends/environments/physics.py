@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.spaces import action_space
+from vebench.backends.environments.making import action_space
 from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST
 
 if TYPE_CHECKING:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 KIB = 1 << 10
 MIB = 1 << 20
+# What names of environments begin with whose step takes a stated time.
+TIMED = "vebench.backends.environments.timed:vebench/"
 BURST = 64  # agent steps that a bare simulator makes at a time
 _UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself
@@ -217,7 +219,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="classic",
             title="classic control",
-            make="vebench.backends.environments.registered:make",
+            make="vebench.backends.environments.making:make_registered",
             environment_bytes=64 * KIB,
             tasks=dict.fromkeys(_CLASSIC_CONTROL, 1),
             real_actions="float32",
@@ -225,7 +227,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="dm_control",
             title="DeepMind Control",
-            make="vebench.backends.environments.plugins:make_dm_control",
+            make="vebench.backends.environments.making:make_dm_control",
             environment_bytes=_UNKNOWN_BYTES,
             tasks={
                 f"dm_control/{name}-v0": count
@@ -243,7 +245,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="minigrid",
             title="MiniGrid",
-            make="vebench.backends.environments.plugins:make_minigrid",
+            make="vebench.backends.environments.making:make_minigrid",
             otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
             environment_bytes=_UNKNOWN_BYTES,
             packages=(GYMNASIUM, MINIGRID),
@@ -255,7 +257,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="gymnasium",
             title="other Gymnasium",
-            make="vebench.backends.environments.registered:make",
+            make="vebench.backends.environments.making:make_registered",
             otherwise="any registered id with arrays, or Dict or Tuple of arrays, or module:Id",
             environment_bytes=_UNKNOWN_BYTES,
             ours=False,
@@ -263,7 +265,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="callable",
             title="your own",
-            make="vebench.backends.environments.called:make",
+            make="vebench.backends.environments.making:make_called",
             otherwise="module:callable, for any callable that returns an environment",
             environment_bytes=_UNKNOWN_BYTES,
             sets=frozenset(),

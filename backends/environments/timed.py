@@ -17,13 +17,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from vebench.backends.environments.timed_names import KINDS, MICROSECONDS, MODULE, env_id
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NANOSECONDS = 1000  # in a microsecond
-_SECONDS = 1e-6  # likewise
+KINDS = ("Busy", "Native", "Sleep")
+MICROSECONDS = tuple(figure * 10**power for power in range(6) for figure in (1, 2, 5))
 EPISODE = 1000
 # Some microseconds of native work, by which its end can be off. Python's zlib lets go of the lock for more than 5 KiB.
 _PART = bytes(16 << 10)
@@ -35,7 +33,7 @@ class Timed(gymnasium.Env[Any, Any]):
     def __init__(self, microseconds: int) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = spaces.Discrete(4)
-        self._ns, self._seconds = microseconds * _NANOSECONDS, microseconds * _SECONDS
+        self._ns, self._seconds = microseconds * 1000, microseconds * 1e-6
         self._drawn = 0.0
         self._step = 0
 
@@ -88,6 +86,11 @@ class Sleep(Timed):
         time.sleep(self._seconds)
 
 
+def env_id(kind: str, microseconds: int) -> str:
+    """Return the id under which Gymnasium has the environment once this module is imported."""
+    return f"vebench/{kind}-{microseconds}us-v0"
+
+
 for _kind in KINDS:
     for _microseconds in MICROSECONDS:
-        gymnasium.register(env_id(_kind, _microseconds), f"{MODULE}:{_kind}", kwargs={"microseconds": _microseconds})
+        gymnasium.register(env_id(_kind, _microseconds), f"{__name__}:{_kind}", kwargs={"microseconds": _microseconds})

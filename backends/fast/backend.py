@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import read_spaces
 from vebench.backends.environments.suites import load
 from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of

@@ -10,7 +10,7 @@ import gymnasium
 from vebench.backends.environments.suites import load
 from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

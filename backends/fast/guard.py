@@ -16,7 +16,7 @@ from vebench.backends.environments.suites import known_as
 from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of, unsupported
 from vebench.backends.fast.verified import SOURCES, VERSIONS
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Collection

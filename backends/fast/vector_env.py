@@ -18,7 +18,7 @@ from vebench.backends.fast.building import build
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.guard import refusal
 from vebench.backends.fast.share import make_share
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import OwnClasses
 from vebench.backends.shared_memory.arguments import checked_seeds
 from vebench.backends.shared_memory.division import usable_cpus
 from vebench.backends.shared_memory.spaces import VectorSpaces

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import THE_SIMULATOR
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, make, read_spaces
 from vebench.backends.one_in_flight import OneInFlight
 from vebench.machine import pinning
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
-from vebench.backends.environments.making import make
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch
 from vebench.backends.one_in_flight import OneInFlight, spaces_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of_all
-from vebench.backends.environments.making import make
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of_all, make
 from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
 from vebench.backends.trees import is_leaf
@@ -18,7 +17,7 @@ from vebench.backends.trees import is_leaf
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
 

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.backends import lines, packages, shapes
-from vebench.backends.entry import BackendEntry, Option, whole
+from vebench.backends import lines, packages
+from vebench.backends.entry import (
+    BackendEntry,
+    Option,
+    in_caller,
+    process_each,
+    process_each_ahead,
+    process_per_worker,
+    thread_per_cpu,
+    whole,
+)
 from vebench.backends.environments.suites import MIB
-from vebench.backends.packages import Package
-from vebench.backends.peers.installation import Installation, Step
+from vebench.backends.packages import Installation, Package, Step
 
 if TYPE_CHECKING:
     from vebench.backends.setup import Task
@@ -140,7 +148,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "sb3-dummy",
         "vebench.backends.peers.stable_baselines3:Dummy",
         "Stable-Baselines3's DummyVecEnv",
-        shapes.in_caller,
+        in_caller,
         packages=(_STABLE_BASELINES3,),
         by_default=False,
         lines=lines.sb3_dummy,
@@ -151,7 +159,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "sb3-subproc",
         "vebench.backends.peers.stable_baselines3:Subproc",
         "Stable-Baselines3's SubprocVecEnv",
-        shapes.process_each,
+        process_each,
         packages=(_STABLE_BASELINES3,),
         process_per_environment=True,
         by_default=False,
@@ -164,7 +172,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "tianshou-dummy",
         "vebench.backends.peers.tianshou:Dummy",
         "tianshou's DummyVectorEnv",
-        shapes.in_caller,
+        in_caller,
         packages=(_TIANSHOU,),
         by_default=False,
         lines=lines.tianshou_dummy,
@@ -175,7 +183,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "tianshou-subproc",
         "vebench.backends.peers.tianshou:Subproc",
         "tianshou's SubprocVectorEnv",
-        shapes.process_each,
+        process_each,
         packages=(_TIANSHOU,),
         process_per_environment=True,
         by_default=False,
@@ -187,7 +195,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "tianshou-shmem",
         "vebench.backends.peers.tianshou:Shmem",
         "tianshou's ShmemVectorEnv, observations in shared memory",
-        shapes.process_each,
+        process_each,
         packages=(_TIANSHOU,),
         process_per_environment=True,
         by_default=False,
@@ -199,7 +207,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "tianshou-ray",
         "vebench.backends.peers.tianshou:Ray",
         "tianshou's RayVectorEnv, an actor for each environment",
-        shapes.process_each,
+        process_each,
         packages=(_TIANSHOU, packages.RAY),
         process_per_environment=True,
         by_default=False,
@@ -211,7 +219,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "torchrl-parallel",
         "vebench.backends.peers.torchrl:TorchRLParallel",
         "TorchRL's ParallelEnv, shared buffers",
-        shapes.process_each,
+        process_each,
         packages=(_TORCHRL, _TENSORDICT),
         process_per_environment=True,
         by_default=False,
@@ -223,7 +231,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "torchrl-async",
         "vebench.backends.peers.torchrl:TorchRLAsync",
         "TorchRL's AsyncEnvPool, shared slots, more environments than a batch takes",
-        shapes.process_each_ahead,
+        process_each_ahead,
         packages=(_TORCHRL, _TENSORDICT),
         options={"ratio": Option(whole, 2, "environments alive for each row of a batch")},
         process_per_environment=True,
@@ -236,7 +244,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "pufferlib",
         "vebench.backends.peers.pufferlib:Multiprocessing",
         "PufferLib's Multiprocessing, several environments for each worker",
-        shapes.process_per_worker,
+        process_per_worker,
         packages=(_PUFFERLIB,),
         by_default=False,
         installation=PUFFERLIB,
@@ -247,7 +255,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "pufferlib-core",
         "vebench.backends.peers.pufferlib:Multiprocessing",
         "pufferlib-core's Multiprocessing: another package, of the same origin",
-        shapes.process_per_worker,
+        process_per_worker,
         packages=(_PUFFERLIB_CORE,),
         by_default=False,
         installation=PUFFERLIB_CORE,
@@ -258,7 +266,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "rlpyt",
         "vebench.backends.peers.rlpyt:GpuSampler",
         "rlpyt's GpuSampler, from a checkout that you name; the adapter serves the actions",
-        shapes.process_per_worker,
+        process_per_worker,
         packages=(_TORCH, _PSUTIL, _PYPRIND),
         options={
             "steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers"),
@@ -271,7 +279,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "sample-factory",
         "vebench.backends.peers.sample_factory:SampleFactory",
         "Sample Factory's rollout workers; the adapter is their inference worker",
-        shapes.process_per_worker,
+        process_per_worker,
         packages=(_SAMPLE_FACTORY, _TORCH),
         options={"rollout": Option(whole, 32, "steps after which a worker hands its trajectories over")},
         by_default=False,
@@ -283,7 +291,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "ray",
         "vebench.backends.peers.ray:RayActors",
         "Ray's actors, one for each worker, rows through the object store",
-        shapes.process_per_worker,
+        process_per_worker,
         packages=(packages.RAY,),
         by_default=False,
         installation=RAY,
@@ -294,7 +302,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "mjbatch",
         "vebench.backends.peers.mjbatch:MjBatch",
         "mjbatch: MuJoCo's physics on a pool of threads, with our own observations and rewards",
-        shapes.thread_per_cpu,
+        thread_per_cpu,
         packages=(_MJBATCH,),
         installation=MJBATCH,
         suites=frozenset({"mujoco"}),

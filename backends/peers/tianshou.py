@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import THE_SIMULATOR, frames_of_all
-from vebench.backends.environments.making import make
+from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make
 from vebench.backends.interface import ActionSpace
 from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
 from vebench.backends.peers.local_ray import local_ray
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import Setup
     from vebench.backends.one_in_flight import Rows
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import Rows
     from vebench.backends.trees import Tree

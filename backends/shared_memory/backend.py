@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.frames import THE_SIMULATOR, as_counts, frames_of
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.division import divide
@@ -33,10 +31,10 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.spaces import Spaces
+    from vebench.backends.environments.making import Spaces
     from vebench.backends.for_loop import EnvironmentLoop
     from vebench.backends.interface import ArrayTree, Difference, Setup, Task
-    from vebench.backends.own_classes import OwnClasses
+    from vebench.backends.setup import OwnClasses
     from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.memory_layout import Arrays
     from vebench.backends.shared_memory.share import MakeShare

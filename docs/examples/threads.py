@@ -5,8 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError, Setup
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from vebench.interpreters.made import python_of
 from vebench.reports.document import Document, Listing, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from vebench.backends.peers.installation import Installation
+    from vebench.backends.packages import Installation
     from vebench.reports.page import Kind
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vebench.backends.environments.frames import THE_SIMULATOR
+from vebench.backends.environments.making import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
 from vebench.backends.setup import Setup
 from vebench.child import trials

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from altered import Altered, On
 
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import EnvironmentLoop, ForLoop
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from altered import Altered, On, shown_before
 
-from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.setup import Engine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,7 +25,7 @@ from vebench.backends.environments.atari import Emulator
 from vebench.backends.environments.physics import Physics
 from vebench.backends.environments.suites import BURST
 from vebench.backends.for_loop import ForLoop
-from vebench.backends.gym_async import GymAsync
+from vebench.backends.gym_vector import GymAsync
 from vebench.backends.interface import Setup, Task
 from vebench.backends.null import Null
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync

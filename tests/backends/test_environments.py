@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from support.places import ENVIRONMENTS
 
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import Spaces, read_spaces
+from vebench.backends.environments.making import Spaces, make, read_spaces
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import ActionSpace, Setup, Task
 

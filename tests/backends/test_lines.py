@@ -11,8 +11,7 @@ import pytest
 from support.places import ENVIRONMENTS
 
 from vebench.backends.entry import Built
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import load
 from vebench.backends.interface import Setup, Task, sample
 from vebench.backends.packages import ENVPOOL, importable

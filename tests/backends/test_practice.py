@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 from support.waiting import PATIENCE_S
 
+from vebench.backends.ceiling import FreeLoop, FreeRunning
 from vebench.backends.environments.suites import BURST, OTHER
-from vebench.backends.free_loop import FreeLoop, FreeRunning
 from vebench.backends.interface import Setup, Task
-from vebench.backends.processes import Processes, in_shared_memory
-from vebench.backends.queue_backend import QueueBackend, Queues
+from vebench.backends.processes import Processes, QueueBackend, Queues, Semaphores, in_shared_memory
 from vebench.backends.threads import Threads
-from vebench.backends.torch_mp import Semaphores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

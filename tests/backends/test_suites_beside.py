@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from vebench.backends import env_pool_tasks, trees
-from vebench.backends.environments.making import make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import SUITES, load
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Setup, Task, sample

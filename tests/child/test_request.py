@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends.environments.engine_copies import Engine
-from vebench.backends.setup import Setup, Task
+from vebench.backends.setup import Engine, Setup, Task
 from vebench.child.answers import (
     KINDS,
     Answer,

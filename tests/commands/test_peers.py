@@ -13,7 +13,7 @@ from support.leaks import processes_that_name
 from support.waiting import eventually
 
 from vebench.backends import registry
-from vebench.backends.peers.installation import Installation, Step
+from vebench.backends.packages import Installation, Step
 from vebench.backends.peers.table import COLLECTORS
 from vebench.commands import peers as command
 from vebench.interpreters import made

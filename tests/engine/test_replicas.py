@@ -15,7 +15,7 @@ from support.findings import findings
 from support.records import make_cell
 
 from vebench.analysis.findings import Code
-from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.setup import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError, InterruptedCellError

@@ -16,7 +16,7 @@ import vebench
 from vebench.backends.entry import Shape
 from vebench.backends.fast import native
 from vebench.backends.interface import Task
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import OwnClasses
 from vebench.child.answers import Layout, Proof
 from vebench.commands.proving import concluded
 from vebench.engine.events import Outcome

@@ -21,9 +21,9 @@ from support.records import make_cell, make_header, make_repeated, make_runs, wr
 from vebench.analysis.comparison import compare
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
-from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
+from vebench.backends.setup import Engine
 from vebench.child.answers import Mismatch, Proof
 from vebench.errors import one_line
 from vebench.machine.placement import place

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from support.fakes import FakeStart, fake_resolve, fake_world, steady
 
-from vebench.backends.environments.timed_names import MODULE
 from vebench.backends.interface import Task
 from vebench.backends.registry import BY_NAME
 from vebench.child.window import Window
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     Counts = Callable[[Cell, Window], Mapping[str, int]]
 
 CPUS = 4
+TIMED = "vebench.backends.environments.timed"
 
 
 def uncounted(_cell: Cell, _window: Window) -> Mapping[str, int]:
@@ -57,8 +57,8 @@ def resolve(
 ) -> tuple[Task, ...]:
     """Return the tasks of these names. Those that take a stated time are looked up in no other process."""
     return tuple(
-        Task(name.removeprefix(f"{MODULE}:"), "gymnasium", 1, module=MODULE)
-        if name.startswith(f"{MODULE}:")
+        Task(name.removeprefix(f"{TIMED}:"), "gymnasium", 1, module=TIMED)
+        if name.startswith(f"{TIMED}:")
         else fake_resolve((name,), backends, python=python)[0]
         for name in names
     )

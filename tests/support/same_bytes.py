@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from vebench.backends.environments.frames import frames_of
+from vebench.backends.environments.making import frames_of
 from vebench.backends.fast.share import FastShare
 from vebench.backends.shared_memory.division import Division
 from vebench.backends.shared_memory.memory_layout import Arrays, Leaf

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.backends.entry import BackendEntry
-    from vebench.backends.environments.engine_copies import Engine
-    from vebench.backends.own_classes import OwnClasses
+    from vebench.backends.setup import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.contrasts import Contrast
-    from vebench.backends.environments.engine_copies import Engine
+    from vebench.backends.setup import Engine
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord

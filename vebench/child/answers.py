@@ -11,8 +11,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from vebench.backends.environments.engine_copies import Engine  # noqa: TC001 - the parent reads the annotations
-from vebench.backends.own_classes import OwnClasses  # noqa: TC001 - likewise
+from vebench.backends.setup import (
+    Engine,  # noqa: TC001 - the parent reads the annotations
+    OwnClasses,  # noqa: TC001 - likewise
+)
 from vebench.child.bounds import check_counts
 from vebench.child.window import Window
 

@@ -17,7 +17,7 @@ from vebench.reports.pages.peers import PeersPage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.backends.peers.installation import Installation
+    from vebench.backends.packages import Installation
 
 _DONE, _NOT_HAD = 0, 1
 _SETUP, ALL = "setup", "all"

@@ -28,7 +28,7 @@ from vebench.machine import guardian
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from vebench.backends.peers.installation import Installation
+    from vebench.backends.packages import Installation
 
 _MARK = "vebench.json"  # written last: a folder without it is unfinished
 _LONGEST_MARK = 1 << 20

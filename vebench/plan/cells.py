@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.entry import BackendEntry, Options
-    from vebench.backends.environments.engine_copies import Engine
     from vebench.backends.interface import Task
+    from vebench.backends.setup import Engine
     from vebench.child.request import Mode, Proving, Recording, Replaying
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host

@@ -10,8 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vebench.backends import bracketed
-from vebench.backends.environments import timed_names
-from vebench.backends.environments.suites import SUITES, known_as
+from vebench.backends.environments.suites import SUITES, TIMED, known_as
 from vebench.errors import UsageError, shown
 from vebench.plan.tasks import BY_NAME
 
@@ -54,9 +53,9 @@ def _is_known(env: str) -> bool:
     A text among the arguments may be a path, or the name of what is to be loaded; a number is neither.
     """
     name, arguments = bracketed.read(env)
-    module, _, env_id = name.rpartition(":")
+    module = name.rpartition(":")[0]
     if module:
-        known = module == timed_names.MODULE and timed_names.kind_of(env_id) is not None
+        known = name.startswith(TIMED)
     else:
         known = name in BY_NAME or known_as(name) is not None or name.startswith(_BEGIN)
         known = known or re.sub(r"-v\d+\Z", "", name) in _OTHERS

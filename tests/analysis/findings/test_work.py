@@ -10,7 +10,7 @@ from support.findings import FAST, NOISY, STEADY, codes, findings
 from support.records import make_cell, make_header
 
 from vebench.analysis.summary import summarise
-from vebench.backends.environments.engine_copies import Engine
+from vebench.backends.setup import Engine
 from vebench.results.records import CellRecord, Run
 
 

@@ -12,7 +12,7 @@ from support.records import make_repeated, write_run
 
 from vebench.backends.fast import guard, native
 from vebench.backends.fast.verified import SOURCES, VERSIONS
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from support.records import make_cell, make_header, make_sweep
 
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import OwnClasses
 from vebench.child.window import Window
 from vebench.reports import figures
 from vebench.reports.document import Listing

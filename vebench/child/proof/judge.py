@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.engine_copies import Engine
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.own_classes import OwnClasses
+from vebench.backends.setup import Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
 from vebench.child.proof.following import MOST_EXCUSED, FaultError, Followed, History, References

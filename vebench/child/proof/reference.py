@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.frames import frames_of
-from vebench.backends.environments.making import faulty_variants, make
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import faulty_variants, frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.child.proof.rows import Row, row_of
 

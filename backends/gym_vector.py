@@ -1,13 +1,13 @@
-"""Gymnasium's processes: ``gymnasium.vector.AsyncVectorEnv``, one process for each environment, shared memory on."""
+"""Gymnasium's own vector environments, ``SyncVectorEnv`` and ``AsyncVectorEnv``."""
 
 from __future__ import annotations
 
 import signal
+from functools import partial
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.frames import THE_SIMULATOR, as_counts
-from vebench.backends.environments.spaces import read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of_all, make, read_spaces
 from vebench.backends.one_in_flight import OneInFlight, makers
 
 if TYPE_CHECKING:
@@ -21,8 +21,42 @@ _LAST_ANSWER_SECONDS = 1.0
 _EXIT_SECONDS = 1.0  # until a process whose pipe has broken has ended
 
 
+class GymSync(OneInFlight):
+    """All environments in the calling process, observations not copied (``copy=False``). Rewards are float64."""
+
+    frames_from = THE_SIMULATOR
+
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
+
+        self._task = setup.task
+        self._vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        try:
+            spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
+        except ValueError:
+            self._vector.close()
+            raise
+        self._report(setup, spaces, reuses_buffers=True)
+
+    def _reset(self, seed: int) -> ArrayTree:
+        observations: ArrayTree = self._vector.reset(seed=seed)[0]
+        return observations
+
+    def _receive(self) -> Rows:
+        return self._vector.step(self._actions)[:4]
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        return frames_of_all(self._task, self._vector.envs)
+
+    def close(self) -> None:
+        """Close every environment."""
+        self._vector.close()
+        self._first, self._stepping = None, False
+
+
 class GymAsync(OneInFlight):
-    """A process for each environment, observations not copied (``copy=False``). Rewards are float64.
+    """A process for each environment, shared memory on, observations not copied (``copy=False``). Rewards are float64.
 
     ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
     ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).

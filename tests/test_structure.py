@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
-    "vebench.child.policies.network": {"torch"},
+    "vebench.child.network": {"torch"},
     "vebench.child.delivering": {"ray"},
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
@@ -79,7 +79,7 @@ OPEN_TO_ALL = {
 # A proof steps the reference itself, with its own code.
 OPEN_TO_PROOFS = {"vebench.child.proof.reference": {"vebench.backends.for_loop"}}
 # Subclasses of what their library has: it is imported with them, and they on use.
-WITH_THEIR_LIBRARY = {"vebench.child.policies.network"}
+WITH_THEIR_LIBRARY = {"vebench.child.network"}
 COMMANDS = tuple(command.name or command.callback.__name__ for command in cli.app.registered_commands)
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 

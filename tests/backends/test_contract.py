@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import OptionValue, VectorBackend
-    from vebench.child.proof.rows import Row
+    from vebench.child.proof.reference import Row
 
     class Build(Protocol):
         def __call__(

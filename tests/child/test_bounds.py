@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from vebench.child.bounds import MOST, check_counts
+from vebench.child.window import MOST, check_counts
 
 
 @dataclass

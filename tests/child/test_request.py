@@ -29,7 +29,7 @@ from vebench.child.answers import (
     Warm,
     writer,
 )
-from vebench.child.policies.named import TAPED, parse_policy
+from vebench.child.policy import TAPED, parse_policy
 from vebench.child.request import Proving, Recording, Replaying, Request, Settings
 from vebench.child.window import Window
 from vebench.engine.conversation import decode

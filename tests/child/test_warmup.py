@@ -11,7 +11,7 @@ import pytest
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child.actions import Tape
 from vebench.child.loop import Loop
-from vebench.child.warmup import SLICES, Warmup, settled, warm_up
+from vebench.child.schedule import SLICES, Warmup, settled, warm_up
 from vebench.plan.spec import RunSpec
 
 if TYPE_CHECKING:

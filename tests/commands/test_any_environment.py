@@ -13,8 +13,8 @@ from support.fakes import fake_world
 from support.in_this_process import world_here
 
 from vebench.backends.interface import ActionSpace
-from vebench.child.policies.named import parse_policy
-from vebench.child.policies.policy import make_policy
+from vebench.child.actions import make_policy
+from vebench.child.policy import parse_policy
 from vebench.child.request import Settings
 from vebench.results import store
 

@@ -22,7 +22,7 @@ from vebench.backends.setup import Setup
 from vebench.child import main as child
 from vebench.child import trials
 from vebench.child.proof import faults
-from vebench.child.record import silence
+from vebench.child.record import ids
 from vebench.child.request import Request
 from vebench.engine.conversation import decode
 from vebench.engine.launcher import settings_of
@@ -101,7 +101,7 @@ class CellHere:
             replaced = {
                 (trials, "draw"): lambda *asked, draw=trials.draw, **chance: draw(*asked, **chance)[: self._layouts],
                 (faults, "NAMING_S"): 300.0,
-                (silence, "PATIENCE_S"): 1.0,
+                (ids, "PATIENCE_S"): 1.0,
                 (trials, "LEAST_S"): 0.0,
                 (trials, "TIMES_LONGER"): 1,
                 (trials, "TIMES_FOR_ONE"): 1,

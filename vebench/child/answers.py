@@ -15,8 +15,7 @@ from vebench.backends.setup import (
     Engine,  # noqa: TC001 - the parent reads the annotations
     OwnClasses,  # noqa: TC001 - likewise
 )
-from vebench.child.bounds import check_counts
-from vebench.child.window import Window
+from vebench.child.window import Window, check_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,14 @@ import numpy as np
 from vebench.backends import registry
 from vebench.backends.interface import Batch
 from vebench.child import delivering, schedule
-from vebench.child.actions import Acting, Fitting, Tape, action_tape
+from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
 from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch
-from vebench.child.policies.named import TAPE
-from vebench.child.policies.policy import make_policy
-from vebench.child.record import silence
+from vebench.child.policy import TAPE
+from vebench.child.record import ids
 from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_arrays
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
-from vebench.child.warmup import warm_up
+from vebench.child.schedule import warm_up
 from vebench.child.window import Watched
 from vebench.machine import counters, pinning
 from vebench.machine.sysfs import control_groups, parse_list
@@ -102,10 +101,10 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and request.recording is not None:
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
-        patience = int(silence.PATIENCE_S * _NANO)
+        patience = int(ids.PATIENCE_S * _NANO)
         # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
         if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
-            recorder.waited(loop.wait_for(silent, patience), silence.PATIENCE_S)
+            recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
         if request.recording.reset_seed is not None:
             loop.go_to_an_end(
                 _LONGEST_TO_END_NS

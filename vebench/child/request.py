@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from vebench.backends.setup import OptionValue, Setup, Task
-from vebench.child.policies.named import TAPED, PolicyChoice
+from vebench.child.policy import TAPED, PolicyChoice
 
 Mode = Literal["alone", "in_turn", "in_step"]
 

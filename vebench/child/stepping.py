@@ -18,8 +18,8 @@ from vebench.child.actions import Fitting, Tape, action_tape
 from vebench.child.answers import Comparing, Done
 from vebench.child.loop import Loop
 from vebench.child.record.batches import CHANGED, NAMES, BrokenInterfaceError, about, changed, malformed
+from vebench.child.record.ids import Silence
 from vebench.child.record.recording import Began, Broken, Ended, Rows, write
-from vebench.child.record.silence import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
-from vebench.child.policies.named import PolicyChoice
+from vebench.child.policy import PolicyChoice
 from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
 from vebench.commands import knowing, planning, proving

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed, registry
-from vebench.child.policies import named
+from vebench.child import policy
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.plan.spec import (
     MAX_ENVS_PER_WORKER,
@@ -124,10 +124,10 @@ def parse_pin(text: str) -> Pinning:
     return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
 
 
-def parse_policy(text: str) -> named.PolicyChoice:
+def parse_policy(text: str) -> policy.PolicyChoice:
     """Return the policy that a text describes. Raises UsageError."""
     try:
-        return named.parse_policy(text)
+        return policy.parse_policy(text)
     except ValueError as error:
         raise UsageError(f"--policy {shown(text)}: {error}") from None
 
@@ -261,7 +261,7 @@ def _parse_learner(option: str, text: str) -> LearnerStep:
     if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(MOST_LEARNER_STEPS))):
         raise UsageError(f"{option} {shown(text)}: {wanted}")
     try:
-        return LearnerStep(named.parse_time(time), int(steps) if slash else None)
+        return LearnerStep(policy.parse_time(time), int(steps) if slash else None)
     except ValueError:
         raise UsageError(f"{option} {shown(text)}: {wanted}") from None
 

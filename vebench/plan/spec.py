@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed
 from vebench.backends.registry import find
-from vebench.child.policies.named import TAPED, PolicyChoice, parse_policy
+from vebench.child.policy import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import MEMORY_POLICIES, PIN_POLICIES, SMT_POLICIES
 

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
-from vebench.child.bounds import check_counts
-from vebench.child.window import OF_LOOP, Window
+from vebench.child.window import OF_LOOP, Window, check_counts
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, as_stepped

@@ -16,8 +16,7 @@ from vebench.child.actions import Tape
 from vebench.child.loop import READINGS_PER_WINDOW, Loop
 from vebench.child.record import recorder as module
 from vebench.child.record.batches import OUT_OF_ORDER
-from vebench.child.record.copies import ROWS_CHANGED
-from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
+from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
 from vebench.child.record.recording import About, Began, Broken, Ended, Order, Rows, read
 
 if TYPE_CHECKING:

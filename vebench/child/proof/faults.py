@@ -15,8 +15,7 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
 from vebench.child.proof.following import FaultError
-from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import Row, alike, digested
+from vebench.child.proof.reference import Reference, Row, alike, digested
 from vebench.child.record.recording import Began, CutOffError, Ended
 
 if TYPE_CHECKING:

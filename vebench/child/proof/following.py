@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.backends import trees
-from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import Row, digested
+from vebench.child.proof.reference import Reference, Row, digested
 from vebench.child.record.batches import OUT_OF_ORDER, out_of_order
 from vebench.child.record.recording import NO_ROW, CutOffError
 

@@ -20,8 +20,7 @@ from vebench.backends.setup import Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
 from vebench.child.proof.following import MOST_EXCUSED, FaultError, Followed, History, References
-from vebench.child.proof.reference import Reference
-from vebench.child.proof.rows import FIELDS, Row, alike, describe, digest, digested, same
+from vebench.child.proof.reference import FIELDS, Reference, Row, alike, describe, digest, digested, same
 from vebench.child.record.recording import About, Acted, Began, Broken, CutOffError, Order, Rows
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.child.policies.named import GRAMMAR, PolicyChoice, parse_policy, parse_time
+from vebench.child.policy import GRAMMAR, PolicyChoice, parse_policy, parse_time
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vebench.backends.interface import ActionSpace
-from vebench.child.policies.named import parse_policy
+from vebench.child.policy import parse_policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ OPEN = ActionSpace(np.full((2, 2), -np.inf, np.float32), np.full((2, 2), np.inf,
 
 
 def acted(name: str, space: ActionSpace, observations: NDArray[np.generic], seed: int = 3) -> object:
-    from vebench.child.policies.network import Network  # noqa: PLC0415 - it needs torch
+    from vebench.child.network import Network  # noqa: PLC0415 - it needs torch
 
     policy = Network(parse_policy(name), space, observations, seed)
     return policy.download(policy.infer(policy.upload(observations)))

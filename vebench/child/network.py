@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpace
     from vebench.backends.trees import Tree
-    from vebench.child.policies.named import PolicyChoice
+    from vebench.child.policy import PolicyChoice
 
 _MOST_TOKENS = 64
 _PICTURE_AXES = 3

@@ -1,1 +1,0 @@
-"""What acts in the timed loop where the actions of a tape do not."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.contrasts import estimate
 from vebench.analysis.rules import ENOUGH
+from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, frame_rates
 from vebench.analysis.work import difference, steps
 from vebench.backends.registry import NULL

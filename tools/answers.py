@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.records import make_cell, make_header
 
 from vebench.analysis.answer import answer, corrected
-from vebench.analysis.contrasts import estimate, ratio
+from vebench.analysis.statistics import estimate, ratio
 from vebench.analysis.summary import summarise
 from vebench.results.records import Run
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from simulated import TRUE_RATE, Plan, World, run_of
 
-from vebench.analysis.contrasts import estimate, ratio
+from vebench.analysis.statistics import estimate, ratio
 from vebench.plan.cells import CellKey
 
 if TYPE_CHECKING:

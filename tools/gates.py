@@ -18,7 +18,7 @@ import numpy as np
 from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
 from vebench.analysis.comparison import compare, resolution, without_unknown_reference
-from vebench.analysis.sequential import enough_passes
+from vebench.analysis.gate import enough_passes
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.commands.deciding import until_decided

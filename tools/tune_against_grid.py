@@ -32,7 +32,7 @@ from vebench.commands.world import World
 from vebench.plan.grammar import parse_backends, parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.results import store
-from vebench.results.current_verdicts import informed
+from vebench.results.records import informed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vebench.analysis.contrasts import ratio
+from vebench.analysis.statistics import ratio
 from vebench.analysis.summary import summarise
 from vebench.plan.grammar import parse_duration
 from vebench.results import store

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hint
 
 import msgspec
 
-from vebench.analysis.contrasts import LEVEL, contrast, rejected
+from vebench.analysis.statistics import LEVEL, contrast, rejected
 from vebench.commands import check, knowing, planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import session
@@ -26,7 +26,7 @@ from vebench.reports import console
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths, store
-from vebench.results.current_verdicts import informed
+from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def measure(
 def load(path: str | Path) -> Run:
     """Read a run file, with all that is known by now of the work of its backends."""
     with _quietly():
-        run = informed(store.read(Path(path)), knowing.known())
+        run = with_current_verdicts(store.read(Path(path)), knowing.known())
     return Run(RunPage.of([(str(path), run)]), Path(path))
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Doubt, Reason, corrected
-from vebench.analysis.contrasts import ratio
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
+from vebench.analysis.statistics import ratio
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vebench.analysis.beside import beside
+from vebench.analysis.cell import in_report_order
 from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD
-from vebench.analysis.grouping import sizes
-from vebench.analysis.names import of_report
-from vebench.analysis.report_order import in_report_order
+from vebench.analysis.pairing import Names
+from vebench.analysis.rules import sizes
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Explanation, Table, TableRow, Text
@@ -34,7 +34,9 @@ def document(sides: Sequence[Side]) -> Document | None:
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
     tasks: dict[str, list[Other]] = {}
     for side, turns in zip(others, in_turn, strict=True):
-        for found in beside(first.cells, side.cells, of_report(first.name, side.name), in_turn=turns):
+        for found in beside(
+            first.cells, side.cells, Names("report", first.name, side.name, "in either"), in_turn=turns
+        ):
             tasks.setdefault(found.env, []).append(Other(side, found))
     if not tasks:
         return None

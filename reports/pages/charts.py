@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.curves import curves
-from vebench.analysis.effective_cpus import cpu_order
+from vebench.analysis.cell import curves
+from vebench.analysis.scaling import cpu_order
 from vebench.analysis.statistics import Estimate
 from vebench.backends.registry import NULL
 from vebench.errors import one_line
@@ -15,8 +15,7 @@ from vebench.reports.pages.curve_lines import curve_name, line_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.curves import Curve
+    from vebench.analysis.cell import CellSummary, Curve
     from vebench.reports.pages.forecasts import Prediction
     from vebench.results.records import RunRecord
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.cell import is_base
 from vebench.analysis.comparison import POWER, group_of, prior_run_spread
-from vebench.analysis.names import CHECK
+from vebench.analysis.pairing import CHECK
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures

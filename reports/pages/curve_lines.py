@@ -12,8 +12,7 @@ from vebench.reports.figures import times_envs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.curves import Curve
+    from vebench.analysis.cell import CellSummary, Curve
     from vebench.analysis.statistics import Estimate
 
 

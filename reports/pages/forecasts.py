@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.curves import curves
-from vebench.analysis.effective_cpus import cpu_order
-from vebench.analysis.scaling import Forecast, forecast
+from vebench.analysis.cell import curves
+from vebench.analysis.scaling import Forecast, cpu_order, forecast
 from vebench.backends.registry import NULL
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -17,9 +16,8 @@ from vebench.reports.pages.curve_lines import curve_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.curves import Curve
-    from vebench.analysis.effective_cpus import CpuOrder
+    from vebench.analysis.cell import CellSummary, Curve
+    from vebench.analysis.scaling import CpuOrder
     from vebench.analysis.statistics import Estimate
     from vebench.results.records import RunRecord
 

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vebench.analysis import grouping
+from vebench.analysis import rules
 from vebench.analysis.comparison import POWER
-from vebench.analysis.foresight import foresee
+from vebench.analysis.gate import foresee
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.machine import pinning
@@ -20,7 +20,7 @@ from vebench.reports.document import Document, Table, TableRow, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.grouping import Size
+    from vebench.analysis.rules import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.page import Kind
@@ -172,7 +172,7 @@ def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
     for reason, sizes_by_label in by_reason.items():
         labels: dict[str, list[str]] = {}
         for label, sizes in sizes_by_label.items():
-            labels.setdefault(grouping.sizes(sizes, swept), []).append(label)
+            labels.setdefault(rules.sizes(sizes, swept), []).append(label)
         where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
         yield one_line(f"skipped: {where}: {reason}")
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from vebench.analysis.answer import answer
+from vebench.analysis.cell import in_report_order
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity
-from vebench.analysis.grouping import grouped
-from vebench.analysis.report_order import in_report_order
-from vebench.analysis.rules import of_run
+from vebench.analysis.rules import grouped, of_run
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import REFERENCE

@@ -7,8 +7,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.beside import best_of
-from vebench.analysis.cell import is_base
-from vebench.analysis.curves import curves, of_key
+from vebench.analysis.cell import curves, is_base, of_key
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vebench.analysis.beside import Best, TaskBeside
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.curves import Curve
+    from vebench.analysis.cell import CellSummary, Curve
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
     from vebench.reports.chart import Series

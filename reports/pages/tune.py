@@ -10,10 +10,9 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.answer import Doubt
-from vebench.analysis.exchange import exchange
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
-from vebench.analysis.tuning import EPISODES, Lack, bends, missed_resets, training_gain
+from vebench.analysis.tuning import EPISODES, Lack, bends, exchange, missed_resets, training_gain
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.exchange import Exchange
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.tuning import Choice, Latency, MissedResets, Rival
+    from vebench.analysis.tuning import Choice, Exchange, Latency, MissedResets, Rival
     from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec

@@ -9,7 +9,7 @@ from support.records import make_cell, make_header, make_repeated
 
 from vebench.analysis.beside import TaskBeside, beside
 from vebench.analysis.comparison import compare
-from vebench.analysis.names import of_report
+from vebench.analysis.pairing import Names
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.results.records import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
 NEW = {("for-loop", 1): 1500.0, ("for-loop", 2): 1490.0, ("shm-sync", 1): 1600.0, ("shm-sync", 2): 2900.0}
-AB = of_report("A", "B")
+AB = Names("report", "A", "B", "in either")
 
 
 def tasks(one: Run, other: Run, *, in_turn: bool = False) -> tuple[TaskBeside, ...]:

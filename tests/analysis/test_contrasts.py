@@ -11,8 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vebench.analysis.contrasts import COMMON, Contrast, contrast, rejected, width_beside_others
-from vebench.analysis.statistics import PROCESS_SPREAD, Block, Error, Pool, Sample, Spread, correlation_factor
+from vebench.analysis.statistics import (
+    COMMON,
+    PROCESS_SPREAD,
+    Block,
+    Contrast,
+    Error,
+    Pool,
+    Sample,
+    Spread,
+    contrast,
+    correlation_factor,
+    rejected,
+    width_beside_others,
+)
 
 ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
 OTHER = Sample((80.0, 84.0, 79.0), one_process=False)

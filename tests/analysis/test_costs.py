@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vebench.analysis.costs import Costs, fitting
+from vebench.analysis.racing import Costs, fitting
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import Timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.records import SECOND, make_cell
 
-from vebench.analysis.counting import enough, that_count
+from vebench.analysis.windows import enough, that_count
 from vebench.child.window import Window
 
 CALM = Window(SECOND, 1000, 0, others_ns=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 from support.sweeps import header_of, sweep_of
 
-from vebench.analysis.effective_cpus import UNPINNED, CpuOrder, Kink, cpu_order
+from vebench.analysis.scaling import UNPINNED, CpuOrder, Kink, cpu_order
 from vebench.analysis.summary import summarise
 from vebench.results.records import Run
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.analysis.foresight import Foresight, foresee
+from vebench.analysis.gate import Foresight, foresee
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.grammar import parse_backends

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.pooling import pooled, pooled_alone
-from vebench.analysis.statistics import Sample
+from vebench.analysis.statistics import Sample, estimate, ratio
 from vebench.plan.cells import CellKey
 
 if TYPE_CHECKING:

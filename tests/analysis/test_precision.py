@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.records import make_cell, make_header
 
-from vebench.analysis.precision import FEWEST_PROCESSES, next_repeats, wide_cells
+from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, wide_cells
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 

@@ -10,9 +10,8 @@ from msgspec import structs
 from support.sweeps import header_of, sweep_of
 
 from vebench.analysis import scaling
-from vebench.analysis.curves import curves
-from vebench.analysis.effective_cpus import BOOST, UNPINNED, cpu_order
-from vebench.analysis.scaling import BAND, Forecast
+from vebench.analysis.cell import curves
+from vebench.analysis.scaling import BAND, BOOST, UNPINNED, Forecast, cpu_order
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.results.records import Run

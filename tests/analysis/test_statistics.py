@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from vebench.analysis.contrasts import estimate, ratio
 from vebench.analysis.statistics import (
     PROCESS_SPREAD,
     Estimate,
     Sample,
     correlation_factor,
+    estimate,
     middle_of,
+    ratio,
 )
 
 if TYPE_CHECKING:

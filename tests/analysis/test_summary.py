@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.records import make_cell, make_header
 
-from vebench.analysis.contrasts import estimate
-from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around
+from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate
 from vebench.analysis.summary import frame_rates, summarise
 from vebench.child.window import OF_LOOP, Window
 from vebench.plan.cells import CellKey

@@ -12,7 +12,7 @@ import pytest
 from support.fakes import FakeClock, FakeStart, steady
 from support.paced import paced, world_of
 
-from vebench.analysis import contrasts
+from vebench.analysis import statistics
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Timed
@@ -369,7 +369,7 @@ def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_in
         assert found["lack"] == "wide"
         return
     chosen = cells[found["chosen"]["setting"]]
-    ratios = [contrasts.ratio(cell.sample, chosen.sample) for cell in cells.values()]
+    ratios = [statistics.ratio(cell.sample, chosen.sample) for cell in cells.values()]
     assert [one for one in ratios if one is not None and one.low is not None and one.low > 1] == []
 
 

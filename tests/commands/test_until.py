@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.fakes import FakeClock, FakeStart, fake_world, interrupted, steady
 
-from vebench.analysis.precision import FEWEST_PROCESSES
+from vebench.analysis.summary import FEWEST_PROCESSES
 
 if TYPE_CHECKING:
     from pathlib import Path

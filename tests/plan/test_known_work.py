@@ -25,8 +25,7 @@ from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends
 from vebench.plan.known_work import UNKNOWN, Knowledge, Known, as_stepped, keep, kept_file, key, lasts
 from vebench.plan.spec import BackendChoice
-from vebench.results.current_verdicts import informed
-from vebench.results.records import Run, RunRecord, record
+from vebench.results.records import Run, RunRecord, record, with_current_verdicts
 
 if TYPE_CHECKING:
     from support.commands import Command
@@ -221,7 +220,7 @@ def test_a_run_learns_what_was_found_since() -> None:
         make_cell("ceiling"),
         make_cell("a-backend-of-long-ago", verdict=None),
     )
-    run = informed(Run(header_with(packages), cells), knowledge)
+    run = with_current_verdicts(Run(header_with(packages), cells), knowledge)
     assert [(each.verdict, each.verdict_reason) for each in run.cells] == [
         ("different", "frame skip 5 instead of 4"), ("identical", ""), ("equal", ""), ("different", "stale"),
         (None, ""), ("unverified", ""),
@@ -242,7 +241,9 @@ def test_a_verdict_on_compiled_parts_says_nothing_of_what_steps_without_them_ask
         for own in (compiled, wanting):
             assert knowledge.of(PONG, fast, VERSIONS, own) == (SAME if own is has else UNKNOWN)
             run = Run(header_with(VERSIONS), (make_cell("fast-sync", verdict="unverified", own_classes=own),))
-            assert informed(run, knowledge).cells[0].verdict == ("identical" if own is has else "unverified")
+            assert with_current_verdicts(run, knowledge).cells[0].verdict == (
+                "identical" if own is has else "unverified"
+            )
         assert knowledge.of(PONG, asked, VERSIONS, OwnClasses("as asked for")) == (SAME if has is wanting else UNKNOWN)
     assert as_stepped(PONG, OURS) == OURS
 
@@ -263,7 +264,7 @@ def test_what_turns_out_to_step_without_compiled_parts_is_not_recorded_with_the_
 def test_a_run_of_other_packages_learns_nothing() -> None:
     knowledge = Knowledge([(key(PONG, POOL, VERSIONS), OTHER)])
     older = header_with({**VERSIONS, "envpool": "0.8.4"})
-    run = informed(Run(older, (make_cell("envpool-sync", verdict="unverified"),)), knowledge)
+    run = with_current_verdicts(Run(older, (make_cell("envpool-sync", verdict="unverified"),)), knowledge)
     assert run.cells[0].verdict == "unverified"
 
 

@@ -28,7 +28,7 @@ from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results.header import fingerprint, machine_fingerprint, what_differs, work_fingerprint
-from vebench.results.paths import default_path, named, newest
+from vebench.results.paths import default_path, newest, run_files
 from vebench.results.records import CellRecord, HostRecord, Run, RunRecord, record
 from vebench.results.store import RunWriter, read, refuse_to_overwrite, sealed
 
@@ -374,13 +374,13 @@ def test_a_folder_means_its_runs_the_oldest_first(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (seconds, seconds))
     alone = Path("alone.jsonl")
-    assert [file.name for file in named([tmp_path, alone])] == ["b.jsonl", "c.jsonl", "a.jsonl", "alone.jsonl"]
+    assert [file.name for file in run_files([tmp_path, alone])] == ["b.jsonl", "c.jsonl", "a.jsonl", "alone.jsonl"]
 
 
 def test_logs_are_left_out_of_several_files() -> None:
     run, log = Path("a.jsonl"), Path("a.jsonl.log")
-    assert named([run, log, Path("odd.log")]) == [run, Path("odd.log")]
-    assert named([log]) == [log]
+    assert run_files([run, log, Path("odd.log")]) == [run, Path("odd.log")]
+    assert run_files([log]) == [log]
 
 
 def test_where_there_is_no_run_it_says_how_to_get_one(tmp_path: Path) -> None:

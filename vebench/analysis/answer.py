@@ -12,12 +12,10 @@ from math import comb, exp, log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK
-from vebench.analysis.contrasts import LEVEL, contrast, ratio, width_beside_others
-from vebench.analysis.curves import of_key
+from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK, of_key
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, LEVEL, contrast, ratio, width_beside_others
 from vebench.backends.registry import ENTRIES, REFERENCE
 
 if TYPE_CHECKING:

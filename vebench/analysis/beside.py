@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import RunSpread
-    from vebench.analysis.names import Names
-    from vebench.analysis.pairing import SpeedVerdict
+    from vebench.analysis.pairing import Names, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 

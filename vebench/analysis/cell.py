@@ -1,29 +1,30 @@
-"""A cell over all its repeats, as reports show it."""
+"""A cell over all its repeats, as reports show it, and the curves that such cells form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vebench.analysis.contrasts import estimate
-from vebench.analysis.stability import STEADY, Stability
-from vebench.analysis.statistics import Sample
+from vebench.analysis.statistics import Sample, estimate
+from vebench.analysis.windows import STEADY, Stability
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
+from vebench.plan.cells import report_order
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Literal
 
-    from vebench.analysis.acting import Acting, BatchSizes, Learning
     from vebench.analysis.findings import Finding
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
+    from vebench.analysis.windows import Acting, BatchSizes, Learning
     from vebench.backends.entry import BackendEntry
     from vebench.backends.setup import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
+    from vebench.plan.spec import RunSpec
 
 NOTHING = Sample((), one_process=False)
 
@@ -258,3 +259,52 @@ def ceiling_of(key: CellKey) -> CellKey:
 def null_of(key: CellKey) -> CellKey:
     """Return the cell that shows what the measuring loop costs for batches of the same size."""
     return replace(key, backend=NULL)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Cells that differ in their number of workers alone, fewest workers first. There is at least one."""
+
+    cells: tuple[CellSummary, ...]
+
+    @property
+    def env(self) -> str:
+        """The task's full name."""
+        return self.cells[0].env
+
+    @property
+    def label(self) -> str:
+        """The backend as a user writes it, options included."""
+        return self.cells[0].label
+
+    @property
+    def envs_per_worker(self) -> int:
+        """How many environments each worker was asked to have."""
+        return self.cells[0].envs_per_worker
+
+    @property
+    def reference_row(self) -> bool:
+        """Whether it is there to be compared with, and is no backend to choose."""
+        return self.cells[0].reference_row
+
+
+def of_key(key: CellKey) -> CellKey:
+    """Return what all cells of one curve have in common."""
+    return replace(key, workers=0)
+
+
+def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
+    """Return the curves of ``cells``, in the order in which they first appear."""
+    by_key: dict[CellKey, list[CellSummary]] = {}
+    for cell in cells:
+        by_key.setdefault(of_key(cell.key), []).append(cell)
+    return tuple(Curve(tuple(sorted(members, key=lambda cell: cell.workers))) for members in by_key.values())
+
+
+def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:
+    """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
+
+    def key(cell: CellSummary) -> tuple[object, ...]:
+        return *report_order(cell.env, cell.choice, spec), cell.workers, cell.envs_per_worker
+
+    return tuple(sorted(cells, key=key))

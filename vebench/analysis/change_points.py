@@ -18,8 +18,7 @@ from math import inf, log1p, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from vebench.analysis.contrasts import Contrast
-from vebench.analysis.statistics import Error
+from vebench.analysis.statistics import Contrast, Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,6 +16,7 @@ hypothesis testing and acceptance sampling, Technometrics 24, 1982).
 
 Only the cells of a slower or faster group are then told apart, tested beside each other; all others have the verdict of
 their group. What holds in 95 % is what is said of groups.
+
 """
 
 from __future__ import annotations
@@ -24,17 +25,27 @@ from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from vebench.analysis.contrasts import LEVEL, Contrast, contrast, rejected
-from vebench.analysis.names import CHECK
-from vebench.analysis.pairing import Sides, was_skipped
-from vebench.analysis.statistics import WIDEST_LOG, Block, Error, Pool, Spread, new_id, student_quantile, summed
+from vebench.analysis.pairing import CHECK, Names, Sides, was_skipped
+from vebench.analysis.statistics import (
+    LEVEL,
+    WIDEST_LOG,
+    Block,
+    Contrast,
+    Error,
+    Pool,
+    Spread,
+    contrast,
+    new_id,
+    rejected,
+    student_quantile,
+    summed,
+)
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.names import Names
     from vebench.analysis.pairing import CellComparison, Metric, Pair, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey

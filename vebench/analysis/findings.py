@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from vebench.backends.registry import Standing
     from vebench.results.records import HostRecord
 
+# A container's /dev/shm is 64 MiB unless it was given more.
+_LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
+# The share of the allowed CPUs' time that others may take before figures are in doubt.
+_OTHERS_SHARE = 0.05
+# Governors that keep the clock up under load at once.
+_STEADY_GOVERNORS = frozenset({"performance"})
+
 
 class Gravity(StrEnum):
     """What a finding means for the figures that it is about. The gravest level comes first."""
@@ -86,14 +93,6 @@ class Finding:
     code: Code
     message: str
     remedy: str
-
-
-# A container's /dev/shm is 64 MiB unless it was given more.
-_LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
-# The share of the allowed CPUs' time that others may take before figures are in doubt.
-_OTHERS_SHARE = 0.05
-# Governors that keep the clock up under load at once.
-_STEADY_GOVERNORS = frozenset({"performance"})
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,13 @@ from math import exp, inf, log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import base_of, is_base, yardstick_of
+from vebench.analysis.cell import base_of, in_report_order, is_base, yardstick_of
 from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
 from vebench.analysis.comparison import RunSpread
-from vebench.analysis.contrasts import ratio
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import DECISIVE
-from vebench.analysis.report_order import in_report_order
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around, ratio
 from vebench.analysis.summary import summarise
 from vebench.plan.spec import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint

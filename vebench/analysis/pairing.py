@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from math import exp
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, OTHER_WORK, base_of, yardstick_of
-from vebench.analysis.contrasts import contrast
 from vebench.analysis.findings import Code
 from vebench.analysis.pooling import pooled_alone
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample, contrast
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.names import Names
     from vebench.analysis.pooling import Condition
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
@@ -33,6 +31,33 @@ DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
 _NO_REASON = "no reason was recorded"
 HOW_TO_HAVE = "vebench run measures it with every plan, unless --set base=false is given"
+
+
+class Names(NamedTuple):
+    """The command that compares, and what it calls the first side, the second, and where left-out cells lack.
+
+    ``article`` is what comes before the name of a side within a sentence.
+    """
+
+    command: str
+    baseline: str
+    candidate: str
+    left_out: str
+    article: str = ""
+
+    @property
+    def the_baseline(self) -> str:
+        """The first side within a sentence."""
+        return self.article + self.baseline
+
+    @property
+    def the_candidate(self) -> str:
+        """The second side within a sentence."""
+        return self.article + self.candidate
+
+
+CHECK = Names("check", "baseline", "candidate", "in the baseline", "the ")
+COMPARE = Names("compare", "A", "B", "on either side")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ one machine in the same passes, so each of them says something about the others.
 
 Log rates are taken apart into a level of the cell, an effect of the pass on all cells of its task, and a residual that
 belongs to the one process, by median polish, which a noisy minority of cells does not disturb (J. Tukey, Exploratory
-Data Analysis, 1977, chapter 11). Cells whose residuals may have one variance are a pool; ``contrasts`` weighs the
+Data Analysis, 1977, chapter 11). Cells whose residuals may have one variance are a pool; ``statistics`` weighs the
 variance of the pool against what an estimate shows itself.
 """
 

@@ -1,22 +1,25 @@
-"""Samples of rates, and what is known of their error. Pure values.
+"""Samples of rates, and their levels, ratios and products with intervals and tests. Pure functions.
 
 Rates are positive and their noise is multiplicative. So errors are those of log rates, and intervals are formed on the
-log scale: there they are symmetric, and turned back into rates they never reach below zero. ``contrasts`` makes
-estimates of samples, ``pooling`` says how much the processes of a run vary. docs/method.md has how often the intervals
-hold the true value.
+log scale: there they are symmetric, and turned back into rates they never reach below zero. ``pooling`` says how much
+the processes of a run vary. docs/method.md has how often the intervals hold the true value.
+
+On the log scale the level of a cell, a ratio of rates, a ratio of two speedups, and a geometric mean of ratios are all
+weighted sums of the samples' levels: a ``Contrast``. It has a variance and degrees of freedom, and so intervals and
+tests of any level. Reports and gates use the same ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import count
+from itertools import count, product
 from math import exp, inf, log, pi, sqrt
-from statistics import geometric_mean, median_high, median_low, stdev
+from statistics import geometric_mean, median, median_high, median_low, stdev, variance
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 CONFIDENCE = 0.95
 
@@ -41,6 +44,10 @@ FEWEST_FOR_INTERVAL = 2
 WIDEST_LOG = 100.0
 
 new_id = count().__next__
+LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
+# For how many degrees of freedom the variance of a pool counts, beside what an estimate shows itself.
+COMMON = 4.0
+_NOTHING = 1e-12  # what rounding leaves of weights that cancel
 
 
 @dataclass(frozen=True)
@@ -229,3 +236,208 @@ def student_quantile(share: float, freedom: float) -> float:
     from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
     return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A product of powers of rates: its logarithm, and the error of the logarithm."""
+
+    log: float
+    error: Error
+
+    @property
+    def estimate(self) -> Estimate:
+        """The product, with its 95 % interval."""
+        return around(exp(self.log), self.error.half_width(CONFIDENCE))
+
+    def chance_above(self, bound: float) -> float:
+        """Return the probability of this product, or a smaller one, if the true product is ``bound`` or more."""
+        return self._chance(self.log - log(bound))
+
+    def chance_below(self, bound: float) -> float:
+        """Return the probability of this product, or a larger one, if the true product is ``bound`` or less."""
+        return self._chance(log(bound) - self.log)
+
+    def _chance(self, distance: float) -> float:
+        if self.error.variance == 0:
+            return 0.5 if distance == 0 else float(distance > 0)
+        return _student(distance / sqrt(self.error.variance), self.error.freedom)
+
+
+def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
+    """Return the product of each sample's level to the power of its weight; None if a sample has no positive interval.
+
+    A sample may occur more than once, as the for-loop does in a mean of speedups. Its weights are added up first, so
+    that a sample divided by itself cancels.
+
+    What a pass did to all cells of a block enters with the sum of their weights in that pass, and so cancels in a ratio
+    of two cells that were measured in the same passes (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics
+    for Experimenters, 1978, section 4.2).
+    """
+    weights: dict[int, tuple[float, Sample]] = {}
+    for weight, sample in terms:
+        before, _ = weights.get(sample.id, (0.0, sample))
+        weights[sample.id] = (before + weight, sample)
+    parts = [(weight, sample) for weight, sample in weights.values() if weight]
+    if any(not sample.measurable for _, sample in weights.values()):
+        return None
+    blocks = [_paired(block) for block in _by_block(parts)]
+    parts = [part for block in blocks for part in block]
+    log_level = sum(weight * log(sample.level) for weight, sample in parts)
+    errors = (*_own(blocks), *(shift for block in blocks for shift in _shift(block)))
+    return Contrast(log_level, summed(errors) if errors else Error(0.0, inf))
+
+
+def _by_block(parts: Sequence[tuple[float, Sample]]) -> list[list[tuple[float, Sample]]]:
+    """Return the samples of each block together, and each of the others alone."""
+    groups: dict[object, list[tuple[float, Sample]]] = {}
+    for number, (weight, sample) in enumerate(parts):
+        block = None if sample.spread is None else sample.spread.block
+        groups.setdefault(number if block is None else block, []).append((weight, sample))
+    return list(groups.values())
+
+
+def _paired(parts: list[tuple[float, Sample]]) -> list[tuple[float, Sample]]:
+    """Return the samples of a ratio without the passes that not all of them have, so that what passes did cancels.
+
+    They are returned as they are if that would leave one pass, or half of those of a sample.
+    """
+    passes = [set(sample.passes) for _, sample in parts]
+    common = set.intersection(*passes)
+    cancels = abs(sum(weight for weight, _ in parts)) <= _NOTHING
+    if not cancels or len(common) < FEWEST_FOR_INTERVAL or 2 * len(common) <= max(map(len, passes)):
+        return parts
+    return [(weight, sample.of_passes(common)) for weight, sample in parts]
+
+
+def _own(blocks: Sequence[list[tuple[float, Sample]]]) -> list[Error]:
+    """Return the error of what belongs to the processes alone. It is known no better than the pools of variances."""
+    alone = [sample.own_error.times(weight**2) for ((weight, sample), *_) in blocks if sample.spread is None]
+    errors = [_moderated(block) for block in blocks if block[0][1].spread is not None]
+    if not errors:
+        return alone
+    pools = {sample.spread.pool for block in blocks for _, sample in block if sample.spread is not None}
+    total = summed(errors)
+    return [*alone, Error(total.variance, min(total.freedom, sum(pool.freedom for pool in pools)))]
+
+
+def _moderated(block: Sequence[tuple[float, Sample]]) -> Error:
+    """Return the error of a sum of levels of one block: the mean of what its pools and its own passes show.
+
+    The pools count for as much as ``COMMON`` degrees of freedom: the posterior variance of G. Smyth, Linear models and
+    empirical Bayes methods for assessing differential expression in microarray experiments, Statistical Applications in
+    Genetics and Molecular Biology 3, 2004. What passes do to some cells only is seen in the latter.
+    """
+    by_pool: dict[Pool, float] = {}
+    for weight, sample in block:
+        if sample.spread is not None:
+            pool = sample.spread.pool
+            by_pool[pool] = by_pool.get(pool, 0.0) + weight**2 / sample.processes
+    common = summed([Error(pool.variance * share, pool.freedom) for pool, share in by_pool.items()])
+    seen = _seen(block)
+    freedom = COMMON + seen.freedom
+    variance = (COMMON * common.variance + seen.freedom * seen.variance) / freedom
+    return Error(variance, min(freedom, common.freedom))
+
+
+def _seen(block: Sequence[tuple[float, Sample]]) -> Error:
+    """Return the error of a sum of levels of one block, as its own passes show it; if they differ, each cell's."""
+    cells = [
+        {number: weight * (log(rate) - _effects(sample).get(number, 0.0)) for number, rate in sample.by_pass.items()}
+        for weight, sample in block
+    ]
+    fewest = min(map(len, cells))
+    if fewest < FEWEST_FOR_INTERVAL:
+        return Error(0.0, 0)
+    if all(cell.keys() == cells[0].keys() for cell in cells):
+        cells = [{number: sum(cell[number] for cell in cells) for number in cells[0]}]
+    return Error(sum(variance(cell.values()) / len(cell) for cell in cells), fewest - 1)
+
+
+def _effects(sample: Sample) -> Mapping[int, float]:
+    return sample.spread.effects if sample.spread is not None else {}
+
+
+def _shift(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
+    """Return the error that what passes did to all cells of a block contributes, if it does not cancel."""
+    spread = parts[0][1].spread
+    if spread is None or spread.block is None:
+        return []
+    alike: dict[tuple[tuple[int, float], ...], tuple[Mapping[int, float], dict[int, float]]] = {}
+    for weight, sample in parts:
+        effects = _effects(sample)
+        _, of_pass = alike.setdefault(tuple(effects.items()), (effects, {}))
+        for number in sample.passes:
+            of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
+    freedom = spread.block.number - 1
+    total = sum(
+        sum(value * theirs.get(number, 0.0) for number, value in ours.items())
+        * sum(effect * others.get(number, 0.0) for number, effect in effects.items())
+        / freedom
+        for (effects, ours), (others, theirs) in product(alike.values(), repeat=2)
+    )
+    return [Error(total, freedom)] if total > _NOTHING else []
+
+
+def estimate(sample: Sample) -> Estimate | None:
+    """Return the level of a sample with its interval; without an interval for a single rate, None for no rate.
+
+    The interval is ``level * exp(+-t * se)``. A rate of zero has no logarithm: then the level is the median, the spread
+    is that of the rates themselves, and the interval is cut off at zero.
+    """
+    found = contrast([(1.0, sample)]) if sample.measurable else None
+    if found is not None:
+        return around(sample.level, found.error.half_width())
+    rates = sample.rates
+    if len(rates) < FEWEST_FOR_INTERVAL:
+        return Estimate(rates[0]) if rates else None
+    half = student_quantile((1 + CONFIDENCE) / 2, len(rates) - 1) * stdev(rates) / sqrt(len(rates))
+    return Estimate(median(rates), max(0.0, median(rates) - half), median(rates) + half)
+
+
+def width_beside_others(sample: Sample) -> float | None:
+    """Return how far the interval of a level reaches above it, relative to it, as far as comparisons are concerned.
+
+    What passes did to all cells of a block is left out: it cancels in a ratio to another cell of the block. None if the
+    sample has no positive interval.
+    """
+    if not sample.measurable:
+        return None
+    return exp(min(summed(_own([[(1.0, sample)]])).half_width(), WIDEST_LOG)) - 1
+
+
+def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
+    """Return the ratio of two levels with its interval; None if either is missing or the denominator is zero.
+
+    If a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
+    """
+    if numerator.measurable and denominator.measurable:
+        found = contrast([(1.0, numerator), (-1.0, denominator)])
+        return None if found is None else found.estimate
+    above, below = estimate(numerator), estimate(denominator)
+    if above is None or below is None or below.median <= 0:
+        return None
+    middle = above.median / below.median
+    if above.low is None or above.high is None or below.low is None or below.high is None:
+        return Estimate(middle)
+    return Estimate(middle, above.low / below.high, above.high / below.low) if below.low > 0 else Estimate(middle)
+
+
+def rejected(chances: Sequence[float], level: float) -> list[bool]:
+    """Return which hypotheses are rejected; the probability that a true one is among them is ``level`` at most.
+
+    This is the step-down procedure of S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
+    Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other.
+    """
+    verdicts = [False] * len(chances)
+    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        if chances[index] > level / (len(chances) - rank):
+            break
+        verdicts[index] = True
+    return verdicts
+
+
+def _student(value: float, freedom: float) -> float:
+    from scipy.special import ndtr, stdtr  # noqa: PLC0415 - imported on use: it takes longer than most commands
+
+    return float(ndtr(value) if freedom == inf else stdtr(freedom, value))

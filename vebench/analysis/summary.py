@@ -1,22 +1,20 @@
 """From raw windows to what each cell of a run achieved: rates, speedup, efficiency, share of the ceiling.
 
-Pure functions. Which windows count is decided in ``counting.py``.
+Pure functions. Which windows count is decided in ``windows.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Self
 
-from vebench.analysis.acting import acting, batch_sizes, learning
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
-from vebench.analysis.contrasts import estimate, ratio
-from vebench.analysis.counting import that_count
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
-from vebench.analysis.stability import stability
-from vebench.analysis.statistics import Estimate, Sample
+from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
+from vebench.analysis.windows import acting, batch_sizes, learning, stability, that_count
 from vebench.analysis.work import proofs_of, together, unproven, work_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.window import OF_LOOP, Window, too_much
@@ -31,6 +29,9 @@ if TYPE_CHECKING:
 
 _NANO = 1e-9
 _COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
+# To stop as soon as an interval looks narrow favours those that are narrow by chance. After so many processes that
+# costs little: docs/method.md has how much.
+FEWEST_PROCESSES = 5
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
@@ -313,3 +314,24 @@ def _of_ceiling(cell: CellSummary, rates: Rates) -> Estimate | None:
     if cell.reference_row or cell.struck:
         return None
     return ratio(rates.frames[cell.key], rates.compared(ceiling_of(cell.key)))
+
+
+def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
+    """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
+    return frozenset(cell.key for cell in summarise(run) if not _narrow(cell, until))
+
+
+def next_repeats(run: Run) -> dict[CellKey, int]:
+    """Return the number of the next repeat of every cell whose last one went well, by its key without a repeat.
+
+    A last repeat that the user ended is itself the next.
+    """
+    last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
+    again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
+    return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
+
+
+def _narrow(cell: CellSummary, until: float) -> bool:
+    """Return whether a cell has enough repeats and its interval lies within ``until``."""
+    half = cell.half_width
+    return cell.sample.processes >= FEWEST_PROCESSES and half is not None and half <= until

@@ -11,11 +11,11 @@ import msgspec
 
 from vebench.analysis.cell import yardstick_of
 from vebench.analysis.comparison import POWER, compare, resolution, without_unknown_reference
+from vebench.analysis.gate import enough_passes
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.pairing import HOW_TO_HAVE, denominator
-from vebench.analysis.precision import next_repeats
 from vebench.analysis.rules import incomplete
-from vebench.analysis.sequential import enough_passes
+from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
 from vebench.commands import choosing, gating, planning
 from vebench.commands.deciding import until_decided

@@ -9,7 +9,7 @@ from vebench.commands import knowing
 from vebench.errors import RunFileError, UsageError, did_you_mean, shown
 from vebench.reports import console
 from vebench.results import paths, store
-from vebench.results.current_verdicts import informed
+from vebench.results.records import with_current_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
     knowledge = knowing.known()
     whole = 0
-    for path in filter(store.holds_run, paths.runs_in(folder)):
+    for path in filter(store.holds_run, paths.run_files_in(folder)):
         try:
             run = store.read(path)
         except RunFileError as error:
@@ -38,7 +38,7 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
             continue
         if run.header.interpreter is None:
             whole += 1
-            yield path, informed(run, knowledge)
+            yield path, with_current_verdicts(run, knowledge)
     if not whole:
         raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from vebench.analysis.comparison import compare
-from vebench.analysis.names import COMPARE
-from vebench.analysis.precision import next_repeats
+from vebench.analysis.pairing import COMPARE
+from vebench.analysis.summary import next_repeats
 from vebench.backends.registry import ENTRIES
 from vebench.commands import gating, planning
 from vebench.commands.deciding import until_decided

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.sequential import Decisions, passes_until_next_look, undecided
+from vebench.analysis.gate import Decisions, passes_until_next_look, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable

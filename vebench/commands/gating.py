@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.analysis.report_order import in_report_order
+from vebench.analysis.cell import in_report_order
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line

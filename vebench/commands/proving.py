@@ -21,7 +21,7 @@ from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live_proofs import proof_screen
 from vebench.reports.pages.verify import reason
-from vebench.results import logs, paths
+from vebench.results import paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,7 +154,7 @@ def _kept_log(cell: Cell, spec: RunSpec, printed: str) -> str | None:
     """Keep what a backend printed before it failed. Returns the path of the file, None if there is none."""
     path = paths.LOG_OF_COMPARISONS
     heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}, --seed {spec.seed}"
-    return str(path) if logs.keep_of_comparison(path, heading, printed) else None
+    return str(path) if paths.keep_log(path, heading, printed) else None
 
 
 def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[str, str] | None:

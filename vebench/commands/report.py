@@ -11,7 +11,7 @@ from vebench.reports.formats import registry
 from vebench.reports.output import save, show
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths, store
-from vebench.results.current_verdicts import informed
+from vebench.results.records import with_current_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,13 +30,13 @@ def report(files: Sequence[Path], form: str | None, output: str | None, view: Vi
     """
     target = None if output is None else paths.output(output)
     chosen = registry.chosen(form, target, "run")
-    sources = paths.named(files) if files else [paths.newest()]
+    sources = paths.run_files(files) if files else [paths.newest()]
     if target is not None:
         store.refuse_to_overwrite(target, sources)
     knowledge = knowing.known()
     of_each_run = view.every_finding or view.columns or view.forecast is not None
     short = target is None and chosen is registry.TERMINAL and not of_each_run
-    runs = ((str(path), informed(store.read(path), knowledge)) for path in sources)
+    runs = ((str(path), with_current_verdicts(store.read(path), knowledge)) for path in sources)
     page = RunPage.of(runs, replace(view, each_run=not short))
     if target is None:
         show(page, chosen)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from vebench.analysis.precision import next_repeats, wide_cells
+from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.events import CellFinished, ProofDone
 from vebench.engine.proofs import BROKEN_OFF
@@ -18,7 +18,7 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import next_pass
 from vebench.reports import console
 from vebench.reports.live import screen
-from vebench.results import logs
+from vebench.results import paths
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class Session:
         file, key = self._files[event.cell.side], event.cell.key
         if isinstance(event, ProofDone):
             return file.append_proof(key, event.proof)
-        logs.keep(file.path, key, event.outcome.log)
+        log = file.path.with_name(file.path.name + paths.LOG_SUFFIX)
+        heading = f"{key.env}, {key.backend}, {key.size}, repeat {key.repeat}"
+        paths.keep_log(log, heading, event.outcome.log)
         return file.append(record(event.cell, event.outcome))
 
     def _interrupted(self, done: int, planned: int, measured: Collection[CellRecord]) -> str:

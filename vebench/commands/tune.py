@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from vebench.analysis.contrasts import ratio
-from vebench.analysis.costs import MOST_SLOWDOWN, PATIENT_SHARE, USUAL_START, Costs, fitting
-from vebench.analysis.precision import next_repeats
-from vebench.analysis.racing import Race, affordable, level_of_look, standing
+from vebench.analysis.racing import (
+    MOST_SLOWDOWN,
+    PATIENT_SHARE,
+    USUAL_START,
+    Costs,
+    Race,
+    affordable,
+    fitting,
+    level_of_look,
+    standing,
+)
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import Sample
-from vebench.analysis.summary import by_cell, summarise
+from vebench.analysis.statistics import Sample, ratio
+from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
@@ -33,7 +40,7 @@ from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
 from vebench.reports.output import show
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths
-from vebench.results.current_verdicts import informed
+from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
@@ -249,7 +256,7 @@ class _Racing:
     @property
     def run(self) -> Run:
         """What was measured so far, with what is known of the work."""
-        return informed(self._session.run, self.knowledge)
+        return with_current_verdicts(self._session.run, self.knowledge)
 
     def cells(self) -> tuple[CellSummary, ...]:
         """Return what was measured so far, likewise."""

@@ -1,15 +1,15 @@
-"""Paths of run files: the default path of a new run, and the files that a report reads."""
+"""Paths of run files and of logs: the default path of a new run, the files that a report reads, what cells printed."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError
-from vebench.results import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = Path(".vebench")
 SUFFIX = ".jsonl"
-LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{logs.SUFFIX}"
+LOG_SUFFIX = ".log"  # of what the libraries of failed cells printed: beside the run file
+LOG_OF_COMPARISONS = DEFAULT_FOLDER / f"verify{LOG_SUFFIX}"
 _NAME_LENGTH = 60  # of the tasks in a default name, in characters: short enough for every file system
 
 
@@ -44,20 +45,20 @@ def output(text: str) -> Path:
 
 def newest(folder: Path = DEFAULT_FOLDER) -> Path:
     """Return the run file in ``folder`` that was modified last. Raises UsageError if there is none."""
-    return runs_in(folder)[-1]
+    return run_files_in(folder)[-1]
 
 
-def named(paths: Sequence[Path]) -> list[Path]:
+def run_files(paths: Sequence[Path]) -> list[Path]:
     """Return the run files that ``paths`` mean, in that order.
 
     A folder means all runs in it. Logs beside run files are left out unless nothing else is given, so a shell's
     ``.vebench/*`` works. Raises UsageError for a folder without runs.
     """
-    files = [file for path in paths for file in (runs_in(path) if path.is_dir() else [path])]
-    return [file for file in files if not file.name.endswith(SUFFIX + logs.SUFFIX)] or files
+    files = [file for path in paths for file in (run_files_in(path) if path.is_dir() else [path])]
+    return [file for file in files if not file.name.endswith(SUFFIX + LOG_SUFFIX)] or files
 
 
-def runs_in(folder: Path) -> list[Path]:
+def run_files_in(folder: Path) -> list[Path]:
     """Return the run files in ``folder``, the last modified at the end. Raises UsageError if there is none."""
     try:
         files = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file()]
@@ -66,3 +67,17 @@ def runs_in(folder: Path) -> list[Path]:
     if not files:
         raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name where your runs are")
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def keep_log(path: Path, heading: str, printed: str) -> bool:
+    """Append what a cell printed, if anything, to a log, under a heading. Returns whether it is there.
+
+    A log is a help, not a result: if it cannot be written, the run goes on without it.
+    """
+    if printed.strip():
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as log:
+                log.write(f"== {heading}\n{printed.rstrip()}\n\n")
+            return True
+    return False

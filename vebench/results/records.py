@@ -1,6 +1,9 @@
 """The contents of a run file, as immutable records that are checked when they are read.
 
 There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
+
+
+Verdicts on a run's backends that became known after it was measured.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.window import OF_LOOP, Window, check_counts
 from vebench.errors import one_line
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import UNKNOWN, as_stepped
+from vebench.plan.known_work import UNKNOWN, Known, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.tasks import asked_as
+from vebench.plan.tasks import asked_as, recorded
 from vebench.plan.trust import ALLOW, not_ours
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.engine.events import Outcome
     from vebench.plan.cells import Cell
+    from vebench.plan.known_work import Knowledge
 
 SCHEMA = 2
 _REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
@@ -311,3 +315,20 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
         ]
     names = sorted(body, key=lambda name: (name != "type", name in _REPORTED))
     return msgspec.json.encode({name: body[name] for name in names})
+
+
+def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
+    """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
+    return msgspec.structs.replace(run, cells=tuple(_informed(cell, run, knowledge) for cell in run.cells))
+
+
+def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
+    if cell.entry.reference_row:
+        return cell
+    known = Known(cell.verdict or "unverified", cell.verdict_reason)
+    # What is known of a user's own environment was found by the command that asks.
+    task = recorded(cell.env, cell.frame_skip, run.header.spec.envs)
+    now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
+    if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
+        known = now
+    return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

@@ -6,7 +6,7 @@ import pytest
 from support.findings import FAST, STEADY
 from support.records import make_cell, make_header
 
-from vebench.analysis.grouping import Group, grouped
+from vebench.analysis.rules import Group, grouped
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
 

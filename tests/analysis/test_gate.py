@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Comparison, Levels, compare
-from vebench.analysis.sequential import Decisions, passes_until_next_look, undecided
+from vebench.analysis.gate import Decisions, passes_until_next_look, undecided
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell
 
-from vebench.analysis.stability import bursts, drift, outliers, stability
+from vebench.analysis.windows import bursts, drift, outliers, stability
 from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]

@@ -17,7 +17,7 @@ from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import BURST, SUITES, load
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, sample
-from vebench.backends.shared_memory.interrupts import ignore_sigint, sigint_blocked
+from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
-from vebench.backends.shared_memory.interrupts import ignore_sigint, sigint_blocked
+from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 

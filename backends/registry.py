@@ -24,7 +24,7 @@ from vebench.backends.entry import (
     without_arguments,
 )
 from vebench.backends.environments.suites import MIB, SUITES
-from vebench.backends.fast import guard
+from vebench.backends.fast import classes
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
 from vebench.backends.peers import table as peers
 from vebench.backends.setup import Task
@@ -173,8 +173,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.fast.backend:FastSync",
         "shm-sync with environment classes of our own",
         process_per_cpu,
-        name_of=guard.name_of,
-        own_classes=guard.own_classes,
+        name_of=classes.id_with_class,
+        own_classes=classes.expected_classes,
         uncompiled=_FAST_UNCOMPILED,
         options=_FAST_OPTIONS,
         gymnasium_api=True,
@@ -186,8 +186,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.fast.backend:FastAsync",
         "shm-async with environment classes of our own",
         processes_ahead,
-        name_of=guard.name_of,
-        own_classes=guard.own_classes,
+        name_of=classes.id_with_class,
+        own_classes=classes.expected_classes,
         uncompiled=_FAST_UNCOMPILED,
         options={
             "ratio": Option(whole, 2, "environments alive for each row of a batch"),
@@ -204,8 +204,8 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.fast.backend:FastHalf",
         "shm-half with environment classes of our own",
         processes_in_turn,
-        name_of=guard.name_of,
-        own_classes=guard.own_classes,
+        name_of=classes.id_with_class,
+        own_classes=classes.expected_classes,
         uncompiled=_FAST_UNCOMPILED,
         options={"compiled": _FAST_OPTIONS["compiled"], **_HALF_OPTIONS},
         overlap="half",

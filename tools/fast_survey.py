@@ -5,7 +5,7 @@ in all the cases of ``tests/support/same_bytes_cases.py``, with the compiled par
 written to ``docs/same-bytes.json``, in place of what was known of the same packages, and counted in
 ``docs/same-work.md``. What has changed since then is printed. The exit status is 1 if a byte differs.
 
-Before new versions or sources are added to ``backends/fast/verified.py``, this must have been run with them.
+Before new versions are added to ``backends/fast/classes.py``, this must have been run with them.
 """
 
 from __future__ import annotations

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.shared_memory import handshake, in_flight, team, worker, worker_handle
-from vebench.backends.shared_memory.division import divide
+from vebench.backends.shared_memory import handshake, in_flight, team, worker
 from vebench.backends.shared_memory.in_flight import InFlight
-from vebench.backends.shared_memory.memory_layout import Leaf
+from vebench.backends.shared_memory.memory_layout import Leaf, divide
 from vebench.backends.shared_memory.team import Team
 from vebench.backends.shared_memory.worker import TeamConfig
 
@@ -143,10 +142,10 @@ def check(found: Row, expected: Row) -> None:
 
 def stress(options: argparse.Namespace) -> None:
     """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
-    for module in (worker, worker_handle, team, in_flight):
+    for module in (worker, team, in_flight):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.bell == "pipe":
-        worker_handle.FUTEX = 0
+        worker.FUTEX = 0
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False
     each = options.handshakes // (2 * len(options.workers))

@@ -1,30 +1,21 @@
 """Environment classes of our own, with the same bytes as Gymnasium's: ``fast-sync``, ``fast-async`` and ``make_vec``.
 
-Begin reading with ``task``: what the environments of one process are, as the rest sees them. What fills it in:
+Begin reading with ``share``: what the environments of one process are, as the rest sees them. What fills it in:
 
 - ``atari``: the emulator, called straight; ``picture``: its screens made into observations;
 - ``physics``: MuJoCo, many environments at a time; ``physics_tasks``: what each of its tasks shows and rewards, and
-  when it ends, by the arithmetic of ``rewards``; ``physics_loops``: the loop over the environments;
-  ``mujoco_library``: what a compiled loop must know of MuJoCo;
-- ``native``: the compiled part, if there is one: ``picture.c`` and ``physics.c``.
+  when it ends; ``physics_loops``: the loop over the environments; ``commons``: MuJoCo's library, and memory that all
+  processes have at the same addresses;
+- ``native``: the compiled part, if there is one: ``picture.c``, ``physics.c`` and ``commons.c``.
 
-What decides whether a class of ours may stand for Gymnasium's:
+What is built on it: ``classes``, the table of classes, and whether they may step here; ``backend``, the backends; and
+``vector_env``: ``make_vec``, for training code.
 
-- ``classes``: the table of them, with the settings that each supports;
-- ``verified``: the versions and the sources with which the same bytes were shown; ``guard``: whether they are these.
-
-What is built on it:
-
-- ``building``: a task is built, if Gymnasium's registry has what ours stands for;
-- ``share``, the share of one process of a team, and ``backend``, both backends;
-- ``vector_env``: ``make_vec``, for training code; ``gymnasium_env``: what its settings mean.
-
-What is exported is loaded on use, since it needs Gymnasium.
+``make_vec`` is loaded on use, since it needs Gymnasium.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +25,8 @@ __all__ = ["make_vec"]
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        return getattr(import_module(f"{__name__}.vector_env"), name)
+    if name == "make_vec":
+        from vebench.backends.fast.vector_env import make_vec  # noqa: PLC0415 - as said above
+
+        return make_vec
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.making import read_spaces
 from vebench.backends.environments.suites import load
-from vebench.backends.fast.building import build
-from vebench.backends.fast.classes import class_of
-from vebench.backends.fast.guard import refusal
-from vebench.backends.fast.share import make_share
+from vebench.backends.fast.classes import class_of, refusal
+from vebench.backends.fast.share import build, make_share
 from vebench.backends.interface import Difference
 from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf, ShmSync, Stepped, gymnasium_classes
 
 if TYPE_CHECKING:
-    from vebench.backends.fast.task import FastTaskClass
+    from vebench.backends.fast.share import FastTask
     from vebench.backends.interface import Setup, Task
 
 
@@ -23,7 +21,7 @@ def own_classes(task: Task, *, compiled: bool) -> Stepped:
     ours, refused = class_of(task.id), refusal(task.id)
     if ours is None or refused is not None:
         return gymnasium_classes(task)._replace(own_classes=refused)
-    kind: FastTaskClass = load(ours.target)
+    kind: type[FastTask] = load(ours.target)
     make, own = build(task.id, kind.settings_of(task), compiled=compiled)
     if make is None:
         return gymnasium_classes(task)._replace(own_classes=own)

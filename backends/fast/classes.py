@@ -1,19 +1,36 @@
-"""The table of our own classes: which tasks they stand for, and with which settings. Standard library only.
+"""The table of our own classes: the tasks that they stand for, and whether they may step them here.
 
-A task that is not here, or is asked for with other settings, is stepped by Gymnasium's class.
+Ours steps only with versions of packages with which it was verified, and only settings that it supports. Gymnasium's
+class steps everything else. Standard library only: packages are looked up and not imported.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import known_as
+from vebench.backends.fast import native
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY
+from vebench.backends.setup import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from vebench.backends.packages import Package
+    from vebench.backends.setup import Task
+
+# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/fast_survey.py``: as many
+# places as decide (``packages``). OpenCV is not here: compiled pictures are compared with its own whenever a task is
+# built.
+VERSIONS: Mapping[str, tuple[str, ...]] = {
+    "ale-py": ("0.12.1",),
+    "gymnasium": ("1.4.0",),
+    "mujoco": ("3.6.0", "3.11.0"),
+    "numpy": ("2",),
+}
 
 
 @dataclass(frozen=True)
@@ -22,52 +39,22 @@ class FastClass:
 
     ``target`` is ``module:Class`` of a ``FastTask``. ``entry_point`` and ``defaults``: of the class that it stands for,
     as the registry of Gymnasium has them; only the defaults in ``free`` may have any value. ``packages``: what makes
-    its bytes. ``sources``: the files that it stands for, in these packages, by their paths below ``site-packages``.
-    ``settings``: what ``gymnasium.make`` and the usual wrappers can be told, as far as this class does the same.
+    its bytes. ``unsupported``: settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has.
     """
 
     target: str
     entry_point: str
     packages: tuple[Package, ...]
-    sources: tuple[str, ...]
-    settings: frozenset[str]
+    unsupported: frozenset[str]
     defaults: Mapping[str, object] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
 
 
-_OF_MAKE = ("gymnasium/core.py", "gymnasium/envs/registration.py", "gymnasium/wrappers/common.py")
-
 _ATARI = FastClass(
     target="vebench.backends.fast.atari:AtariTask",
     entry_point="ale_py.env:AtariEnv",
-    # Pictures are OpenCV's own, of whatever version, or compared with them when a task is built.
     packages=(GYMNASIUM, ALE_PY, NUMPY),
-    sources=(
-        "ale_py/env.py",
-        *_OF_MAKE,
-        "gymnasium/utils/seeding.py",
-        "gymnasium/wrappers/atari_preprocessing.py",
-        "gymnasium/wrappers/stateful_observation.py",
-        "gymnasium/wrappers/transform_reward.py",
-    ),
-    settings=frozenset(
-        {
-            "any_noop",
-            "difficulty",
-            "frame_skip",
-            "full_action_space",
-            "grayscale_obs",
-            "last_frames",
-            "max_num_frames_per_episode",
-            "mode",
-            "noop_max",
-            "repeat_action_probability",
-            "reward_clip",
-            "screen_size",
-            "stack",
-            "terminal_on_life_loss",
-        }
-    ),
+    unsupported=frozenset({"grayscale_newaxis", "max_episode_steps", "render_mode", "scale_obs"}),
     # Each is set by a setting, or by what is put around the game.
     defaults={
         "game": "",
@@ -79,93 +66,97 @@ _ATARI = FastClass(
     free=frozenset({"game", "frameskip"}),
 )
 
-
-def _physics(name: str, origin: str, *settings: str) -> FastClass:
-    """Return the class of a MuJoCo task whose file at Gymnasium is ``name``, and whose class there is ``origin``."""
-    return FastClass(
-        target="vebench.backends.fast.physics:PhysicsTask",
-        entry_point=f"gymnasium.envs.mujoco.{name}:{origin}",
-        packages=(GYMNASIUM, MUJOCO, NUMPY),
-        sources=(
-            "gymnasium/envs/mujoco/mujoco_env.py",
-            f"gymnasium/envs/mujoco/{name}.py",
-            *_OF_MAKE,
-            "gymnasium/utils/seeding.py",
-        ),
-        settings=frozenset({"frame_skip", "max_episode_steps", *settings}),
-    )
-
-
-_NOISE = ("reset_noise_scale",)
-_ACTION = ("forward_reward_weight", "ctrl_cost_weight")
-_SHOWN = ("exclude_current_positions_from_observation",)
-_HEALTH = ("healthy_reward", "terminate_when_unhealthy", "healthy_z_range")
-_HUMANOID = (
-    "include_cinert_in_observation",
-    "include_cvel_in_observation",
-    "include_qfrc_actuator_in_observation",
-    "include_cfrc_ext_in_observation",
+# Other models have other rules; pictures are for those who read Gymnasium's attributes.
+_MODELS_AND_PICTURES = frozenset(
+    {
+        "camera_id",
+        "camera_name",
+        "default_camera_config",
+        "disable_env_checker",
+        "height",
+        "max_geom",
+        "render_mode",
+        "visual_options",
+        "width",
+        "xml_file",
+    }
 )
-
 _PHYSICS: Mapping[str, FastClass] = {
-    "Ant-v5": _physics(
-        "ant_v5",
-        "AntEnv",
-        *_ACTION,
-        *_SHOWN,
-        *_NOISE,
-        *_HEALTH,
-        "contact_cost_weight",
-        "contact_force_range",
-        "include_cfrc_ext_in_observation",
-        "main_body",
-    ),
-    "HalfCheetah-v5": _physics("half_cheetah_v5", "HalfCheetahEnv", *_ACTION, *_SHOWN, *_NOISE),
-    "Hopper-v5": _physics(
-        "hopper_v5", "HopperEnv", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range", "healthy_state_range"
-    ),
-    "Humanoid-v5": _physics(
-        "humanoid_v5",
-        "HumanoidEnv",
-        *_ACTION,
-        *_SHOWN,
-        *_NOISE,
-        *_HEALTH,
-        *_HUMANOID,
-        "contact_cost_weight",
-        "contact_cost_range",
-    ),
-    "HumanoidStandup-v5": _physics(
-        "humanoidstandup_v5",
-        "HumanoidStandupEnv",
-        *_SHOWN,
-        *_NOISE,
-        *_HUMANOID,
-        "uph_cost_weight",
-        "ctrl_cost_weight",
-        "impact_cost_weight",
-        "impact_cost_range",
-    ),
-    "InvertedDoublePendulum-v5": _physics(
-        "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv", *_NOISE, "healthy_reward"
-    ),
-    "InvertedPendulum-v5": _physics("inverted_pendulum_v5", "InvertedPendulumEnv", *_NOISE),
-    "Pusher-v5": _physics(
-        "pusher_v5", "PusherEnv", "reward_near_weight", "reward_dist_weight", "reward_control_weight"
-    ),
-    "Reacher-v5": _physics("reacher_v5", "ReacherEnv", "reward_dist_weight", "reward_control_weight"),
-    "Swimmer-v5": _physics("swimmer_v5", "SwimmerEnv", *_ACTION, *_SHOWN, *_NOISE),
-    "Walker2d-v5": _physics("walker2d_v5", "Walker2dEnv", *_ACTION, *_SHOWN, *_NOISE, *_HEALTH, "healthy_angle_range"),
+    f"{name}-v5": FastClass(
+        target="vebench.backends.fast.physics:PhysicsTask",
+        entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
+        packages=(GYMNASIUM, MUJOCO, NUMPY),
+        unsupported=_MODELS_AND_PICTURES,
+    )
+    for name, module in (
+        ("Ant", "ant"),
+        ("HalfCheetah", "half_cheetah"),
+        ("Hopper", "hopper"),
+        ("Humanoid", "humanoid"),
+        ("HumanoidStandup", "humanoidstandup"),
+        ("InvertedDoublePendulum", "inverted_double_pendulum"),
+        ("InvertedPendulum", "inverted_pendulum"),
+        ("Pusher", "pusher"),
+        ("Reacher", "reacher"),
+        ("Swimmer", "swimmer"),
+        ("Walker2d", "walker2d"),
+    )
 }
-_GAMES = "ALE/"
 
 
 def class_of(env_id: str) -> FastClass | None:
     """Return our class for a task, None if there is none."""
-    return _ATARI if env_id.startswith(_GAMES) and env_id.endswith("-v5") else _PHYSICS.get(env_id)
+    return _ATARI if env_id.startswith("ALE/") and env_id.endswith("-v5") else _PHYSICS.get(env_id)
 
 
-def unsupported(env_id: str, settings: Collection[str]) -> list[str]:
-    """Return the settings that our class for a task does not know, in order."""
-    known = class_of(env_id)
-    return sorted(settings if known is None else set(settings) - known.settings)
+def id_with_class(task: Task) -> str | None:
+    """Return the id of a task for which there is a class of our own, None if there is none."""
+    return None if class_of(task.id) is None else task.id
+
+
+def expected_classes(task: Task) -> OwnClasses | None:
+    """Return what a task would be stepped with here, as far as it is known before it is; None without a class."""
+    if class_of(task.id) is None:
+        return None
+    if (refused := refusal(task.id)) is not None:
+        return refused
+    if native.library() is None:
+        return OwnClasses(f"without compiled parts ({native.NOT_BUILT})", uncompiled=True, remedy=native.REMEDY)
+    return OwnClasses("with compiled parts")
+
+
+def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
+    """Return why Gymnasium's class is to step a task with these settings, and the remedy, or None if ours can."""
+    ours = class_of(env_id)
+    if ours is None:
+        other = known_as(env_id)
+        only = "" if other is None or class_of(other) is None else f", only for {other}"
+        return OwnClasses(refused=f"there is no class of our own for {env_id}{only}")
+    if lacking := sorted(ours.unsupported & set(settings)):
+        return OwnClasses(
+            refused=f"our own class for {env_id} has no {', '.join(lacking)}", remedy="leave these settings out"
+        )
+    return next((refused for package in ours.packages if (refused := _unverified(package))), None)
+
+
+def _unverified(package: Package) -> OwnClasses | None:
+    installed = {name: found for name in package.deciding_names if (found := _version(name)) is not None}
+    verified = VERSIONS[package.name]
+    if any(package.deciding_part(found) in verified for found in installed.values()):
+        return None
+    here = ", ".join(f"{name} {found}" for name, found in installed.items()) or f"{package.name} is not installed"
+    places = "" if package.places is None else ".*"
+    # All of them: which one fits depends on this Python, and on what else is installed.
+    wanted = " or ".join(f"'{package.name}=={part}{places}'" for part in verified)
+    return OwnClasses(
+        refused=f"our own class was verified with {package.name} {' and '.join(verified)} ({here})",
+        remedy=f"pip install {wanted}",
+    )
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

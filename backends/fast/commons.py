@@ -1,7 +1,8 @@
-"""Memory that all processes of a team have at the same addresses, so that each can step the environments of the others.
+"""MuJoCo's C library, and memory that all processes of a team have at the same addresses.
 
-Who makes a ``Commons`` makes it before the other processes are forked. Each of them then builds in its own ``Area`` of
-it, and announces where. Processes that are not forked have nothing of it, and step their own environments only.
+By that memory each process can step the environments of the others. Who makes a ``Commons`` makes it before the other
+processes are forked. Each of them then builds in its own ``Area`` of it, and announces where. Processes that are not
+forked have nothing of it, and step their own environments only.
 """
 
 from __future__ import annotations
@@ -10,22 +11,91 @@ import atexit
 import ctypes
 import os
 import sys
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import mujoco
 import numpy as np
 
-from vebench.backends.fast.mujoco_library import HOOKS, mujoco_library
 from vebench.backends.fast.native import library
-from vebench.backends.shared_memory.forgotten import IfForgotten
+from vebench.backends.shared_memory.errors import IfForgotten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+
+# MuJoCo has one place in each process where it looks up whom to call for controls, and one for what to do at an error.
+# Who sets either of them and puts back what was there holds this lock until then.
+HOOKS = Lock()
+if hasattr(os, "register_at_fork"):
+    # So no process begins its life with what another thread had set, or with a lock that nobody will release.
+    os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)
+
+
+@cache
+def mujoco_library() -> ctypes.CDLL | None:
+    """Return the library of MuJoCo that its Python package has loaded, None if that cannot be told."""
+    for path in sorted(Path(mujoco.__file__).parent.glob("libmujoco*")):
+        with suppress(OSError, AttributeError, ValueError):
+            found = ctypes.CDLL(str(path))
+            if _is_loaded(found) and all(hasattr(found, name) for name in _NEEDED):
+                return found
+    return None
+
+
+# What the compiled loop calls, and where MuJoCo looks up what to do at an error.
+_NEEDED = ("mj_step", "mj_rnePostConstraint", "mju_user_error")
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _is_loaded(found: ctypes.CDLL) -> bool:
+    """Return whether it is the one that the package has loaded: what is set through that is seen in this."""
+    callback = _CALLBACK(lambda _model, _data: None)
+    seen = ctypes.c_void_p.in_dll(found, "mjcb_control")
+    return bool(_with_control(callback, lambda: seen.value) == ctypes.cast(callback, ctypes.c_void_p).value)
+
+
+def pointers_of(model: Any, batch: Sequence[Any]) -> tuple[int, list[int]]:  # noqa: ANN401 - MuJoCo has no types
+    """Return where MuJoCo has the model, and each of these data of it: it tells those that it calls for controls.
+
+    Raises RuntimeError if it does not call.
+    """
+    told: list[tuple[int, int]] = []
+    here = get_ident()
+
+    def tell(their_model: int, their_data: int) -> None:
+        # Other threads may be stepping environments of their own.
+        if get_ident() == here:
+            told.append((their_model, their_data))
+
+    def ask() -> None:
+        for data in batch:
+            mujoco.mj_forward(model, data)
+            mujoco.mj_resetData(model, data)
+
+    _with_control(_CALLBACK(tell), ask)
+    if len(told) != len(batch):
+        raise RuntimeError(
+            "MuJoCo did not ask for controls: the model disables actuation, or another thread has set mjcb_control"
+        )
+    return (told[0][0] if told else 0), [data for _, data in told]
+
+
+def _with_control(callback: Any, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    """Act while MuJoCo calls ``callback`` for controls; afterwards it calls again whatever it called before."""
+    with HOOKS:
+        before = mujoco.get_mjcb_control()
+        mujoco.set_mjcb_control(callback)
+        try:
+            return act()
+        finally:
+            mujoco.set_mjcb_control(before)
+
 
 _ALIGNMENT = 64
 # Beside what MuJoCo allocates: tables and numbers of one environment, and what there is once for each process.
@@ -34,58 +104,11 @@ _TABLES = 16384
 _Structure = TypeVar("_Structure", bound="ctypes.Array[Any] | ctypes.Structure")
 
 
-class Place(Protocol):
-    """Where the environments of one process are built."""
-
-    def zeros(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return an array of zeros."""
-
-    def keep(self, structure: _Structure) -> _Structure:
-        """Return the structure, or a copy of it, to be used in its stead."""
-
-    def data(self, model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
-        """Return so many ``mujoco.MjData``."""
-
-    def announce(self, address: int, /) -> None:
-        """Let the others know the address of what steps these environments."""
-
-    def others(self) -> Sequence[Announced]:
-        """Return what the others have announced."""
-
-
 class Announced(NamedTuple):
     """What another process has announced: an address, and the id of that process."""
 
     address: int
     process: int
-
-
-class Private:
-    """The memory of this process."""
-
-    @staticmethod
-    def zeros(shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return an array of zeros."""
-        return np.zeros(shape)
-
-    @staticmethod
-    def keep(structure: _Structure) -> _Structure:
-        """Return the structure itself."""
-        return structure
-
-    @staticmethod
-    def data(model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
-        """Return so many ``mujoco.MjData``."""
-        return [mujoco.MjData(model) for _ in range(count)]
-
-    @staticmethod
-    def announce(_address: int) -> None:
-        """Say nothing: nobody else has this memory."""
-
-    @staticmethod
-    def others() -> Sequence[Announced]:
-        """Return nothing."""
-        return ()
 
 
 class _Entry(ctypes.Structure):
@@ -127,9 +150,9 @@ atexit.register(_mapped.clear)  # what is still in use of it when Python ends mu
 
 
 class Area:
-    """One process's part of the memory in common."""
+    """Where the environments of one process are built: its part of the memory in common, or memory of its own."""
 
-    def __init__(self, commons: Commons, number: int, start: int, stop: int) -> None:
+    def __init__(self, commons: Commons | None = None, number: int = 0, start: int = 0, stop: int = 0) -> None:
         self._commons, self._number = commons, number
         self._next, self._stop = start, stop
 
@@ -141,13 +164,17 @@ class Area:
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Return an array of zeros. The memory stays for as long as it does."""
+        if self._commons is None:
+            return np.zeros(shape)
         count = int(np.prod(shape, dtype=np.int64))
         numbers: Any = (ctypes.c_double * count).from_address(self._take(8 * count))
         numbers.area = self  # which nothing else keeps
         return np.ctypeslib.as_array(numbers).reshape(shape)
 
     def keep(self, structure: _Structure) -> _Structure:
-        """Return a copy of the structure in this area. The memory stays for as long as it does."""
+        """Return the structure, or a copy in this area to be used instead. The memory stays for as long as it does."""
+        if self._commons is None:
+            return structure
         size = ctypes.sizeof(structure)
         address = self._take(size)
         ctypes.memmove(address, ctypes.addressof(structure), size)
@@ -156,7 +183,9 @@ class Area:
         return cast("_Structure", copy)
 
     def data(self, model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
-        """Return so many ``mujoco.MjData`` in this area. The memory stays for as long as they do."""
+        """Return ``count`` ``mujoco.MjData`` in this area. The memory stays for as long as they do."""
+        if self._commons is None:
+            return [mujoco.MjData(model) for _ in range(count)]
         native = library()
         assert native is not None  # noqa: S101 - see commons_for
         with _hooks():
@@ -174,10 +203,13 @@ class Area:
 
     def announce(self, address: int) -> None:
         """Let the others know the address of what steps these environments."""
-        self._commons.entries[self._number] = _Entry(address, os.getpid())
+        if self._commons is not None:
+            self._commons.entries[self._number] = _Entry(address, os.getpid())
 
-    def others(self) -> Sequence[Announced]:
+    def others(self) -> list[Announced]:
         """Return what the others have announced, first those that come next in the order of environments."""
+        if self._commons is None:
+            return []
         entries, own = self._commons.entries, self._number
         around = (*entries[own + 1 :], *entries[:own])
         return [Announced(int(entry.address), int(entry.process)) for entry in around if entry.address]

@@ -14,12 +14,10 @@ from gymnasium.utils import seeding
 from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.suites import ALWAYS_DRAWN
-from vebench.backends.fast.commons import Private, commons_for
-from vebench.backends.fast.mujoco_library import mujoco_library
+from vebench.backends.fast.commons import Area, commons_for, mujoco_library
 from vebench.backends.fast.native import NOT_BUILT, library
-from vebench.backends.fast.physics_loops import CompiledLoop, Physics, PythonLoop, copies_of, flat
-from vebench.backends.fast.physics_tasks import RULES
-from vebench.backends.fast.rewards import Seen
+from vebench.backends.fast.physics_loops import CompiledLoop, PythonLoop, view_of
+from vebench.backends.fast.physics_tasks import RULES, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.commons import Area, Commons, Place
-    from vebench.backends.fast.physics_loops import Loop
-    from vebench.backends.fast.rewards import Rules
+    from vebench.backends.fast.commons import Commons
+    from vebench.backends.fast.physics_tasks import Rules
     from vebench.backends.setup import Task
     from vebench.backends.shared_memory.memory_layout import Arrays
 
@@ -50,7 +47,7 @@ class PhysicsTask:
         self.limit = _limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space = environment.observation_space
-        shown, declared = (sum(flat(self.data, part).size for part in self.rules.row), self.observation_space.shape)
+        shown, declared = (sum(view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape)
         if declared != (shown,):
             raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
         self.action_space = environment.action_space
@@ -72,7 +69,7 @@ class PhysicsTask:
 
     def batch(self, rows: Arrays, area: Area | None = None) -> PhysicsBatch:
         """Build as many environments as there are rows."""
-        return PhysicsBatch(self, rows, area or Private())
+        return PhysicsBatch(self, rows, area or Area())
 
 
 def _limit(environment: gymnasium.Env[Any, Any]) -> int | None:
@@ -93,24 +90,22 @@ def _why_in_python(compiled: bool) -> str:
 class PhysicsBatch:
     """Environments whose physics are stepped one after another."""
 
-    def __init__(self, task: PhysicsTask, rows: Arrays, place: Place) -> None:
+    def __init__(self, task: PhysicsTask, rows: Arrays, area: Area) -> None:
         self._task = task
         (self._observations,), self._rewards, self._terminated, self._truncated, (actions,) = rows
         count = len(self._rewards)
-        self._data = place.data(task.model, count)
+        self._data = area.data(task.model, count)
         self._random: list[np.random.Generator | None] = [None] * count
         rules = task.rules
-        around = place.zeros((2, count, flat(task.data, rules.around).size))
-        after = {name: place.zeros((count, flat(task.data, part).size)) for name, part in rules.after.items()}
-        self._healthy = place.zeros((count,))
+        around = area.zeros((2, count, view_of(task.data, rules.around).size))
+        after = {name: area.zeros((count, view_of(task.data, part).size)) for name, part in rules.after.items()}
+        self._healthy = area.zeros((count,))
         self._healthy[:] = 1.0
         seen = Seen(actions, around, after, self._healthy, self._observations, self._rewards)
-        stepped = [copies_of(rules, data, index, seen) for index, data in enumerate(self._data)]
-        physics = Physics(task.model, task.frame_skip, rules)
-        self._loop: Loop = (
-            CompiledLoop(physics, self._data, actions, stepped, self._healthy, place)
+        self._loop = (
+            CompiledLoop(task.model, task.frame_skip, rules, self._data, seen, area)
             if task.compiled
-            else PythonLoop(physics, self._data, actions, stepped, self._healthy)
+            else PythonLoop(task.model, task.frame_skip, rules, self._data, seen)
         )
         self._offer, self._advance, self._reward = self._loop.offer, self._loop.advance, rules.reward(seen)
         self._ends = rules.ends
@@ -128,6 +123,10 @@ class PhysicsBatch:
     def current(self) -> int:
         """Index of the environment in use now, or last."""
         return self._loop.current
+
+    @current.setter
+    def current(self, index: int) -> None:
+        self._loop.current = index
 
     def reset(self, index: int, seed: int | None) -> None:
         """Start a new episode in one environment, by Gymnasium's own code on its data."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mujoco
 import numpy as np
 
-from vebench.backends.fast.commons import is_running
-from vebench.backends.fast.mujoco_library import HOOKS, mujoco_library, pointers_of
+from vebench.backends.fast.commons import HOOKS, is_running, mujoco_library, pointers_of
 from vebench.backends.fast.native import library
 
 if TYPE_CHECKING:
@@ -22,98 +21,62 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.commons import Announced, Place
-    from vebench.backends.fast.rewards import Bound, Part, Rules, Seen
+    from vebench.backends.fast.commons import Announced, Area
+    from vebench.backends.fast.physics_tasks import Bound, Rules, Seen, Slice
 
 
-class Physics(NamedTuple):
-    """What is stepped: MuJoCo's model, its sub-steps in one step, and the rules of the task."""
-
-    model: Any
-    substeps: int
-    rules: Rules
-
-
-class Copy(NamedTuple):
+class _Copy(NamedTuple):
     """Numbers of MuJoCo's, where they are to be written, and between which limits."""
 
     source: NDArray[np.float64]
     target: NDArray[np.float64]
-    part: Part
+    part: Slice
 
     @property
     def limited(self) -> bool:
-        """Whether there are such limits."""
         return self.part.low > -inf or self.part.high < inf
 
 
-class Copies(NamedTuple):
-    """What is copied before and after one environment is stepped, and the numbers that tell whether it is healthy."""
+class _Copies(NamedTuple):
+    """What is copied before and after one environment is stepped, and the numbers that say whether it is healthy."""
 
-    before: tuple[Copy, ...]
-    after: tuple[Copy, ...]
+    before: tuple[_Copy, ...]
+    after: tuple[_Copy, ...]
     healthy: tuple[tuple[NDArray[np.float64], Bound], ...]
 
 
-def flat(data: Any, part: Part) -> NDArray[np.float64]:  # noqa: ANN401 - MuJoCo has no types
+def view_of(data: Any, part: Slice) -> NDArray[np.float64]:  # noqa: ANN401 - MuJoCo has no types
     """Return a part of MuJoCo's data, as a view."""
     numbers: NDArray[np.float64] = getattr(data, part.field).reshape(-1)[part.start : part.stop]
     return numbers
 
 
-def copies_of(rules: Rules, data: Any, index: int, seen: Seen) -> Copies:  # noqa: ANN401
-    """Return what is copied out of the data of the environment of this index."""
-    start, end = (Copy(flat(data, rules.around), numbers[index], rules.around) for numbers in seen.around)
-    after = [Copy(flat(data, part), seen.after[name][index], part) for name, part in rules.after.items()]
+def _copies_of(rules: Rules, data: Any, index: int, seen: Seen) -> _Copies:  # noqa: ANN401
+    start, end = (_Copy(view_of(data, rules.around), numbers[index], rules.around) for numbers in seen.around)
+    after = [_Copy(view_of(data, part), seen.after[name][index], part) for name, part in rules.after.items()]
     row = seen.observations[index]
     shown, at = [], 0
     for part in rules.row:
-        source = flat(data, part)
-        shown.append(Copy(source, row[at : at + source.size], part))
+        source = view_of(data, part)
+        shown.append(_Copy(source, row[at : at + source.size], part))
         at += source.size
-    return Copies((start,), (*shown, end, *after), tuple((flat(data, bound.part), bound) for bound in rules.healthy))
-
-
-class Loop(Protocol):
-    """The loop over the environments of one batch. ``current``: the index of the one in use now, or last."""
-
-    current: int
-
-    def offer(self, resting: Sequence[int]) -> None:
-        """Let all environments but those that rest be stepped, by other processes too. The actions are there."""
-
-    def withdraw(self) -> None:
-        """See to it that no other process steps these environments, if a step was offered and broken off."""
-
-    def advance(self) -> int:
-        """Step the environments that were offered and copy what is seen of them; return how many are not healthy.
-
-        Raises ``mujoco.FatalError`` for an error of MuJoCo's.
-        """
-
-    def close(self) -> None:
-        """Let go of the environments' data."""
+    healthy = tuple((view_of(data, bound.part), bound) for bound in rules.healthy)
+    return _Copies((start,), (*shown, end, *after), healthy)
 
 
 class PythonLoop:
-    """The loop over the environments in Python."""
+    """The loop in Python: the methods of ``CompiledLoop``, for one process by itself."""
 
-    def __init__(
-        self,
-        physics: Physics,
-        data: Sequence[Any],
-        actions: NDArray[Any],
-        copies: Sequence[Copies],
-        healthy: NDArray[np.float64],
-    ) -> None:
+    def __init__(self, model: Any, substeps: int, rules: Rules, data: Sequence[Any], seen: Seen) -> None:  # noqa: ANN401
         self.current = 0
-        self._physics, self._contacts = physics, physics.rules.contacts
-        self._environments = list(zip(data, actions, copies, strict=True))
-        self._healthy = healthy
+        self._model, self._substeps, self._contacts = model, substeps, rules.contacts
+        copies = [_copies_of(rules, one, index, seen) for index, one in enumerate(data)]
+        self._environments = list(zip(data, seen.actions, copies, strict=True))
+        self._healthy = seen.healthy
         self._resting: Sequence[int] = ()
 
     def offer(self, resting: Sequence[int]) -> None:
-        """Say which environments rest."""
+        """Note which environments rest."""
         self._resting = resting
 
     def withdraw(self) -> None:
@@ -121,7 +84,6 @@ class PythonLoop:
 
     def advance(self) -> int:
         """Step the environments, each by MuJoCo's Python package."""
-        (model, substeps, _), contacts = self._physics, self._contacts
         unhealthy = 0
         for index, (data, action, copies) in enumerate(self._environments):
             if index in self._resting:
@@ -129,9 +91,9 @@ class PythonLoop:
             self.current = index
             _copy(copies.before)
             data.ctrl[:] = action
-            mujoco.mj_step(model, data, substeps)
-            if contacts:
-                mujoco.mj_rnePostConstraint(model, data)
+            mujoco.mj_step(self._model, data, self._substeps)
+            if self._contacts:
+                mujoco.mj_rnePostConstraint(self._model, data)
             _copy(copies.after)
             healthy = all(_within(numbers, bound) for numbers, bound in copies.healthy)
             self._healthy[index] = healthy
@@ -143,7 +105,7 @@ class PythonLoop:
         self._environments = []
 
 
-def _copy(copies: Iterable[Copy]) -> None:
+def _copy(copies: Iterable[_Copy]) -> None:
     for copy in copies:
         if copy.limited:
             np.clip(copy.source, copy.part.low, copy.part.high, out=copy.target)
@@ -209,28 +171,29 @@ _WITH_OTHERS = -2
 
 
 class CompiledLoop:
-    """The loop over the environments in ``physics.c``, built in a place that other processes may have too.
+    """The loop in ``physics.c``, built in an area that other processes may have too.
 
     They step what this one has offered and not begun, and this one steps what they have.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a loop is given, and where it is built
+    def __init__(  # noqa: PLR0913, PLR0917 - what a loop steps, and where it is built
         self,
-        physics: Physics,
+        model: Any,  # noqa: ANN401 - MuJoCo has no types
+        substeps: int,
+        rules: Rules,
         data: Sequence[Any],
-        actions: NDArray[Any],
-        copies: Sequence[Copies],
-        healthy: NDArray[np.float64],
-        place: Place,
+        seen: Seen,
+        area: Area,
     ) -> None:
         native, theirs = library(), mujoco_library()
         if native is None or theirs is None:
             raise RuntimeError("the compiled loop needs its library and MuJoCo's")
+        copies = [_copies_of(rules, one, index, seen) for index, one in enumerate(data)]
         # MuJoCo's controls are of float64. Others are converted, for all environments at a time.
-        self._actions = actions
-        self._controls = actions if actions.dtype == np.float64 else place.zeros(actions.shape)
-        self._resting = place.zeros((len(data),))
-        model, pointers = pointers_of(physics.model, data)
+        self._actions = seen.actions
+        self._controls = seen.actions if seen.actions.dtype == np.float64 else area.zeros(seen.actions.shape)
+        self._resting = area.zeros((len(data),))
+        their_model, pointers = pointers_of(model, data)
         tables: tuple[ctypes.Array[Any], ...] = (
             (ctypes.c_void_p * len(data))(*pointers),
             (ctypes.c_void_p * len(data))(*(one.ctrl.ctypes.data for one in data)),
@@ -238,40 +201,40 @@ class CompiledLoop:
             _c_parts([copy for one in copies for copy in one.after]),
             _c_bounds([pair for one in copies for pair in one.healthy]),
         )
-        tables = tuple(map(place.keep, tables))
-        self._loop = place.keep(
+        tables = tuple(map(area.keep, tables))
+        self._loop = area.keep(
             _CPhysics(
                 _address(theirs.mj_step),
-                _address(theirs.mj_rnePostConstraint) if physics.rules.contacts else None,
-                model,
+                _address(theirs.mj_rnePostConstraint) if rules.contacts else None,
+                their_model,
                 ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
                 len(data),
-                physics.substeps,
-                int(physics.model.nu),
+                substeps,
+                int(model.nu),
                 1,  # around
-                len(physics.rules.row) + 1 + len(physics.rules.after),
-                len(physics.rules.healthy),
+                len(rules.row) + 1 + len(rules.after),
+                len(rules.healthy),
                 self._controls.ctypes.data,
                 *(ctypes.addressof(table) for table in tables),
-                healthy.ctypes.data,
+                seen.healthy.ctypes.data,
                 self._resting.ctypes.data,
                 failed=-1,
                 finished=len(data),
             )
         )
         # The structure has their addresses only.
-        self._kept: tuple[object, ...] = (physics, data, copies, tables, healthy)
+        self._kept: tuple[object, ...] = (model, data, copies, tables, seen)
         self._native = native
         self._step = native.vebench_physics
         self._step.restype = ctypes.c_int64
         self._reference = ctypes.byref(self._loop)
         self._rested: Sequence[int] = ()
         self._offered = False
-        self._place = place
+        self._area = area
         # Known at the first offer: by then all have built theirs.
         self._others: Sequence[Announced] | None = None
         self._loops: Any = None
-        place.announce(ctypes.addressof(self._loop))
+        area.announce(ctypes.addressof(self._loop))
 
     @property
     def current(self) -> int:
@@ -283,9 +246,10 @@ class CompiledLoop:
         self._loop.current = index
 
     def offer(self, resting: Sequence[int]) -> None:
-        """Let all environments but those that rest be stepped, by other processes too."""
+        """Let all environments but those that rest be stepped, by other processes too. The actions are there."""
         if self._others is None:
-            self._meet()
+            self._others = others = self._area.others()
+            self._loops = (ctypes.c_void_p * len(others))(*(other.address for other in others))
         self.withdraw()
         if self._controls is not self._actions:
             self._controls[...] = self._actions
@@ -304,9 +268,10 @@ class CompiledLoop:
         self._offered = False
 
     def advance(self) -> int:
-        """Step the environments in one call, during which other threads can run Python, but not such a call.
+        """Step the environments that were offered and copy what is seen of them; return how many are not healthy.
 
-        Raises RuntimeError if a process has died that had begun to step one of them.
+        Other threads can run Python meanwhile, but no such call. Raises ``mujoco.FatalError`` for an error of MuJoCo's,
+        and RuntimeError if a process has died that had begun to step one of them.
         """
         while True:
             with HOOKS:
@@ -319,11 +284,6 @@ class CompiledLoop:
             self._loop.current = self._loop.failed
             raise mujoco.FatalError(self._loop.error.decode(errors="replace"))
         return unhealthy
-
-    def _meet(self) -> None:
-        """See who else steps environments that this process can step."""
-        self._others = others = self._place.others()
-        self._loops = (ctypes.c_void_p * len(others))(*(other.address for other in others))
 
     def _check_others(self) -> None:
         for other in self._others or ():
@@ -342,7 +302,7 @@ def _address(function: Any) -> int | None:  # noqa: ANN401 - a function of a lib
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
-def _c_parts(copies: Sequence[Copy]) -> ctypes.Array[_CPart]:
+def _c_parts(copies: Sequence[_Copy]) -> ctypes.Array[_CPart]:
     return (_CPart * len(copies))(
         *(
             _CPart(

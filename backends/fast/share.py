@@ -1,31 +1,161 @@
-"""One process's share of environments of our own classes: the ends of episodes and what follows them."""
+"""How environments of our own classes are stepped by one process: the interface of a class, and its share of a team.
+
+A ``FastTask`` is what all environments of one process share: constants, tables, a model. A ``FastBatch`` is some of
+those environments, stepped together, which write straight into their rows of the shared arrays.
+"""
 
 from __future__ import annotations
 
+import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import gymnasium
 from gymnasium.error import ResetNeeded
 
+from vebench.backends.environments.suites import load
+from vebench.backends.fast import native
+from vebench.backends.fast.classes import class_of
+from vebench.backends.setup import OwnClasses
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from vebench.backends.fast.building import Building
-    from vebench.backends.fast.commons import Commons
-    from vebench.backends.fast.task import FastBatch, FastTask
-    from vebench.backends.shared_memory.division import Division
-    from vebench.backends.shared_memory.memory_layout import Arrays
-    from vebench.backends.shared_memory.share import MakeShare
-
-Autoreset = Literal["NextStep", "SameStep", "Disabled"]
-Remarks = list[tuple[int, dict[str, Any]]]
+    from vebench.backends.fast.commons import Area, Commons
+    from vebench.backends.setup import Task
+    from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
+    from vebench.backends.shared_memory.memory_layout import Arrays, Division, MakeShare
 
 
-class MakeTask(Protocol):
-    """Builds the task, in the process that steps it."""
+class FastBatch(Protocol):
+    """Some environments of one process. They end their episodes; what comes after an end is up to their user."""
+
+    current: int
+    """Index within the batch of the environment in use now, or last."""
+
+    def reset(self, index: int, seed: int | None) -> None:
+        """Start a new episode in one environment and write its first observation, and nothing else, into its row.
+
+        Without a seed it draws on from where it is, or, before the first seed, from the system's entropy.
+        """
+
+    def step(self, resting: Sequence[int]) -> Sequence[int]:
+        """Step the environments with their rows of the actions; return those that have ended their episodes, in order.
+
+        Those that are ``resting``, in order, begin a new episode instead, drawing on from where they are. Their rows
+        show its first observation and no reward.
+        """
+
+    def frames(self, index: int) -> int:
+        """Return the frames that the simulator of one environment has made in its episode."""
+
+    def close(self) -> None:
+        """Free what the environments have."""
+
+
+class FastTask(Protocol):
+    """A task as the environments of one process share it. Building one takes about as long as one environment.
+
+    ``how``: how it steps, in words, such as which parts are compiled. ``leaves_out``: what Gymnasium's class does and
+    this one does not, in words. ``uncompiled``: why a compiled part that there could be is not used, though it was
+    asked for, empty if it is used or there is none for these settings.
+    """
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    how: str
+    uncompiled: str
+    leaves_out: tuple[str, ...]
+
+    def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
+        """Build the task that Gymnasium calls ``env_id``, with these settings instead of its defaults.
+
+        ``compiled``: whether compiled parts are used where there are any. Raises ValueError for settings without sense.
+        """
+
+    @staticmethod
+    def settings_of(task: Task) -> dict[str, Any]:
+        """Return the settings with which a task is what every backend steps."""
+
+    def commons(self, count: int) -> Commons | None:
+        """Return memory for ``count`` environments in which each process can step those of others, None if none can.
+
+        It is made before the other processes are forked.
+        """
+
+    def batch(self, rows: Arrays, area: Area | None = None) -> FastBatch:
+        """Build as many environments as there are rows, in this process's area of that memory if there is any."""
+
+
+_OTHER_VERSIONS = "install that package anew, or in another version, with pip install --force-reinstall"
+
+
+def build(env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> tuple[Building | None, OwnClasses]:
+    """Return how each process builds a task that ours may step, None if it cannot be; and what steps, and why."""
+    try:
+        make = Building(env_id, settings, compiled=compiled)
+    except ValueError as error:
+        return None, OwnClasses(refused=f"our own class for {env_id}: {error}")
+    missing = make.example.uncompiled
+    remedy = native.REMEDY if missing == native.NOT_BUILT else _OTHER_VERSIONS if missing else ""
+    return make, OwnClasses(make.example.how, uncompiled=bool(missing), remedy=remedy)
+
+
+class Building:
+    """Builds a task in each process that steps it, and once before: ``example``, which shows what it is.
+
+    The process that has built the example gets it as its first task: building one takes as long as loading a game.
+    Any other process builds its own, however it was started: no state of the example comes along.
+
+    Raises ValueError for settings without sense, and if our class is not what Gymnasium has registered.
+    """
+
+    def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> None:
+        self._arguments = env_id, dict(settings), compiled
+        self._process = os.getpid()
+        self.example: FastTask = self._build()
+        self._unused: FastTask | None = self.example
 
     def __call__(self) -> FastTask:
         """Return the task."""
+        given, self._unused = self._unused, None
+        return self._build() if given is None or os.getpid() != self._process else given
+
+    def _build(self) -> FastTask:
+        env_id, settings, compiled = self._arguments
+        ours = class_of(env_id)
+        assert ours is not None  # noqa: S101 - whoever asks has seen that there is one
+        kind: type[FastTask] = load(ours.target)
+        _check_registered(env_id)
+        return kind(env_id, settings, compiled=compiled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: not the example."""
+        return {"_arguments": self._arguments, "_process": 0, "_unused": None}
+
+
+def _check_registered(env_id: str) -> None:
+    """Raise ValueError if Gymnasium would make something else by this id than the class that ours stands for.
+
+    It can be registered anew, with another class, with wrappers or with other defaults. The module that registers it
+    must be loaded.
+    """
+    ours, spec = class_of(env_id), gymnasium.spec(env_id)
+    assert ours is not None  # noqa: S101 - as above
+    if spec.entry_point != ours.entry_point:
+        name = getattr(spec.entry_point, "__qualname__", str(spec.entry_point))
+        raise ValueError(f"{env_id} is registered as {name}, not as {ours.entry_point}")
+    if spec.additional_wrappers:
+        names = ", ".join(wrapper.name for wrapper in spec.additional_wrappers)
+        raise ValueError(f"{env_id} is registered with wrappers around it: {names}")
+    if spec.max_episode_steps is not None and "max_episode_steps" in ours.unsupported:
+        raise ValueError(f"{env_id} is registered with max_episode_steps={spec.max_episode_steps}")
+    for name in sorted(spec.kwargs.keys() | ours.defaults.keys()):
+        if name not in spec.kwargs or name not in ours.defaults:
+            raise ValueError(f"{env_id} is registered {'with' if name in spec.kwargs else 'without'} {name}")
+        given, expected = spec.kwargs[name], ours.defaults[name]
+        if name not in ours.free and (type(given) is not type(expected) or given != expected):
+            raise ValueError(f"{env_id} is registered with {name}={given!r}, not {expected!r}")
 
 
 def make_share(make: Building, division: Division, autoreset: Autoreset) -> MakeShare:
@@ -46,7 +176,7 @@ class FastShare:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
         self,
-        make: MakeTask,
+        make: Callable[[], FastTask],
         one_by_one: bool,
         autoreset: Autoreset,
         arrays: Arrays,
@@ -67,16 +197,11 @@ class FastShare:
         self._used = 0
         # Batch and index of the environments that have not been reset yet: there is nothing to be stepped.
         self._new = {(number, index) for number, (first, last) in enumerate(bounds) for index in range(last - first)}
-        # The batch, and in it the environment that was to be stepped though its episode is over, or has not begun.
-        self._over: tuple[int, int] | None = None
 
     @property
     def current(self) -> int:
         """Index within the share of the environment in use now, or last."""
-        if not self._batches:
-            return 0
-        number, index = self._over or (-1, 0)
-        return self._first[self._used] + (index if number == self._used else self._batches[self._used].current)
+        return self._first[self._used] + self._batches[self._used].current if self._batches else 0
 
     def open(self) -> None:
         """Build every environment."""
@@ -96,11 +221,12 @@ class FastShare:
     def step_one(self, number: int) -> Remarks | None:
         """Step the environments of one batch."""
         self._used = number
-        if self._new:
-            self._check_begun(number)
         batch, resting = self._batches[number], self._ended[number]
+        if self._new and (new := sorted(index for other, index in self._new if other == number)):
+            batch.current = new[0]
+            raise ResetNeeded("Cannot call env.step() before calling env.reset()")
         if resting and self._autoreset == "Disabled":
-            self._over = number, resting[0]
+            batch.current = resting[0]
             raise AssertionError("the episode is over: reset(options={'reset_mask': ...}) comes before the next step")
         ended = batch.step(resting)
         if ended and self._autoreset == "SameStep":
@@ -108,26 +234,9 @@ class FastShare:
         self._ended[number] = ended
         return None
 
-    def _check_begun(self, number: int) -> None:
-        """Raise ResetNeeded if an environment of a batch has not been reset yet."""
-        for other, index in sorted(self._new):
-            if other == number:
-                self._over = number, index
-                raise ResetNeeded("Cannot call env.step() before calling env.reset()")
-
-    def _begin(self, number: int, index: int, seed: int | None) -> None:
-        """Start a new episode as asked: the row then reports the reset."""
-        self._used, self._over = number, None
-        self._batches[number].reset(index, seed)
-        self._new.discard((number, index))
-        rows = self._rows[number]
-        rows.rewards[index] = 0.0
-        rows.terminated[index] = rows.truncated[index] = False
-
     def _begin_after_end(self, number: int, index: int) -> tuple[int, dict[str, Any]]:
         """Start a new episode within the step that ended one; return the remark on that end."""
-        rows = self._rows[number]
-        (observations,) = rows.observations
+        (observations,) = self._rows[number].observations
         last = observations[index].copy()
         self._batches[number].reset(index, None)
         return self._start + self._first[number] + index, {"final_obs": last, "final_info": {}}
@@ -147,8 +256,17 @@ class FastShare:
             env_id = self._start + self._first[number] + index
             if mask is None or mask[env_id]:
                 self._begin(number, index, argument + env_id if seeds is None else seeds[env_id])
-                self._ended[number] = [other for other in self._ended[number] if other != index]
         return None
+
+    def _begin(self, number: int, index: int, seed: int | None) -> None:
+        """Start a new episode as asked: the row then reports the reset."""
+        self._used = number
+        self._batches[number].reset(index, seed)
+        self._new.discard((number, index))
+        rows = self._rows[number]
+        rows.rewards[index] = 0.0
+        rows.terminated[index] = rows.truncated[index] = False
+        self._ended[number] = [other for other in self._ended[number] if other != index]
 
     def close(self) -> None:
         """Free what the environments have."""

@@ -18,7 +18,7 @@ from vebench.machine import pinning
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.rewards import Part
+    from vebench.backends.fast.physics_tasks import Slice
     from vebench.backends.interface import ArrayTree, Batch, Setup, Task
     from vebench.backends.one_in_flight import Rows
 
@@ -88,8 +88,7 @@ class _Simulations:
 
     def _interpret(self, task: Task) -> None:
         """Bind what the task's rules read, and prepare what computes its rewards."""
-        from vebench.backends.fast.physics_tasks import RULES  # noqa: PLC0415 - imported on use
-        from vebench.backends.fast.rewards import Seen  # noqa: PLC0415 - likewise
+        from vebench.backends.fast.physics_tasks import RULES, Seen  # noqa: PLC0415 - imported on use
 
         self._rules = rules = RULES[task.id](self._origin)
         count, shown = self._rows.observations.shape
@@ -108,7 +107,7 @@ class _Simulations:
         seen = Seen(self._control, self._around, after, self._healthy, self._rows.observations, self._rows.rewards)
         self._reward = rules.reward(seen)
 
-    def _numbers(self, part: Part) -> NDArray[np.float64]:
+    def _numbers(self, part: Slice) -> NDArray[np.float64]:
         """Return a part of all simulations as a view, ``(simulations, numbers)``."""
         field = self._batch.bind(part.field)
         numbers: NDArray[np.float64] = field.reshape(len(field), -1)[:, part.start : part.stop]

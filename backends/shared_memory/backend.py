@@ -16,10 +16,9 @@ from vebench.backends import trees
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
-from vebench.backends.shared_memory.division import divide
 from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.in_flight import InFlight
-from vebench.backends.shared_memory.memory_layout import Leaf
+from vebench.backends.shared_memory.memory_layout import Leaf, divide
 from vebench.backends.shared_memory.team import Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.trees import as_rows
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
     from vebench.backends.for_loop import EnvironmentLoop
     from vebench.backends.interface import ArrayTree, Difference, Setup, Task
     from vebench.backends.setup import OwnClasses
-    from vebench.backends.shared_memory.division import Division
-    from vebench.backends.shared_memory.memory_layout import Arrays
-    from vebench.backends.shared_memory.share import MakeShare
+    from vebench.backends.shared_memory.memory_layout import Arrays, Division, MakeShare
     from vebench.backends.trees import Tree
 
 

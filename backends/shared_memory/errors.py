@@ -1,16 +1,26 @@
-"""The exceptions that a team of processes raises, and how an exception in an environment travels to the caller."""
+"""What may break off a team's work: exceptions in its environments, its processes' deaths, and signal handlers.
+
+Python runs signal handlers in the main thread, between any two instructions, and a handler may raise, as that of Ctrl-C
+does. The steps of a team bear that: see ``team``. What starts and ends processes does not, since a process or a
+descriptor is lost if its number is not stored. So handlers are ``held_back`` there.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
+import signal
+import threading
 import traceback
-from typing import TYPE_CHECKING, NamedTuple
+import weakref
+from contextlib import contextmanager
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from vebench.backends.shared_memory.share import Share
+    from vebench.backends.shared_memory.memory_layout import Share
 
 
 class OverdueError(TimeoutError, multiprocessing.TimeoutError):
@@ -56,8 +66,19 @@ class WorkerFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, start: int, share: Share | None) -> WorkerFailure:
-        """Describe an exception that is being handled, in the share whose first environment is ``start``."""
-        text, trace = _text_of(error), _trace_of(error)
+        """Describe an exception that is being handled, in the share whose first environment is ``start``.
+
+        Whatever the exception does when it is looked at must not hide it, nor end the process that reports it.
+        """
+        try:
+            text = "".join((str(error), ""))  # a plain string, which can be sent
+        except BaseException as other:  # noqa: BLE001 - as said above
+            text = f"<its text cannot be had: {type(other).__name__}>"
+        try:
+            trace = traceback.format_exc()
+        except BaseException as other:  # noqa: BLE001 - as said above
+            places = "".join(traceback.format_tb(error.__traceback__))
+            trace = f"<its traceback cannot be had: {type(other).__name__}>\n{places}"
         if share is not None and share.current is None:
             return cls(None, error, text, trace)
         env_id = start + (0 if share is None else share.current or 0)
@@ -80,22 +101,97 @@ class WorkerFailure(NamedTuple):
         return pickle.dumps(self._replace(error=None))
 
 
-# Whatever an exception does when it is looked at, that must not hide it, nor end the process that reports it.
+# Signal handlers.
 
 
-def _text_of(error: BaseException) -> str:
+@contextmanager
+def held_back() -> Iterator[list[int]]:
+    """Run no signal handler of Python's until the end, and then those whose signals have come.
+
+    Yields the list of these signals, which fills. No handler ever runs in another thread than the main one.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def note(number: int, _frame: object) -> None:
+        came.append(number)
+
+    handlers: dict[int, Any] = {}
     try:
-        return "".join((str(error), ""))  # a plain string, which can be sent
-    except BaseException as other:  # noqa: BLE001 - as said above
-        return f"<its text cannot be had: {type(other).__name__}>"
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                # From here on this one can raise nothing; if it has raised, it is still what it was.
+                signal.signal(number, note)
+        yield came
+    finally:
+        try:
+            _restore(handlers)
+        finally:
+            _restore(handlers)  # a handler that was restored may have raised before the others were
+    for each in dict.fromkeys(came):
+        signal.raise_signal(each)
 
 
-def _trace_of(error: BaseException) -> str:
+def _restore(handlers: dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """Hold Ctrl-C back until the end, also in the processes started here, which unblock it by ``ignore_sigint``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return traceback.format_exc()
-    except BaseException as other:  # noqa: BLE001 - as said above
-        return f"<its traceback cannot be had: {type(other).__name__}>\n{_places_of(error)}"
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _places_of(error: BaseException) -> str:
-    return "".join(traceback.format_tb(error.__traceback__))
+def ignore_sigint() -> None:
+    """Let this process, a worker, leave Ctrl-C, which goes to all processes of a terminal, to its caller."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def leave_to_caller() -> None:
+    """Let this process, a worker, do nothing at signals that its caller handles: the caller tells it what to do.
+
+    They go to all processes of a terminal or of a cluster's job. A handler, unlike ``SIG_IGN``, is not passed on to
+    programs that an environment starts; only Ctrl-C is to be ignored by these, too.
+    """
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, _nothing)
+    ignore_sigint()
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    pass
+
+
+# Python runs signal handlers in ``__del__`` and in a weak reference's callback, too. What that of Ctrl-C raises there
+# ends the callback, is printed, and is forgotten. So no instruction of Python runs there: C calls C, and what needs
+# Python is done by a thread of its own, in which no handler runs.
+
+_Held = TypeVar("_Held")
+
+
+class IfForgotten(weakref.ref[_Held], Generic[_Held]):
+    """A weak reference that makes a call once its object is gone, unless the reference has gone before.
+
+    ``call`` must be a function of C, such as one of ctypes or ``_thread.start_new_thread``, or a ``partial`` of it.
+    """
+
+    call: Callable[[], object]
+
+    def __new__(cls, held: _Held, call: Callable[[], object]) -> IfForgotten[_Held]:
+        """Make the reference to what is held."""
+        made = super().__new__(cls, held, _CALL)
+        made.call = call
+        return made
+
+
+_CALL: Any = methodcaller("call")  # itself a function of C: Python gives it the reference

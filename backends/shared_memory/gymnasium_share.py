@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import VectorEnv
 
 from vebench.backends.shared_memory.spaces import columns, in_order, reader, writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    # Observations and infos; observations, rewards, terminations, truncations and infos.
+    Reset = tuple[Any, dict[str, Any]]
+    Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
     from collections.abc import Callable, Sequence
 
     import gymnasium
@@ -19,6 +27,33 @@ if TYPE_CHECKING:
 
     from vebench.backends.shared_memory.memory_layout import Arrays
     from vebench.backends.shared_memory.spaces import Column
+
+
+class Received(NamedTuple):
+    """The environments that ``recv`` returns: a row for each, and ``infos`` in Gymnasium's form with as many rows."""
+
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    infos: dict[str, Any]
+    env_ids: NDArray[np.int64]
+
+
+def batch_infos(count: int, infos: Iterable[tuple[int, Info]]) -> dict[str, Any]:
+    """Return infos, each given with its row, as one dict of arrays with ``count`` rows, and a mask for each array."""
+    form: VectorEnv[Any, Any, Any] = VectorEnv()
+    form.num_envs = count
+    batched: dict[str, Any] = {}
+    for row, info in infos:
+        batched = form._add_info(batched, info, row)  # noqa: SLF001 - what defines that form
+    return batched
+
+
+def infos_of(remarks: Iterable[list[tuple[int, Info]] | None]) -> Iterable[tuple[int, Info]]:
+    """Return the infos of all shares, each with the id of its environment, from what each share has returned."""
+    return (pair for remark in remarks if remark for pair in remark)
+
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]

@@ -14,24 +14,31 @@ from multiprocessing import process
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError, WorkerFailure
-from vebench.backends.shared_memory.forgotten import IfForgotten
+from vebench.backends.shared_memory.errors import (
+    BrokenOffError,
+    IfForgotten,
+    OverdueError,
+    WorkerError,
+    WorkerFailure,
+    held_back,
+)
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, register
-from vebench.backends.shared_memory.interrupts import held_back
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory
-from vebench.backends.shared_memory.worker import LOOK_SECONDS, TeamConfig, make_bell
-from vebench.backends.shared_memory.worker_handle import (
+from vebench.backends.shared_memory.worker import (
     END_WITHIN_SECONDS,
+    LOOK_SECONDS,
     NOT_YET,
+    TeamConfig,
     WorkerHandle,
     bell_pipes,
+    make_bell,
     start_worker,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.backends.shared_memory.share import Share
+    from vebench.backends.shared_memory.memory_layout import Share
 
 
 class Team:

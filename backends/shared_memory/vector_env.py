@@ -5,49 +5,55 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import gymnasium
 import numpy as np
 from gymnasium import logger
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
-from vebench.backends.shared_memory.arguments import (
+from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
+from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Received, ShareConfig, batch_infos, infos_of
+from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
+from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
+from vebench.backends.shared_memory.spaces import (
+    VectorSpaces,
+    as_batch,
+    assemble,
     check_free,
     checked_batch_size,
     checked_mask,
     checked_processes,
     checked_seeds,
     checked_values,
+    columns,
+    in_order,
+    leaves,
     one_by_one,
     write_actions,
     write_as_they_are,
 )
-from vebench.backends.shared_memory.division import divide, usable_cpus
-from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
-from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, ShareConfig
-from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
-from vebench.backends.shared_memory.results import Received, batch_infos, infos_of
-from vebench.backends.shared_memory.spaces import VectorSpaces, as_batch, assemble, columns, in_order, leaves
 from vebench.backends.shared_memory.team import Team
-from vebench.backends.shared_memory.worker import TeamConfig
-from vebench.backends.shared_memory.worker_handle import END_WITHIN_SECONDS
+from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from multiprocessing.process import BaseProcess
 
-    import gymnasium
     from gymnasium import Space
+    from gymnasium.envs.registration import EnvSpec
 
-    from vebench.backends.shared_memory.division import Division
-    from vebench.backends.shared_memory.gymnasium_share import Info
-    from vebench.backends.shared_memory.results import Reset, Step
-    from vebench.backends.shared_memory.share import MakeShare
+    from vebench.backends.shared_memory.gymnasium_share import Info, Reset, Step
+    from vebench.backends.shared_memory.memory_layout import Division, MakeShare
     from vebench.backends.shared_memory.spaces import Value
 
-Result = TypeVar("Result")
+    _Environment = gymnasium.Env[Any, Any]
+    _Wrap = Callable[[_Environment], _Environment]
+
+_Result = TypeVar("_Result")
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
@@ -355,7 +361,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._wait("set_attr", None)
         self._finish()
 
-    def apply(self, function: Callable[..., Result], env_ids: Iterable[int], *args: Value) -> list[Result]:
+    def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Value) -> list[_Result]:
         """Return ``function(environment, *args)`` for each environment named, called where that environment is.
 
         Ids below 0 count from the end. The function is sent by its name, so it must be defined at the top of a module.
@@ -489,7 +495,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._team.finish()
         self._calling = False
 
-    def _answered(self, ask: Callable[[], Result]) -> Result:
+    def _answered(self, ask: Callable[[], _Result]) -> _Result:
         """Return what ``ask`` does. An environment's exception is raised as it is, its cause is the ``WorkerError``."""
         try:
             return ask()
@@ -515,3 +521,39 @@ def _raise_as_it_was(error: WorkerError) -> NoReturn:
     if error.failure is None or error.failure.error is None:
         raise error
     raise error.failure.error from error
+
+
+def shared_memory_spec(
+    id: str | EnvSpec,  # noqa: A002 - as gymnasium.make_vec has it
+    *,
+    wrappers: Sequence[_Wrap] = (),
+    **vector_kwargs: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
+) -> EnvSpec:
+    """Return the spec of an environment of which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
+
+    There ``vectorization_mode`` cannot have values of others. What it has for them is ``vector_entry_point``, its
+    default for such a spec. In this mode it takes neither ``wrappers`` nor ``vector_kwargs``, so they are given here.
+    What else it is given goes to ``gymnasium.make``, for each environment.
+    """
+    if isinstance(id, str):
+        module, _, name = id.rpartition(":")
+        if module:
+            import_module(module)  # it registers the environment
+        id = gymnasium.spec(name)  # noqa: A001 - likewise
+    chosen = deepcopy(id)
+    chosen.additional_wrappers = ()  # they are around each environment
+    chosen.vector_entry_point = partial(_make_vec, deepcopy(id), tuple(wrappers), vector_kwargs)
+    return chosen
+
+
+def _make_vec(
+    spec: EnvSpec, wrappers: Sequence[_Wrap], vector_kwargs: Mapping[str, Any], *, num_envs: int, **kwargs: object
+) -> SharedMemoryVectorEnv:
+    return SharedMemoryVectorEnv([partial(_make_one, spec, wrappers, kwargs)] * num_envs, **vector_kwargs)
+
+
+def _make_one(spec: EnvSpec, wrappers: Sequence[_Wrap], kwargs: Mapping[str, Any]) -> _Environment:
+    environment: _Environment = gymnasium.make(spec, **kwargs)
+    for wrap in wrappers:
+        environment = wrap(environment)
+    return environment

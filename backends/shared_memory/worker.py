@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import multiprocessing
 import os
 import pickle
 import select
@@ -11,11 +13,11 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from multiprocessing import connection
+from typing import TYPE_CHECKING, Any
 
-from vebench.backends.shared_memory.errors import WorkerFailure
-from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence, register
-from vebench.backends.shared_memory.interrupts import leave_to_caller
+from vebench.backends.shared_memory.errors import WorkerFailure, leave_to_caller, sigint_blocked
+from vebench.backends.shared_memory.handshake import FUTEX, FutexBell, PipeBell, Waiter, light_fence, register
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE
 from vebench.machine import pinning
 
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-    from vebench.backends.shared_memory.division import Division
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.memory_layout import Memory, MemoryLayout
-    from vebench.backends.shared_memory.share import MakeShare, Share
+    from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, MemoryLayout, Share
 
     Pipe = tuple[Connection, Connection]
+    from collections.abc import Collection, Iterator, Sequence
+    from multiprocessing.process import BaseProcess
+
 
 # An entry of the ring is the index of an environment within the share, or one of these.
 ALL, MESSAGE, END = -1, -2, -3
@@ -215,3 +218,213 @@ class _Worker:
         # What was built stays: the garbage collector need not look through it again, in the middle of a step.
         gc.freeze()
         return opened
+
+
+END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
+NOT_YET = object()  # stands for an answer that has not come
+
+
+class WorkerHandle:
+    """A worker process, and the caller's side of the ring of entries through which it is asked.
+
+    An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order. What
+    its share returned for an entry, the remark on it, is in a place of its own unless it is None. A ring has a slot for
+    each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
+    environments again and again. The worker has the environments ``start`` to ``stop - 1``.
+
+    An interrupt may come between any two lines of the caller's. So entries are numbered: what has been done for one can
+    be done again, which changes nothing. And an answer can be read again.
+    """
+
+    def __init__(self, process: BaseProcess, team: TeamConfig, memory: Memory, number: int, bell: Bell) -> None:
+        self.process, self._bell, self._memory = process, bell, memory
+        self.start, self.stop = team.division.shares[number]
+        self._request, self._done, self._asleep, self._entries, self._remarks = team.layout.words(memory.map, number)
+        self._first_place = team.layout.place_of(number, 0)
+        self._fence = light_fence()
+        self._ring = len(self._entries)
+        self._sent = self._read = 0  # entries put into the ring, and answers read
+        self._entries[0] = ALL
+
+    # Asking.
+
+    @staticmethod
+    def step_all(workers: Sequence[WorkerHandle], entry: int, fence: Callable[[], None] | None) -> None:
+        """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
+
+        ``entry`` counts what they were asked for, this included: to ask again with the same number changes nothing.
+        This runs in every synchronous step, so it does by itself what ``notify`` does for one worker: without a call
+        for each worker, and with one fence for all.
+        """
+        if fence:
+            fence()
+        for worker in workers:
+            worker._sent = entry  # noqa: SLF001 - its own class
+            worker._request[0] = entry  # noqa: SLF001 - likewise
+            if worker._asleep[0]:  # noqa: SLF001 - likewise
+                worker.wake()
+
+    @property
+    def next_entry(self) -> int:
+        """The number of the next entry."""
+        return self._sent + 1
+
+    def ask(self, index: int) -> None:
+        """Put an entry into the ring: the index of an environment in the share, which asks for a step of it."""
+        self._entries[self._sent % self._ring] = index
+        self._sent += 1
+
+    def take_back(self) -> None:
+        """Take back the entries that were put into the ring since the worker was notified last."""
+        self._sent = self._request[0]
+
+    def ask_message(self, entry: int) -> None:
+        """Ask for what the message to all workers says, by the entry of this number; all before it are answered."""
+        self._entries[(entry - 1) % self._ring] = MESSAGE
+        self._sent = entry
+        self.notify()
+
+    def rest(self) -> None:
+        """Count everything as read, and let the first slot ask for a step of all environments, as it does at first."""
+        self._entries[0] = ALL
+        self._read = self._sent
+
+    def ask_to_end(self) -> None:
+        """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
+        for slot in range(self._ring):
+            self._entries[slot] = END
+        self._sent += 1
+        self._request[0] = self._sent
+        self.wake()
+
+    def notify(self) -> None:
+        """Let the worker see the entries that were put into the ring since it was notified last, if any."""
+        if self._request[0] == self._sent:
+            return
+        if self._fence:
+            self._fence()
+        self._request[0] = self._sent
+        if self._asleep[0]:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the worker, if it is asleep or about to be."""
+        self._asleep[0] = 0
+        self._bell.ring()
+
+    # Answers.
+
+    def is_done(self) -> bool:
+        """Return whether every entry has been answered."""
+        return self._done[0] == self._sent
+
+    def has_answers(self) -> bool:
+        """Return whether an entry has been answered whose answer was not read yet."""
+        return self._done[0] != self._read
+
+    @property
+    def unread(self) -> int:
+        """How many entries there are whose answer was not read yet, answered or not."""
+        return self._sent - self._read
+
+    def on_their_way(self) -> list[int]:
+        """Return the ids of the environments whose steps were asked for and whose answers were not read yet."""
+        return [self.start + self._entries[entry % self._ring] for entry in range(self._read, self._sent)]
+
+    def answer(self) -> Any:  # noqa: ANN401 - whatever the share returned
+        """Return the remark on what was asked for last, None mostly; ``NOT_YET`` if that has not been answered."""
+        if self._done[0] != self._sent:
+            return NOT_YET
+        if self._fence:
+            self._fence()
+        slot = (self._sent - 1) % self._ring
+        return self._remark(slot) if self._remarks[slot] else None
+
+    def answers(self) -> Iterator[tuple[int, Any]]:
+        """Read the answers that there are, one by one: the id of the environment and the remark, None mostly.
+
+        An answer counts as read when the next is asked for: one with which an interrupt came is still there.
+        """
+        done = self._done[0]
+        if self._fence:
+            self._fence()
+        start, entries, remarks, ring = self.start, self._entries, self._remarks, self._ring
+        while self._read != done:
+            slot = self._read % ring
+            yield start + entries[slot], self._remark(slot) if remarks[slot] else None
+            self._read += 1
+
+    def skip(self, env_ids: Collection[int]) -> None:
+        """Count answers of these environments as read, up to the first of another one."""
+        while self.has_answers() and self.start + self._entries[self._read % self._ring] in env_ids:
+            self._read += 1
+
+    def _remark(self, slot: int) -> Any:  # noqa: ANN401 - whatever the share returned
+        text = self._memory.read(self._first_place + slot, self._remarks[slot])
+        try:
+            return pickle.loads(text)  # noqa: S301 - from our own worker
+        except Exception as error:  # noqa: BLE001 - what an environment returns may fail to be read in any way
+            failure = WorkerFailure.of(error, self.start, None)
+            where = f"what environments {self.start} to {self.stop - 1} returned cannot be read"
+            return failure._replace(env_id=None, text=f"{where}: {failure.text}")
+
+    # Its end.
+
+    def has_died(self) -> bool:
+        """Return whether the process has ended."""
+        try:
+            return bool(connection.wait([self.process.sentinel], 0))
+        except ValueError:  # it was forgotten
+            return True
+
+    def cause_of_death(self) -> str:
+        """Return which environments died with the worker, and how."""
+        self.process.join(END_WITHIN_SECONDS)
+        code = self.process.exitcode
+        ended = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+        return f"the worker of environments {self.start} to {self.stop - 1} died ({ended})"
+
+    def has_ended(self, within: float) -> bool:
+        """Return whether the process ends within so many seconds."""
+        try:
+            return bool(connection.wait([self.process.sentinel], max(0.0, within)))
+        except ValueError:  # it was forgotten
+            return True
+
+    def kill(self) -> None:
+        """End the process by force if it has not ended, and forget it. A second call does nothing."""
+        with contextlib.suppress(ValueError):  # it is forgotten, or somebody else has collected its exit status
+            self.process.kill()
+            self.process.join()
+            self.process.close()
+
+
+def bell_pipes(count: int) -> list[Pipe | None]:
+    """Return a pipe for each of ``count`` bells; None for each where there are futexes, which need no pipe."""
+    return [None if FUTEX else multiprocessing.Pipe(duplex=False) for _ in range(count)]
+
+
+def start_worker(
+    team: TeamConfig, memory: Memory, number: int, pipe: Pipe | None, caller_pipe: Pipe | None
+) -> WorkerHandle:
+    """Start a worker, which builds its environments at the first entry. The pipes are for its bell and the caller's."""
+    context = multiprocessing.get_context(team.context)
+    method = context.get_start_method()
+    bell = make_bell(memory, team.layout.words(memory.map, number).asleep, pipe)
+    config = WorkerConfig(
+        team,
+        memory,
+        number,
+        caller=os.getpid(),
+        forked=method == "fork",
+        # A spawned worker may come to the call that binds it after the caller has gone.
+        bound=threading.current_thread() is threading.main_thread() and method == "fork",
+        pipe=pipe,
+        caller_pipe=caller_pipe,
+    )
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
+        target=run_worker, args=(config,), name=f"{team.name}-{number}", daemon=team.daemon
+    )
+    with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
+        process.start()
+    return WorkerHandle(process, team, memory, number, bell)

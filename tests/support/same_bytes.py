@@ -16,8 +16,7 @@ from gymnasium.spaces import Box, Discrete
 
 from vebench.backends.environments.making import frames_of
 from vebench.backends.fast.share import FastShare
-from vebench.backends.shared_memory.division import Division
-from vebench.backends.shared_memory.memory_layout import Arrays, Leaf
+from vebench.backends.shared_memory.memory_layout import Arrays, Division, Leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.task import FastTask
+    from vebench.backends.fast.share import FastTask
     from vebench.backends.setup import Task
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]

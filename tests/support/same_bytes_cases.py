@@ -27,7 +27,7 @@ from vebench.backends.fast.classes import class_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from vebench.backends.fast.task import FastTaskClass
+    from vebench.backends.fast.share import FastTask
     from vebench.backends.setup import Task
 
 
@@ -47,12 +47,12 @@ def cases_of(task: Task, scale: float = 1.0) -> Iterator[Case]:
     yield from (atari_cases if task.suite == "atari" else physics_cases)(task, scale)
 
 
-def the_class_of(env_id: str) -> FastTaskClass:
+def the_class_of(env_id: str) -> type[FastTask]:
     """Return our class for a task that is in the table."""
     ours = class_of(env_id)
     if ours is None:
         raise ValueError(f"there is no class of our own for {env_id}")
-    kind: FastTaskClass = load(ours.target)
+    kind: type[FastTask] = load(ours.target)
     return kind
 
 
@@ -276,16 +276,14 @@ class _NotingEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
 def drawn_physics_settings(env_id: str, random: np.random.Generator) -> dict[str, Any]:
     """Return some settings of a task with other values than their defaults, drawn from those that our class knows."""
     ours = class_of(env_id)
-    known = frozenset() if ours is None else ours.settings
     origin: Any = gymnasium.make(env_id, disable_env_checker=True).unwrapped
     defaults = {name: parameter.default for name, parameter in signature(type(origin)).parameters.items()}
     choices = {
         name: value
-        for name in sorted(known & set(defaults))
+        for name in sorted(set(defaults) - {"kwargs", *(ours.unsupported if ours else defaults)})
         if (value := _other(name, defaults[name], random)) is not None
     }
-    if "max_episode_steps" in known:
-        choices["max_episode_steps"] = int(random.integers(2, 60))
+    choices["max_episode_steps"] = int(random.integers(2, 60))
     count = int(random.integers(1, 1 + min(5, len(choices))))
     picked = random.permutation(sorted(choices))[:count]
     return {str(name): choices[str(name)] for name in sorted(picked)}

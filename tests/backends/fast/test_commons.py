@@ -114,7 +114,7 @@ def test_a_process_that_is_done_steps_what_another_has_offered_with_the_same_byt
 @pytest.mark.parametrize("env_id", RULES)
 def test_no_step_reads_what_another_has_left_in_the_scratch(env_id: str) -> None:
     alone, together = Team(env_id, None), in_common(env_id)
-    scratch = together.loops[0]._place._commons.scratch_at
+    scratch = together.loops[0]._area._commons.scratch_at
     for actions in drawn(alone)[:20]:
         ctypes.memset(scratch, 0xA5, together.first.model.narena)
         assert together.step(actions) == alone.step(actions)

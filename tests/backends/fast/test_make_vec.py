@@ -25,9 +25,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from vebench.backends.fast import guard, make_vec, native, physics, picture
+from vebench.backends.fast import classes, make_vec, native, physics, picture
 from vebench.backends.fast.backend import own_classes
-from vebench.backends.fast.building import Building
+from vebench.backends.fast.share import Building
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 from vebench.plan.tasks import BY_NAME
 
@@ -245,7 +245,7 @@ def test_a_task_without_a_class_of_our_own_is_stepped_by_gymnasiums_and_nothing_
 def test_with_versions_that_were_not_verified_gymnasiums_class_steps_and_it_is_said(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "VERSIONS", {**guard.VERSIONS, "gymnasium": ("0.1",)})
+    monkeypatch.setattr(classes, "VERSIONS", {**classes.VERSIONS, "gymnasium": ("0.1",)})
     with pytest.warns(UserWarning, match="HalfCheetah-v5 is stepped by Gymnasium's class: .* gymnasium 0.1"):
         ours = build(CHEETAH, 2, autoreset_mode="SameStep", max_episode_steps=7)
     assert ours.stepped_by.startswith("Gymnasium's class: our own class was verified with")

@@ -17,7 +17,7 @@ from support.same_bytes_cases import cases_of, made_case
 from vebench.plan.tasks import BY_NAME
 
 if TYPE_CHECKING:
-    from vebench.backends.fast.task import FastTask
+    from vebench.backends.fast.share import FastTask
 
 # A game with lives; tasks that do and do not terminate.
 SLICE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends.shared_memory.division import divide, share_out
+from vebench.backends.shared_memory.memory_layout import divide, share_out
 
 
 @given(st.integers(0, 1000), st.integers(1, 64))

@@ -25,7 +25,7 @@ from various import Sampler
 from vebench.backends.interface import Setup, Task
 from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
-from vebench.backends.shared_memory.interrupts import held_back
+from vebench.backends.shared_memory.errors import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends.shared_memory.division import share_out
-from vebench.backends.shared_memory.memory_layout import LINE, Leaf, MemoryLayout
+from vebench.backends.shared_memory.memory_layout import LINE, Leaf, MemoryLayout, share_out
 
 LEAVES = st.lists(
     st.builds(

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
-from vebench.backends.shared_memory.worker_handle import WorkerHandle
+from vebench.backends.shared_memory.worker import WorkerHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

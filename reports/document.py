@@ -1,12 +1,12 @@
-"""The neutral model of what is shown: facts, tables, findings, explanations. Pages build it, every format writes it.
+"""The neutral model of what is shown: facts, tables, findings, charts, and the pages that hold them.
 
-It is a leaf: it knows neither results nor formats.
+Pages build it, every format writes it. It is a leaf: it knows neither results nor formats.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from vebench.analysis.findings import Code, Gravity
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.chart import Chart
 
     Value = Estimate | str | int | float | None
 
@@ -162,3 +161,86 @@ class Document:
     def advice(self) -> tuple[FindingText | Explanation, ...]:
         """All that comes last, as formats list it: findings and explanations, each with what to do."""
         return (*self.findings, *self.explanations)
+
+
+# measured: points with intervals, which a line joins. bound: the same of a row that no backend can beat. ideal: what
+# would be if each worker added as much as the first. forecast: what a model expects where nothing was measured.
+Role = Literal["measured", "bound", "ideal", "forecast"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure: its points, by rising ``x``. ``name`` is in the key."""
+
+    name: str
+    points: tuple[tuple[float, Estimate], ...]
+    role: Role = "measured"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on the horizontal axis where something begins, such as oversubscription: in few words."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over a common horizontal axis. Both axes are logarithmic; with ``linear``, the vertical one is not.
+
+    ``group`` is what it is of, such as a task: documents show what is of one group together. ``kind`` is one word for
+    what it shows, such as ``scaling``: with the group it names the figure. A linear axis begins at zero.
+    """
+
+    group: str
+    kind: str
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    marks: tuple[Mark, ...] = ()
+    linear: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """What documents of a run show besides rates, speedups and what is wrong.
+
+    ``columns`` names columns of the data, each shown as a further table of each task. With ``every_finding``, nothing
+    is left out for being of less weight: notes, the row that shows what the measuring loop costs, facts in full. With
+    ``each_run``, runs that are shown side by side follow one by one. ``published``: figures that others have published
+    for these tasks are shown, too, in tables of their own. ``forecast`` is a number of workers to predict rates for,
+    None for no prediction.
+    """
+
+    columns: tuple[str, ...] = ()
+    every_finding: bool = False
+    each_run: bool = True
+    published: bool = False
+    forecast: int | None = None
+
+
+DEFAULT = View()
+
+
+Kind = Literal["run", "check", "history", "verify", "tune", "plan", "list", "machine"]
+
+
+class Page(Protocol):
+    """A result of one kind. ``title`` is shown above all documents, empty where their own titles are enough."""
+
+    kind: ClassVar[Kind]
+    title: ClassVar[str]
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """The documents, in the order in which they are shown."""
+
+
+class DataPage(Page, Protocol):
+    """A result that programs can read, too."""
+
+    @property
+    def data(self) -> object:
+        """Lists and mappings of texts, numbers, estimates and findings; None where something does not apply."""

@@ -6,10 +6,15 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from vebench.backends.environments.suites import short_name
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
+    from vebench.backends.registry import Standing
+
 
 _MINUTE, _HOUR = 60, 3600
 _WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
@@ -18,7 +23,6 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _UNIT_STEP = 1024
 _BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
 LONGEST_SPARKLINE = 30
-_BAR_WIDTH = 24
 _LEAST_SPAN = 0.2
 NOTHING = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
@@ -113,12 +117,6 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[min(int((mean - lowest) / span * len(_BARS)), len(_BARS) - 1)] for mean in means)
 
 
-def bar(share: float) -> str:
-    """Return how much is done, from 0 to 1, as a bar that reads without colour."""
-    done = int(share * _BAR_WIDTH)
-    return "█" * done + "░" * (_BAR_WIDTH - done)
-
-
 def counted(count: int, noun: str) -> str:
     """Return a number of things: ``1 worker``, ``2 workers``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
@@ -127,3 +125,35 @@ def counted(count: int, noun: str) -> str:
 def times_envs(envs_per_worker: int) -> str:
     """Return what follows a number of workers that have several environments each: `` x 4 envs``; else nothing."""
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
+
+
+_ANY = "any Gymnasium environment"
+OWN = "own classes for this task"
+INSTEAD = "Gymnasium's class in place of its own"
+
+
+def kind_of(standing: Standing) -> str:
+    """Return a kind of task, with the names of those that are meant if it has others: ``MuJoCo (Ant, Hopper)``."""
+    every = len(standing.tasks) == len(standing.suite.tasks)
+    names = ", ".join(map(short_name, standing.tasks))
+    return standing.suite.title if every else f"{standing.suite.title} ({names})"
+
+
+def kind(cell: CellSummary) -> str:
+    """Return what kind of environments the backend of a cell steps.
+
+    ``any Gymnasium environment``, ``own classes for this task``, ``EnvPool's own environments``.
+    """
+    entry = cell.entry
+    if cell.own_classes is not None:
+        return INSTEAD if cell.own_classes.refused else OWN
+    if entry.steps_gymnasium:
+        return _ANY
+    return f"{entry.library}'s own environments" if entry.library else "what its adapter makes"
+
+
+def steps(cell: CellSummary) -> str | None:
+    """Return the same for data, with how own classes step, or why they do not; None for a reference row."""
+    if cell.reference_row:
+        return None
+    return kind(cell) if cell.own_classes is None else cell.own_classes.words

@@ -1,4 +1,4 @@
-"""Shows how a run goes: a bar below a line for each cell on a terminal, the lines alone elsewhere, or nothing.
+"""Shows how a run or a comparison goes: a bar below a line for each cell on a terminal, the lines alone elsewhere.
 
 All on standard error. The bar is drawn only when an event comes, because drawing takes CPU time from what is being
 measured.
@@ -7,13 +7,19 @@ measured.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import suppress
+from functools import wraps
 from math import ceil
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from vebench.analysis.rules import ENOUGH
+from vebench.analysis.statistics import estimate
+from vebench.analysis.summary import batch_times, frame_rates
+from vebench.analysis.work import difference, steps
 from vebench.backends.registry import NULL
 from vebench.engine.events import (
     CellFinished,
@@ -25,18 +31,20 @@ from vebench.engine.events import (
     RunStarted,
     WindowDone,
 )
+from vebench.errors import one_line
 from vebench.plan.cells import is_proven
 from vebench.reports import figures
-from vebench.reports.cell_words import name, one_row, padded, proven, result, widths
-from vebench.reports.guard import Guarded
+from vebench.reports.console import discard
 from vebench.reports.pages.plan import STARTUP_SECONDS, proof_seconds
+from vebench.results.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from rich.console import Console, RenderableType
 
+    from vebench.analysis.cell import CellSummary
     from vebench.engine.events import Event
     from vebench.plan.cells import Cell, CellKey, Plan
 
@@ -46,131 +54,156 @@ _STATES: dict[type[Event], str] = {
     CellReady: "warming up",
     CellWarm: "warm, waits for its turn",
 }
+_P = ParamSpec("_P")
+_S = TypeVar("_S", bound="_Screen")
 
 
-class Screen:
-    """Shows nothing (``--quiet``); the others build on it. A context manager: it leaves the terminal as it was."""
+def _tolerated(draw: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
+    """Let no failure of a screen end the work that it shows, which is worth more than any view of it.
 
-    def show(self, event: Event) -> None:
-        """Note an event of the runner."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Restore the terminal."""
-
-
-def screen(console: Console, clock: Callable[[], float], *, quiet: bool = False) -> Screen:
-    """Return the screen that suits ``console``, which writes to standard error. ``clock`` returns seconds.
-
-    A screen that cannot be written any more goes quiet, because it must not end a run; nor must a fault in a view.
+    A screen without a reader goes quiet. After a fault, one line says that nothing more is shown.
     """
-    if quiet:
-        return Screen()
-    shown = LiveScreen(console, clock) if moves(console) else LineScreen(console)
-    return Tolerant(shown, Screen(), console, "run")
+
+    @wraps(draw)
+    def drawn(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            if self.shows:
+                draw(self, *args, **kwargs)
+        except OSError:
+            self.be_quiet()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the view is what breaks
+            self.give_up(error)
+
+    return drawn
 
 
-def moves(console: Console) -> bool:
-    """Return whether lines on ``console`` can be written over."""
-    return console.is_terminal and not console.is_dumb_terminal
+class _View(Progress):
+    """A line for the cell that is measured or compared now, and below it the bar."""
+
+    cell: Text | None = None
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        if self.cell is not None:
+            yield self.cell
+        yield from super().get_renderables()
 
 
-class Tolerant(Guarded[Screen], Screen):
-    """Another screen, until it fails."""
+class _Screen:
+    """Lines that stay and, where lines can be written over, a view below them. It leaves the terminal as it was."""
 
-    def show(self, event: Event) -> None:
-        """Pass the event on."""
-        with self._drawing() as screen:
-            screen.show(event)
+    work: ClassVar[str]
 
-
-class LineScreen(Screen):
-    """A plain line for each cell that ends or is found to do other work, and for each reason why cells are skipped."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._skipped: set[str | None] = set()
-        self._total = self._finished = 0
-        self._widths: list[int] = []
-
-    def show(self, event: Event) -> None:
-        """Print the cell that has ended."""
-        if isinstance(event, RunStarted):
-            self._total, self._finished = len(event.plan.cells) + event.done, event.done
-            self._widths = widths([name(cell) for cell in event.plan.cells])
-        elif isinstance(event, CellFinished):
-            self._finished += 1
-            status, reason = event.outcome.status, event.outcome.reason
-            if status == "skipped" and reason in self._skipped:
-                return
-            if status == "skipped":
-                self._skipped.add(reason)
-            count = f"[{self._finished:>{len(str(self._total))}}/{self._total}]"
-            self._print(f"{count} {self._name(event.cell)}  {result(event)}", fine=status == "ok")
-        elif isinstance(event, ProofDone) and event.proof.verdict == "different":
-            indent = " " * (2 * len(str(self._total)) + 3)
-            self._print(f"{indent} {self._name(event.cell)}  {proven(event)}", fine=False)
-
-    def _name(self, cell: Cell) -> str:
-        return padded(name(cell), self._widths)
-
-    def _print(self, line: str, *, fine: bool) -> None:  # noqa: ARG002 - on a terminal, colour shows it
-        self._console.print(Text(line), soft_wrap=True)
-
-
-class LiveScreen(LineScreen):
-    """The same lines, which stay, and below them what is measured now, how much is done and how long is left."""
-
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        super().__init__(console)
-        self._clock = clock
-        self._view = _View(
-            BarColumn(_BAR_WIDTH),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-            auto_refresh=False,
-            transient=True,
-        )
-        self._rates: defaultdict[tuple[CellKey, str], list[float]] = defaultdict(list)
-        self._to_prove = 0
+    def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool = False) -> None:
+        self._console, self._clock, self.shows = console, clock, not quiet
+        self._view = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            columns = BarColumn(_BAR_WIDTH), TextColumn("{task.description}", markup=False)
+            self._view = _View(*columns, console=console, auto_refresh=False, transient=True)
+            self._bar = self._view.add_task("", visible=False)
 
     def __enter__(self) -> Self:
-        self._view.start()
+        self._start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Show the cursor again. The view goes, because a table follows; after an error, none does, and it stays."""
-        self._view.live.transient = error is None or isinstance(error, GeneratorExit)
-        self._view.stop()
+        self._stop(stays=error is not None and not isinstance(error, GeneratorExit))
 
+    @_tolerated
+    def _start(self) -> None:
+        if self._view is not None:
+            self._view.start()
+
+    @_tolerated
+    def _stop(self, *, stays: bool) -> None:
+        if self._view is not None:
+            self._view.live.transient = not stays
+            self._view.stop()
+
+    def be_quiet(self) -> None:
+        """Write nothing more: nobody reads it, or the disk behind it is full."""
+        self._console.quiet = True
+        discard(self._console.file)
+
+    def give_up(self, error: Exception) -> None:
+        """Restore the terminal, and say that nothing more is shown."""
+        self.shows = False
+        if self._view is not None:
+            with suppress(Exception):  # the view may break again while it goes
+                self._view.stop()
+        why = one_line(f"{type(error).__name__}: {error}")
+        line = f"vebench: progress is not shown any more ({why}); the {self.work} goes on"
+        try:
+            self._console.print(Text(line), soft_wrap=True)
+        except OSError:
+            self.be_quiet()
+
+    def _print(self, line: str, style: str = "", *, cut: bool = False) -> None:
+        """Print a line that stays: whole on a terminal, unless it may be ``cut``, and never wrapped elsewhere."""
+        if self._view is None:
+            self._console.print(Text(line), soft_wrap=True)
+        else:
+            self._console.print(Text(line, style=style), no_wrap=cut, overflow="ellipsis")
+
+    def _draw(self, cell: str, done: str, completed: float, total: float) -> None:
+        if self._view is not None:
+            self._view.cell = Text(cell, no_wrap=True, overflow="ellipsis") if cell else None
+            self._view.update(self._bar, total=total, completed=completed, description=done, visible=True, refresh=True)
+
+
+class RunScreen(_Screen):
+    """A line for each cell that ends or is found to do other work, and for each reason why cells are skipped."""
+
+    work = "run"
+    _plan: Plan
+    _left: _TimeLeft
+
+    def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool = False) -> None:
+        super().__init__(console, clock, quiet=quiet)
+        self._skipped: set[str | None] = set()
+        self._total = self._finished = self._to_prove = 0
+        self._widths: list[int] = []
+        self._rates: defaultdict[tuple[CellKey, str], list[float]] = defaultdict(list)
+
+    @_tolerated
     def show(self, event: Event) -> None:
-        """Note the event and draw once."""
+        """Print what stays of an event of the runner, and draw the view once."""
         now = self._clock()
-        super().show(event)
         if isinstance(event, RunStarted):
-            self._spec = event.plan.spec
-            self._time = TimeLeft(event.plan, now)
-            self._bar = self._view.add_task(self._done(), total=self._time.seconds)
+            self._plan, self._left = event.plan, _TimeLeft(event.plan, now)
+            self._total, self._finished = len(event.plan.cells) + event.done, event.done
+            self._widths = _widths([_name(cell) for cell in event.plan.cells])
+            self._draw("", self._done(), 0.0, self._left.seconds)
             return
-        self._time.note(event, now)
+        indent = " " * (2 * len(str(self._total)) + 3)
         if isinstance(event, CellFinished):
-            self._to_prove += _is_to_be_proven(event)
+            self._finish(event)
         elif isinstance(event, ProofDone):
             self._to_prove -= 1
-        self._view.cell = one_row(Text(f"{self._name(event.cell)}  {self._state(event)}"))
-        spent = now - self._time.began
-        total = spent + self._time.seconds
-        self._view.update(self._bar, total=total, completed=spent, description=self._done(), refresh=True)
+            if event.proof.verdict == "different":
+                self._print(f"{indent} {self._padded(event.cell)}  {_proven(event)}", "yellow")
+        self._left.note(event, now)
+        spent = now - self._left.began
+        line = f"{self._padded(event.cell)}  {self._state(event)}"
+        self._draw(line, self._done(), spent, spent + self._left.seconds)
 
-    def _print(self, line: str, *, fine: bool) -> None:
-        style = "" if fine else "yellow"
-        self._console.print(Text(line, style=style), no_wrap=fine, overflow="ellipsis")  # a reason is shown in full
+    def _finish(self, event: CellFinished) -> None:
+        """Count a cell that has ended, and print a line for it unless another cell was skipped for the same reason."""
+        self._finished += 1
+        self._to_prove += _is_to_be_proven(event)
+        status, reason = event.outcome.status, event.outcome.reason
+        if status == "skipped" and reason in self._skipped:
+            return
+        if status == "skipped":
+            self._skipped.add(reason)
+        count, fine = f"[{self._finished:>{len(str(self._total))}}/{self._total}]", status == "ok"
+        line = f"{count} {self._padded(event.cell)}  {_result(event)}"
+        self._print(line, "" if fine else "yellow", cut=fine)  # a reason is shown in full
+
+    def _padded(self, cell: Cell) -> str:
+        return _padded(_name(cell), self._widths)
 
     def _state(self, event: Event) -> str:
         """Return what the event's cell does now, and its rate so far."""
@@ -178,7 +211,7 @@ class LiveScreen(LineScreen):
             rates = self._rates[event.cell.key, event.cell.side]
             rates.append(event.cell.task.frame_skip * event.window.transitions / (max(event.window.ns, 1) / 1e9))
             # A window that a quota held back, or that others disturbed, is measured again.
-            rounds = self._spec.rounds
+            rounds = self._plan.spec.rounds
             again = f", {len(rates) - rounds} again" if len(rates) > rounds else ""
             rate = "" if event.cell.backend.name == NULL else f"  {figures.number(median(rates))} frames/s"
             return f"window {min(len(rates), rounds)} of {rounds}{again}{rate}"
@@ -187,35 +220,71 @@ class LiveScreen(LineScreen):
         if isinstance(event, ProofStarted):
             most = f", about {figures.duration(event.seconds)} at most" if event.seconds else ""
             return f"proving that it did the same work{most}"
-        return proven(event) if isinstance(event, ProofDone) else _STATES[type(event)]
+        return _proven(event) if isinstance(event, ProofDone) else _STATES[type(event)]
 
     def _done(self) -> str:
         """Return how much is done, and how long the rest will take. What --until adds is not known before."""
         prove = f" measured, {self._to_prove} to prove" if self._to_prove else ""
-        more = " in these passes" if self._spec.until is not None else ""
-        seconds = self._time.seconds
+        more = " in these passes" if self._plan.spec.until is not None else ""
+        seconds = self._left.seconds
         left = f", about {figures.duration(seconds)} left{more}" if seconds else ""
         return f"{self._finished} of {figures.counted(self._total, 'cell')}{prove}{left}"
 
 
-class _View(Progress):
-    """A line for the cell that is being measured, and below it the bar of the run."""
+class ProofScreen(_Screen):
+    """A line for each of ``cells`` that was compared, in this order."""
 
-    cell: Text | None = None
+    work = "comparison"
 
-    def get_renderables(self) -> Iterator[RenderableType]:
-        """Yield what is drawn."""
-        if self.cell is not None:
-            yield self.cell
-        yield from super().get_renderables()
+    def __init__(self, console: Console, clock: Callable[[], float], cells: Sequence[Cell]) -> None:
+        super().__init__(console, clock)
+        self._cells, self._ended = cells, 0
+        self._widths = _widths([_name(cell)[:2] for cell in cells])
+        self._began = self._last = clock()
+
+    @_tolerated
+    def _start(self) -> None:
+        super()._start()
+        self._show("comparing")
+
+    @_tolerated
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._print(one_line(text))
+
+    @_tolerated
+    def compared(self, rows: int) -> None:
+        """Show how many rows of the next cell are compared so far."""
+        self._show(f"comparing, {figures.counted(rows, 'row')} so far")
+
+    @_tolerated
+    def ended(self, words: str) -> None:
+        """Print what was found of the next cell, and go on to the one after it."""
+        self._last = self._clock()
+        name, total = _padded(_name(self._cells[self._ended])[:2], self._widths), len(self._cells)
+        self._ended += 1
+        self._print(f"[{self._ended:>{len(str(total))}}/{total}] {name}  {one_line(words)}")
+        self._show("comparing")
+
+    def _show(self, doing: str) -> None:
+        """Draw the view; cells that cannot run take no time."""
+        ended, left = (
+            sum(cell.skip is None for cell in cells)
+            for cells in (self._cells[: self._ended], self._cells[self._ended :])
+        )
+        seconds = (self._last - self._began) / ended * left if ended else 0.0
+        time = f", about {figures.duration(max(1, ceil(seconds)))} left" if ended and left else ""
+        done = f"{self._ended} of {figures.counted(len(self._cells), 'comparison')}{time}"
+        now = self._cells[self._ended : self._ended + 1]
+        line = f"{_padded(_name(now[0])[:2], self._widths)}  {doing}" if now else ""
+        self._draw(line, done, ended, ended + left)
 
 
 def _is_to_be_proven(event: CellFinished) -> bool:
-    """Return whether what the cell returned will be compared."""
     return event.outcome.status == "ok" and event.cell.recording is not None
 
 
-class TimeLeft:
+class _TimeLeft:
     """How long the rest of a plan takes: each step as long as those of its kind took on average, at first as planned.
 
     A step ends with an event: a cell is ready, warm, has measured a window, has ended, is proven. Only one step runs at
@@ -224,7 +293,7 @@ class TimeLeft:
 
     def __init__(self, plan: Plan, now: float) -> None:
         spec = plan.spec
-        self.began = self.last = now
+        self.began = self._last = now
         self._took: defaultdict[type[Event], list[float]] = defaultdict(list)
         self._planned: dict[type[Event], float] = {
             CellReady: STARTUP_SECONDS,
@@ -247,28 +316,78 @@ class TimeLeft:
         self._all: Counter[type[Event]] = sum(self._left.values(), Counter())
 
     def note(self, event: Event, now: float) -> None:
-        """Note that ``event`` has come at the time ``now``."""
-        took, self.last = now - self.last, now
+        """Note that ``event``, not the first one, has come at the time ``now``."""
+        took, self._last = now - self._last, now
         kind = type(event)
         if isinstance(event, RunStarted) or kind not in self._planned:
             return
         if (left := self._left.get((event.cell.key, event.cell.side))) is None:
             return
         self._took[kind].append(took)
-        if left[kind]:  # a window that is measured again was not planned
-            self._drop(left, Counter({kind: 1}))
+        gone = Counter({kind: min(left[kind], 1)})  # a window that is measured again was not planned
         if isinstance(event, CellFinished):
-            proof: Counter[type[Event]] = Counter({ProofDone: int(_is_to_be_proven(event))})
-            self._drop(left, left - proof)
-
-    def _drop(self, left: Counter[type[Event]], steps: Counter[type[Event]]) -> None:
-        """Count fewer steps, of a cell and of all."""
-        left -= steps
-        self._all.subtract(steps)
+            gone = left - Counter({ProofDone: int(_is_to_be_proven(event))})
+        left -= gone
+        self._all -= gone
 
     @property
     def seconds(self) -> int:
         """The seconds that are left, at least one while a step is: only a run that is over has none."""
-        left = {kind: count for kind, count in self._all.items() if count}
-        expected = (count * fmean(self._took[kind] or [self._planned[kind]]) for kind, count in left.items())
-        return max(1, ceil(sum(expected))) if left else 0
+        expected = (count * fmean(self._took[kind] or [self._planned[kind]]) for kind, count in self._all.items())
+        return max(1, ceil(sum(expected))) if self._all else 0
+
+
+def _name(cell: Cell) -> tuple[str, str, str]:
+    """Return what identifies a cell: its task, its backend, and its size with its repeat and its side."""
+    repeat = f", repeat {cell.repeat + 1}" if cell.repeat else ""
+    side = f", {cell.side}" if cell.side else ""
+    return one_line(cell.task.id), one_line(cell.backend.label), one_line(f"{cell.key.size}{repeat}{side}")
+
+
+def _widths(names: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, parts)) for parts in zip(*names, strict=True)]
+
+
+def _padded(parts: Sequence[str], to: Sequence[int]) -> str:
+    return "  ".join(part.ljust(width) for part, width in zip(parts, to, strict=True))
+
+
+def _result(event: CellFinished) -> str:
+    """Return how a cell ended: its rate and how long it took to start, or why it has no rate."""
+    outcome = event.outcome
+    if outcome.status != "ok":
+        return f"{outcome.status}: {one_line(outcome.reason or 'no reason was given')}"
+    cell = record(event.cell, outcome)
+    loop = estimate(batch_times([cell])) if cell.backend == NULL else None
+    frames = estimate(frame_rates([cell]))
+    if loop is not None:
+        rate = f"{figures.microseconds(loop)} a batch"
+    elif frames is not None:
+        # Two or three windows of one process say little of how far to trust it: the table does, with all processes.
+        spread = f" {figures.spread(frames)}" if len(outcome.windows) >= ENOUGH else ""
+        rate = f"{figures.number(frames.median)} frames/s{spread}"
+    else:
+        rate = "no window"
+    if event.cell.known is not None and event.cell.known.verdict == "different":
+        rate += "  other work"
+    startup = "" if outcome.startup_ns is None else f"  startup {outcome.startup_ns / 1e9:.1f} s"
+    return rate + startup
+
+
+def _proven(event: ProofDone) -> str:
+    """Return what was found when what a cell had returned was compared."""
+    proof = event.proof
+    if proof.verdict == "different":
+        return one_line(f"other work while it was measured: {difference(proof)}")
+    if proof.verdict == "unverified":
+        return one_line(f"what it returned was not compared: {proof.reason or 'no reason was given'}")
+    return f"{proof.verdict} while it was measured: {steps(proof)}"
+
+
+def other_work(cells: Sequence[CellSummary]) -> str:
+    """Return that these cells, one at least, did other work while they were measured, and what becomes of them."""
+    first, *others = cells
+    more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
+    what = f"{first.label} with {first.key.size} on {first.env} did other work while it was measured"
+    why = "rows differ" if first.proof is None else difference(first.proof)
+    return one_line(f"{what}{more}: {why}; {'these rates are' if others else 'its rate is'} struck, not removed")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content, Format
-    from vebench.reports.page import Page
 
 _NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and never replaced
 

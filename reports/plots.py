@@ -14,8 +14,9 @@ from io import BytesIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from vebench.backends.packages import Package, how_to_install, importable
 from vebench.errors import UsageError, one_line
-from vebench.reports import figures, needed
+from vebench.reports import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.chart import Chart, Role, Series
+    from vebench.reports.document import Chart, Role, Series
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ _STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
 _MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
 _LEAST_RATIO = 1.4
 PREDICTED = "predicted"
+MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
 _STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
 _STATES: Mapping[str, Mapping[str, Any]] = {
     "calm": {"color": SERIES[0].light, "marker": "o", "markersize": 3.0},
@@ -116,9 +118,9 @@ _STATES: Mapping[str, Mapping[str, Any]] = {
 LONGEST = 34  # characters of a name in a figure; reports have it in full
 
 
-def missing() -> str:
-    """Return why nothing can be drawn here and what to do, in a line; empty if figures can be drawn."""
-    return needed.missing("figures", needed.MATPLOTLIB)
+def missing(what: str = "figures", package: Package = MATPLOTLIB) -> str:
+    """Return why there can be no ``what`` here and what to do, in a line; empty if ``package`` is installed."""
+    return "" if importable(package.module) else f"{what} need {package.name}: {how_to_install([package])}"
 
 
 def svg(charts: Sequence[Chart], *, part: str = "") -> str:

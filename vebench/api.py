@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
+    from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
-    from vebench.reports.page import Page
     from vebench.reports.pages.check import CheckPage
     from vebench.reports.pages.verify import VerifyPage
 

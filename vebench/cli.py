@@ -241,7 +241,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - as above
     from vebench.commands import report as command
     from vebench.reports.columns import names
-    from vebench.reports.page import View
+    from vebench.reports.document import View
 
     chosen = names("--columns", columns or ())
     view = View(chosen, every_finding, published=published, forecast=forecast)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typer.models import OptionInfo
 
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind
 
 Name = TypeVar("Name", bound=str)
 

@@ -10,8 +10,7 @@ from vebench.reports import plots
 from vebench.reports.formats.shared import without_folders
 
 if TYPE_CHECKING:
-    from vebench.reports.chart import Chart
-    from vebench.reports.page import Page
+    from vebench.reports.document import Chart, Page
 
 _NO_CURVE = "no figure: none of the runs has two numbers of workers: vebench run --workers 1..8 measures a curve"
 

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, cast
 from vebench import __version__
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
+from vebench.backends.packages import Package
 from vebench.errors import UsageError
-from vebench.reports import figures, needed
+from vebench.reports import figures
+from vebench.reports.columns import all_cells
 from vebench.reports.document import Document, Table, TableRow, Text
-from vebench.reports.formats import csv, json
+from vebench.reports.formats import data
 from vebench.reports.formats.shared import without_folders
-from vebench.reports.pages.all_cells import all_cells
 from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import PREDICTED, strip, svg
+from vebench.reports.plots import PREDICTED, missing, strip, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,13 +32,12 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.chart import Chart, Series
-    from vebench.reports.document import FindingText, Value
-    from vebench.reports.page import DataPage, Page
+    from vebench.reports.document import Chart, DataPage, FindingText, Page, Series, Value
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
 
+_JINJA2 = Package("jinja2", "jinja2", "report")
 _TEMPLATES = Path(__file__).with_name("templates")
 _WITH_HYPHEN = re.compile(r"(\S*-\S*)")
 _LIMITS = (0.05, 0.1, 0.2, 0.5)
@@ -118,7 +118,7 @@ def _in_full(page: Page) -> Page:
 
 def _environment(plain: Plain) -> Environment:
     """Return what renders our templates, each text with file names as ``plain`` has them."""
-    if reason := needed.missing("pages as HTML", needed.JINJA2):
+    if reason := missing("pages as HTML", _JINJA2):
         raise UsageError(reason)
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
 
@@ -182,8 +182,8 @@ def _number_columns(table: Table) -> list[bool]:
 def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
     """Return the data of ``page`` for other programs with the name of its format, None if it has no data."""
     if page.kind == "run":
-        return "CSV", csv.render(cast("RunPage", page), plain)
-    return ("JSON", json.render(cast("DataPage", page))) if hasattr(page, "data") else None
+        return "CSV", data.csv_of(cast("RunPage", page), plain)
+    return ("JSON", data.json_of(cast("DataPage", page))) if hasattr(page, "data") else None
 
 
 def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[Shown]:

@@ -15,8 +15,7 @@ from vebench.reports.formats.shared import in_few_words, places_of, without_fold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from vebench.reports.document import Document, Table, TableRow, Text
-    from vebench.reports.page import Page
+    from vebench.reports.document import Document, Page, Table, TableRow, Text
 
     Plain = Callable[[str], str]
 

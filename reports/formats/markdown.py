@@ -23,9 +23,7 @@ from vebench.reports.formats.shared import in_few_words, places_of, without_fold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.reports.chart import Chart
-    from vebench.reports.document import Answer, Document, Explanation, Listing, Table, TableRow, Text
-    from vebench.reports.page import Page
+    from vebench.reports.document import Answer, Chart, Document, Explanation, Listing, Page, Table, TableRow, Text
 
 _MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it

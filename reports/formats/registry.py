@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
 from vebench.errors import UsageError, shown
-from vebench.reports.page import Kind
+from vebench.reports.document import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vebench.reports.page import Page
+    from vebench.reports.document import Page
 
     Content = RenderableType | bytes
 
@@ -75,7 +75,7 @@ MARKDOWN = Format(
     (".md", ".markdown"),
     beside="vebench.reports.formats.markdown:with_figures",
 )
-JSON = Format("json", "vebench.reports.formats.json:render", _WITH_DATA, (".json",))
+JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
 _HTML = Format("html", "vebench.reports.formats.html:render", _EVERY, (".html", ".htm"))
 JUNIT = Format("junit", "vebench.reports.formats.services:junit", CHECK)
 
@@ -83,7 +83,7 @@ FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
     _HTML,
-    Format("csv", "vebench.reports.formats.csv:render", RUN, (".csv",)),
+    Format("csv", "vebench.reports.formats.data:csv_of", RUN, (".csv",)),
     JSON,
     Format("github", "vebench.reports.formats.services:github", RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.services:bmf", RUN, reader="Bencher"),

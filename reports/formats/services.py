@@ -13,7 +13,7 @@ from vebench.analysis.comparison import group_of
 from vebench.analysis.findings import Gravity
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.formats.json import dump
+from vebench.reports.formats.data import dump
 from vebench.reports.pages.check import cell_name, sentence
 
 if TYPE_CHECKING:

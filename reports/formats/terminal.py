@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 
-    from vebench.reports.document import Document, Explanation, FindingText, Table, Text
-    from vebench.reports.page import Kind, Page
+    from vebench.reports.document import Document, Explanation, FindingText, Kind, Page, Table, Text
 
     Section = list[RenderableType]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind
 
 COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # As the outcome names them: what to look at first comes first.

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.change_points import Change
     from vebench.analysis.history import History, Series
-    from vebench.reports.document import Tone
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind, Tone
 
 COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
 

@@ -1,4 +1,4 @@
-"""What can be measured here: backends by the suites that they step, their options, and the tasks known by name."""
+"""What can be measured here: backends by the suites that they step, tasks by name, and other projects' backends."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vebench.analysis.findings import Code, own_classes
 from vebench.backends.environments.suites import SUITES, short_name
-from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
-from vebench.backends.registry import ENTRIES, standings
-from vebench.reports.document import Document, FindingText, Table, TableRow, Text
-from vebench.reports.stepping import kind_of
+from vebench.backends.registry import ENTRIES, INSTALLATIONS, standings
+from vebench.backends.setup import Task
+from vebench.interpreters.made import python_of
+from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
+from vebench.reports.figures import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.environments.suites import Suite
-    from vebench.backends.packages import Package
+    from vebench.backends.packages import Installation, Package
     from vebench.backends.registry import Standing
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,52 @@ def _missing() -> Iterator[FindingText]:
     for missing, names in needed.items():
         text = f"not installed: {', '.join(package.name for package in missing)}"
         yield FindingText(Code.SKIPPED, text, (f"needed for {', '.join(names)}",), how_to_install(missing))
+
+
+@dataclass(frozen=True)
+class PeersPage:
+    """Other projects' backends on this machine."""
+
+    kind: ClassVar[Kind] = "list"
+    title: ClassVar[str] = ""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document."""
+        notes = tuple(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note)
+        return (
+            Document(
+                title="Backends of other projects",
+                facts=(),
+                tables=(
+                    Table(
+                        title="What each needs",
+                        corner="name",
+                        columns=("backends", "what it is", "here"),
+                        rows=tuple(TableRow(one.name, _texts(one)) for one in INSTALLATIONS),
+                        numbers=False,
+                        notes=(
+                            "vebench peers setup NAME makes an interpreter that has it; -b BACKEND then runs there.",
+                            "vebench run -b all-peers measures them all, beside the usual backends.",
+                        ),
+                        listing=Listing("To know:", notes) if notes else None,
+                    ),
+                ),
+                findings=(),
+            ),
+        )
+
+
+def _texts(one: Installation) -> tuple[Text, ...]:
+    backends = [entry.name for entry in ENTRIES if entry.installation == one]
+    return Text((", ".join(backends) or "none: a collector",)), Text((one.title,)), _here(one)
+
+
+def _here(one: Installation) -> Text:
+    packages = {package for entry in ENTRIES if entry.installation == one for package in entry.packages}
+    if packages and all(importable(package.module) for package in packages):
+        return Text(("beside vebench",))
+    if (python := python_of(one.name)) is not None:
+        return Text((python,))
+    pythons = f", with Python {' or '.join(one.pythons)}" if one.pythons else ""
+    return Text((f"vebench peers setup {one.name}{pythons}",), "missing")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.analysis.rules import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
 _TOLERANCE = 0.1  # the default of vebench check

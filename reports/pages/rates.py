@@ -10,19 +10,18 @@ from vebench.analysis.cell import is_base
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.plan.known_work import BEST_FIRST
-from vebench.reports import columns, figures, stepping
+from vebench.reports import columns, figures
+from vebench.reports.columns import of_column
 from vebench.reports.document import Listing, Table, TableRow, Text
-from vebench.reports.pages import acting
-from vebench.reports.pages.all_cells import of_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.child.answers import CellProof
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.document import Tone, Value
-    from vebench.reports.page import View
+    from vebench.plan.spec import LearnerStep, RunSpec
+    from vebench.reports.document import Tone, Value, View
+
 
 _DOUBTFUL = ("unverified", "different")
 _DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
@@ -86,7 +85,7 @@ def _of_policy(
     """Yield what makes the places of each table that a policy or a learner adds, its title, and its notes."""
     if any(cell.acting for cell in cells):
         yield (
-            acting.where_time_goes,
+            where_time_goes,
             "where the loop's time goes",
             (
                 f"the policy is {one_line(spec.policy.in_words)}",
@@ -97,13 +96,13 @@ def _of_policy(
         )
     if any(cell.batch_sizes for cell in cells):
         notes = ("below the mean: how many rows nine of ten batches have",)
-        yield acting.sizes_of_batches, "rows of a batch", notes
+        yield sizes_of_batches, "rows of a batch", notes
     if spec.learner is not None and any(cell.learning for cell in cells):
         yield (
-            acting.what_learning_makes_of_it,
+            what_learning_makes_of_it,
             "training with it",
             (
-                f"learning takes {acting.learner_words(spec.learner)}, and nothing is sampled meanwhile",
+                f"learning takes {learner_words(spec.learner)}, and nothing is sampled meanwhile",
                 "at most: if sampling took no time at all",
             ),
         )
@@ -262,6 +261,46 @@ def _stepped(cells: Sequence[CellSummary]) -> str:
     labels_by_kind: dict[str, dict[str, None]] = {}
     for cell in cells:
         if not cell.reference_row and cell.status == "ok":
-            labels_by_kind.setdefault(stepping.kind(cell), {})[one_line(cell.label)] = None
+            labels_by_kind.setdefault(figures.kind(cell), {})[one_line(cell.label)] = None
     parts = "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in labels_by_kind.items())
     return f"What they step: {parts}"
+
+
+_LEAST_SAID = 0.01  # of the time
+
+
+def where_time_goes(cell: CellSummary) -> Text:
+    """Return the shares of a cell's time, how long a batch is waited for, and how old its rows are."""
+    found = cell.acting
+    if found is None:
+        return Text((figures.NOTHING,), "missing")
+    shares = f"env {found.waiting:.0%}, policy {found.inference:.0%}, copies {found.copies:.0%}"
+    if found.counting >= _LEAST_SAID:
+        shares += f", counting {found.counting:.0%}"
+    batch = f"a batch {figures.short(found.latency_p50_ns)}, p99 {figures.short(found.latency_p99_ns)}"
+    age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()
+    return Text((shares, batch, *age), "plain", found.waiting)
+
+
+def sizes_of_batches(cell: CellSummary) -> Text:
+    """Return how many rows a cell's batches have."""
+    found = cell.batch_sizes
+    if found is None:
+        return Text((f"{cell.batch_size:,}",), "plain", cell.batch_size)
+    most = f"{found.few:,.0f} to {found.many:,.0f}, median {found.median:,.0f}"
+    return Text((f"{figures.number(found.mean)} on average", most), "plain", found.mean)
+
+
+def what_learning_makes_of_it(cell: CellSummary) -> Text:
+    """Return how fast training would be, and what a faster backend could make of it at most."""
+    found = cell.learning
+    if found is None:
+        return Text((figures.NOTHING,), "missing")
+    rate = f"{figures.number(found.steps_per_second)} steps/s"
+    return Text((rate, f"sampling {found.sampling:.0%}, at most {found.at_most:.2f}x"), "plain", found.steps_per_second)
+
+
+def learner_words(learner: LearnerStep) -> str:
+    """Return in words how long learning takes, and for how many steps."""
+    whole = "each batch" if learner.steps is None else f"each {figures.counted(learner.steps, 'step')}"
+    return f"{figures.short(learner.seconds * 1e9)} for {whole}"

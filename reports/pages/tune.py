@@ -19,9 +19,9 @@ from vebench.engine.runner import GIVEN_UP
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Answer, Document, Explanation, Table, TableRow, Text
-from vebench.reports.pages.acting import learner_words, where_time_goes
 from vebench.reports.pages.answer import DOUBTS, code_of
-from vebench.reports.pages.run_facts import facts
+from vebench.reports.pages.rates import learner_words, where_time_goes
+from vebench.reports.pages.run import facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind
     from vebench.results.records import Run
 
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6

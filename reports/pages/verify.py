@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Mismatch, Proof
     from vebench.plan.cells import Cell
-    from vebench.reports.document import Tone
-    from vebench.reports.page import Kind
+    from vebench.reports.document import Kind, Tone
 
 _ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
 _MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended

@@ -22,18 +22,17 @@ from vebench.analysis.comparison import compare
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER
-from vebench.backends.interface import Task
-from vebench.backends.setup import Engine
+from vebench.backends.setup import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.errors import one_line
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.document import View
 from vebench.reports.formats import terminal
 from vebench.reports.formats.registry import FORMATS
 from vebench.reports.formats.services import workflow_commands
 from vebench.reports.output import save
-from vebench.reports.page import View
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.plan import PlanPage
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 
     from support.commands import Command
 
+    from vebench.reports.document import Page
     from vebench.reports.formats.registry import Format
-    from vebench.reports.page import Page
 
     Saved = Callable[[Format, str], "list[Written]"]
 

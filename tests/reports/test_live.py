@@ -17,7 +17,7 @@ from rich.live import Live
 from support.pages import on_terminal
 
 from vebench.backends.entry import Shape
-from vebench.backends.interface import Task
+from vebench.backends.setup import Task
 from vebench.child.answers import CellProof
 from vebench.child.request import Recording
 from vebench.child.window import Window
@@ -36,7 +36,7 @@ from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports import live
 from vebench.reports.console import OurConsole
-from vebench.reports.live import screen
+from vebench.reports.live import RunScreen
 from vebench.reports.pages.plan import PlanPage
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def shown(
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None, legacy_windows=False
     )
-    with screen(console, Clock(step), quiet=quiet) as view:
+    with RunScreen(console, Clock(step), quiet=quiet) as view:
         for event in events:
             view.show(event)
     assert isinstance(console.file, io.StringIO)
@@ -136,7 +136,7 @@ def test_a_fault_in_a_view_ends_no_run_and_is_said_once(
     def broken(*_: object) -> None:
         raise ValueError("view\nbroke")
 
-    monkeypatch.setattr(live, "result", broken)
+    monkeypatch.setattr(live, "_result", broken)
     text = shown(events_of(plan), terminal=terminal)
     said = "vebench: progress is not shown any more (ValueError: view broke); the run goes on"
     assert text.endswith(f"{said}\n")
@@ -186,7 +186,7 @@ def test_a_screen_that_cannot_be_written_goes_quiet_and_ends_nothing(
 ) -> None:
     before = sys.stdout
     console = OurConsole(file=Gone(error), force_terminal=terminal, width=100, height=30)
-    with screen(console, Clock()) as view:
+    with RunScreen(console, Clock()) as view:
         for event in events_of(plan):
             view.show(event)
     assert console.quiet
@@ -299,7 +299,7 @@ def test_a_terminal_is_drawn_once_for_each_event(plan: Plan, monkeypatch: pytest
 def test_nothing_is_drawn_in_the_background(plan: Plan) -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     before = threading.active_count()
-    with screen(console, Clock()) as view:
+    with RunScreen(console, Clock()) as view:
         view.show(RunStarted(plan))
         assert threading.active_count() == before
 
@@ -317,7 +317,7 @@ def test_a_reason_is_shown_in_full_however_narrow_the_terminal(plan: Plan) -> No
 
 def test_the_cursor_comes_back_when_a_run_is_interrupted(plan: Plan) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
-    view = screen(console, Clock())
+    view = RunScreen(console, Clock())
 
     def interrupted() -> None:
         with view:
@@ -334,7 +334,7 @@ def test_the_cursor_comes_back_when_a_run_is_interrupted(plan: Plan) -> None:
 def test_the_view_stays_if_a_run_is_interrupted_because_no_table_follows(plan: Plan) -> None:
     def ended_by(error: BaseException | None) -> str:
         console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
-        with suppress(KeyboardInterrupt, GeneratorExit), screen(console, Clock()) as view:
+        with suppress(KeyboardInterrupt, GeneratorExit), RunScreen(console, Clock()) as view:
             view.show(RunStarted(plan))
             if error is not None:
                 raise error

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from vebench.backends.entry import Shape
-from vebench.backends.interface import Task
+from vebench.backends.setup import Task
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
-from vebench.reports.live_proofs import ProofLines, proof_screen
+from vebench.reports import live
+from vebench.reports.live import ProofScreen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ def shown(found: Sequence[str], *, terminal: bool) -> str:
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=100, height=24, color_system=None, legacy_windows=False
     )
-    with proof_screen(console, Clock(), CELLS) as screen:
+    with ProofScreen(console, Clock(), CELLS) as screen:
         screen.say("comparing 20 steps")
         for words in found:
             screen.ended(words)
@@ -69,13 +70,13 @@ def test_a_terminal_keeps_these_lines_and_shows_what_is_compared_and_how_long_it
     text = re.sub(r"\x1b\[\??\d*[A-Za-z]|\r", "", shown(FOUND, terminal=True))
     for line in LINES:
         assert f"{line}\n" in text
-    assert "ALE/Pong-v5  gym-sync       comparing\n" + "░" * 24 + " 0 of 3 comparisons" in text
+    assert "ALE/Pong-v5  gym-sync       comparing\n" + " " * 24 + " 0 of 3 comparisons" in text
     # The first took 4 s, one that cannot run takes no time, and one is left.
     assert (
-        "ALE/Pong-v5  envpool-async  comparing\n" + "█" * 12 + "░" * 12 + " 1 of 3 comparisons, about 4 s left" in text
+        "ALE/Pong-v5  envpool-async  comparing\n" + "━" * 12 + " " * 12 + " 1 of 3 comparisons, about 4 s left" in text
     )
     assert "ALE/Pong-v5  shm-sync       comparing\n" in text
-    assert text.endswith("█" * 24 + " 3 of 3 comparisons\n")
+    assert text.endswith("━" * 24 + " 3 of 3 comparisons\n")
 
 
 def test_the_time_left_is_not_guessed_before_a_comparison_has_ended() -> None:
@@ -86,7 +87,7 @@ def test_a_fault_in_a_view_ends_no_comparison_and_is_said_once(monkeypatch: pyte
     def broken(*_: object) -> None:
         raise ValueError("view\nbroke")
 
-    monkeypatch.setattr(ProofLines, "ended", broken)
+    monkeypatch.setattr(live, "_padded", broken)
     said = "vebench: progress is not shown any more (ValueError: view broke); the comparison goes on"
     for terminal in (True, False):
         text = shown(FOUND, terminal=terminal)

@@ -13,9 +13,9 @@ import pytest
 from support.commands import without_a_reader
 
 from vebench.errors import UsageError
+from vebench.reports.document import View
 from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, named
 from vebench.reports.output import save, show
-from vebench.reports.page import View
 
 if TYPE_CHECKING:
     from vebench.reports.formats.registry import Format

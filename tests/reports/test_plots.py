@@ -14,8 +14,8 @@ from support.charts import WORKERS, around, make_chart
 
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
-from vebench.reports import needed, plots
-from vebench.reports.chart import Chart, Mark, Series
+from vebench.reports import plots
+from vebench.reports.document import Chart, Mark, Series
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
 HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d"
@@ -275,7 +275,7 @@ def test_a_series_without_a_point_is_not_in_the_figure() -> None:
 def test_without_matplotlib_there_is_one_line_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(needed, "importable", lambda module: module != "matplotlib")
+    monkeypatch.setattr(plots, "importable", lambda module: module != "matplotlib")
     for draw in (plots.svg, plots.png, plots.pdf):
         with pytest.raises(UsageError) as error:
             draw([make_chart("a")])

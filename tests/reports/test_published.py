@@ -9,7 +9,7 @@ import pytest
 from support.pages import document_of, page_of
 from support.records import make_cell, make_repeated, write_run
 
-from vebench.reports.page import View
+from vebench.reports.document import View
 from vebench.reports.pages.published import TITLE, published, tables
 from vebench.reports.pages.run import RunPage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vebench.analysis.statistics import Estimate
-from vebench.reports.chart import Chart, Mark, Series
+from vebench.reports.document import Chart, Mark, Series
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 

@@ -16,7 +16,7 @@ from vebench.analysis.findings import Code, Finding
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import choose
-from vebench.backends.interface import Task
+from vebench.backends.setup import Task
 from vebench.child.answers import Mismatch, Proof, Timed
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
@@ -36,8 +36,7 @@ from vebench.results.records import Run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.reports.document import Document, Table
-    from vebench.reports.page import Kind, Page
+    from vebench.reports.document import Document, Kind, Page, Table
     from vebench.results.records import CellRecord
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

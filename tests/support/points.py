@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.statistics import Estimate
 
 if TYPE_CHECKING:
-    from vebench.reports.page import Page
+    from vebench.reports.document import Page
 
 
 def render(page: Page) -> str:

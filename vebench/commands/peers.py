@@ -12,7 +12,7 @@ from vebench.interpreters import made
 from vebench.interpreters.made import NotHadError, python_of
 from vebench.reports import console
 from vebench.reports.output import show
-from vebench.reports.pages.peers import PeersPage
+from vebench.reports.pages.list import PeersPage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

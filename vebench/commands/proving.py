@@ -19,20 +19,19 @@ from vebench.plan.cells import report_order
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.reports import console
 from vebench.reports.figures import counted
-from vebench.reports.live_proofs import proof_screen
+from vebench.reports.live import ProofScreen
 from vebench.reports.pages.verify import reason
 from vebench.results import paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.backends.interface import Task
+    from vebench.backends.setup import Task
     from vebench.child.answers import Proof
     from vebench.commands.world import World
     from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import BackendChoice, RunSpec
-    from vebench.reports.live_proofs import ProofScreen
 
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
 # MuJoCo after 1,000 steps, and in most games about then.
@@ -99,7 +98,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
     proofs = []
     envs = cells[0].workers if cells else 0
     with (
-        proof_screen(console.for_progress(), world.clock, cells) as screen,
+        ProofScreen(console.for_progress(), world.clock, cells) as screen,
         Interrupts() as interrupts,
         world.start(spec, interrupts) as launch,
         closing(verified(cells, launch)) as answers,

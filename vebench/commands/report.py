@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vebench.reports.page import View
+    from vebench.reports.document import View
 
 
 def report(files: Sequence[Path], form: str | None, output: str | None, view: View) -> None:

@@ -9,7 +9,7 @@ from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed
 from vebench.reports import console
-from vebench.reports.cell_words import other_work
+from vebench.reports.live import other_work
 from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage

@@ -17,7 +17,7 @@ from vebench.errors import InterruptedRunError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import next_pass
 from vebench.reports import console
-from vebench.reports.live import screen
+from vebench.reports.live import RunScreen
 from vebench.results import paths
 from vebench.results.records import record
 
@@ -92,7 +92,7 @@ class Session:
                     side: stack.enter_context(self._world.start(plan.spec, interrupts, python))
                     for side, python in self._pythons.items()
                 }
-                display = stack.enter_context(screen(console.for_progress(), self._world.clock, quiet=self._quiet))
+                display = stack.enter_context(RunScreen(console.for_progress(), self._world.clock, quiet=self._quiet))
                 events = runner.run(
                     plan,
                     lambda cell: launches[cell.side](cell),

@@ -14,15 +14,14 @@ from support.pages import document_of, page_of
 from support.records import make_cell, shares
 
 from vebench.reports import columns
-from vebench.reports.formats import csv as as_csv
-from vebench.reports.formats import json as as_json
+from vebench.reports.formats import data
 
 if TYPE_CHECKING:
     from vebench.reports.pages.run import RunPage
 
 
 def test_csv_has_a_line_for_each_cell_and_every_derived_number(page: RunPage) -> None:
-    lines = list(csv.DictReader(io.StringIO(as_csv.render(page))))
+    lines = list(csv.DictReader(io.StringIO(data.csv_of(page))))
     assert len(lines) == 14
     pool = next(line for line in lines if (line["backend"], line["workers"]) == ("envpool-sync", "2"))
     assert pool["cpus"] == "0-1"
@@ -33,7 +32,7 @@ def test_csv_has_a_line_for_each_cell_and_every_derived_number(page: RunPage) ->
 
 
 def test_json_has_the_keys_that_the_design_fixes_in_that_order(page: RunPage) -> None:
-    cells = json.loads(as_json.render(page))
+    cells = json.loads(data.json_of(page))
     assert len(cells) == 14
     assert list(cells[0])[:14] == [
         "env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup",
@@ -49,7 +48,7 @@ def test_json_has_the_keys_that_the_design_fixes_in_that_order(page: RunPage) ->
 
 
 def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
-    cells = {(cell["backend"], cell["workers"]): cell for cell in json.loads(as_json.render(page))}
+    cells = {(cell["backend"], cell["workers"]): cell for cell in json.loads(data.json_of(page))}
     failed = cells["gym-async", 4]
     assert (failed["status"], failed["frames_per_second"], failed["speedup"]) == ("failed", None, None)
     assert [set(finding) for finding in failed["findings"]] == [{"code", "message", "remedy"}] * 2
@@ -66,11 +65,11 @@ def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
 def test_no_text_of_csv_is_a_formula_and_no_number_a_text(begin: str) -> None:
     name = f"{begin}cmd|'/C calc'!A1"
     page = page_of(make_cell(name, steps=(100,) * 4, env=name), file=f"{begin}x.jsonl")
-    (line,) = csv.DictReader(io.StringIO(as_csv.render(page)))
+    (line,) = csv.DictReader(io.StringIO(data.csv_of(page)))
     assert (line["file"], line["env"], line["backend"]) == (f"'{begin}x.jsonl", f"'{name}", f"'{name}")
     assert not any(text.startswith(begin) for text in line.values())
     assert float(line["frames_per_second"]) > 0
-    (cell,) = json.loads(as_json.render(page))
+    (cell,) = json.loads(data.json_of(page))
     assert (cell["file"], cell["env"]) == (f"{begin}x.jsonl", name)
 
 
@@ -85,12 +84,12 @@ def test_csv_keeps_the_order_of_its_columns_and_appends_new_ones(page: RunPage) 
         *(f"{name}{bound}" for name in (*rates, "ns_per_batch") for bound in ("", "_low", "_high")),
         *("startup_seconds", "peak_rss_bytes", "oversubscribed", "verdict", "findings"),
     ]
-    assert as_csv.render(page).splitlines()[0].split(",")[: len(known)] == known
+    assert data.csv_of(page).splitlines()[0].split(",")[: len(known)] == known
 
 
 def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -> None:
-    cells = json.loads(as_json.render(page))
-    lines = list(csv.DictReader(io.StringIO(as_csv.render(page))))
+    cells = json.loads(data.json_of(page))
+    lines = list(csv.DictReader(io.StringIO(data.csv_of(page))))
     names = {name.removesuffix("_low").removesuffix("_high") for name in lines[0]}
     assert names - IDENTITY == set(cells[0]) - IDENTITY
     for cell, line in zip(cells, lines, strict=True):
@@ -110,11 +109,11 @@ def test_json_and_csv_have_the_same_columns_and_the_same_values(page: RunPage) -
 def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
     cells = (make_cell(steps=(100,) * 4), make_cell("shm-sync", 2, (200,) * 4, hosts=shares(100, 80)))
     page = page_of(*cells)
-    assert json.loads(as_json.render(page))[1]["hosts"] == [
+    assert json.loads(data.json_of(page))[1]["hosts"] == [
         {"host": "host-0", "steps_per_second": {"median": 100.0, "low": None, "high": None}},
         {"host": "host-1", "steps_per_second": {"median": 80.0, "low": None, "high": None}},
     ]
-    assert list(csv.DictReader(io.StringIO(as_csv.render(page))))[1]["hosts"] == "host-0=100 host-1=80"
+    assert list(csv.DictReader(io.StringIO(data.csv_of(page))))[1]["hosts"] == "host-0=100 host-1=80"
     (table,) = (table for table in document_of(page).tables if "each host" in table.title)
     assert [row.texts[-1].lines for row in table.rows] == [
         ("not run",),
@@ -124,7 +123,7 @@ def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
 
 def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:
     cells = (make_cell("shm-sync", 2, (200,) * 4, repeat=number, hosts=shares(100 + number, 80)) for number in (0, 1))
-    (cell,) = json.loads(as_json.render(page_of(*cells)))
+    (cell,) = json.loads(data.json_of(page_of(*cells)))
     (first, second) = (host["steps_per_second"] for host in cell["hosts"])
     assert first["low"] < 100 < first["median"] < 101 < first["high"]
     assert second == pytest.approx({"median": 80.0, "low": 80.0, "high": 80.0})
@@ -133,9 +132,9 @@ def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (*columns.COLUMNS, columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps"))
     monkeypatch.setattr(columns, "COLUMNS", more)
-    *_, last = json.loads(as_json.render(page))[0].items()
+    *_, last = json.loads(data.json_of(page))[0].items()
     assert last == ("transitions", 13_814)
-    assert [line.split(",")[-1] for line in as_csv.render(page).splitlines()[:2]] == ["transitions", "13814"]
+    assert [line.split(",")[-1] for line in data.csv_of(page).splitlines()[:2]] == ["transitions", "13814"]
 
 
 def test_every_column_is_documented_with_its_unit_and_meaning(page: RunPage) -> None:
@@ -144,13 +143,13 @@ def test_every_column_is_documented_with_its_unit_and_meaning(page: RunPage) -> 
     expected = [(column.name, column.unit, column.meaning) for column in columns.COLUMNS]
     assert documented[len(IDENTITY) :] == expected
     assert {name for name, _, _ in documented[: len(IDENTITY)]} == IDENTITY
-    names = as_csv.render(page).splitlines()[0].split(",")
+    names = data.csv_of(page).splitlines()[0].split(",")
     assert {name.removesuffix("_low").removesuffix("_high") for name in names} <= {name for name, _, _ in documented}
-    assert set(json.loads(as_json.render(page))[0]) == {name for name, _, _ in documented}
+    assert set(json.loads(data.json_of(page))[0]) == {name for name, _, _ in documented}
 
 
 def test_a_name_that_cannot_be_encoded_is_escaped() -> None:
-    text = as_json.dump({"file": os.fsdecode(b"a\xff.jsonl"), "unit": "µs"})
+    text = data.dump({"file": os.fsdecode(b"a\xff.jsonl"), "unit": "µs"})
     assert json.loads(text.encode()) == {"file": "a\udcff.jsonl", "unit": "µs"}
     assert "µs" in text
 
@@ -158,4 +157,4 @@ def test_a_name_that_cannot_be_encoded_is_escaped() -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_is_none_is_never_written(number: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        as_json.dump({"value": number})
+        data.dump({"value": number})

@@ -10,7 +10,7 @@ import pytest
 from support.commands import Result
 from support.records import make_cell, make_header, make_sweep, write_run
 
-from vebench.reports import needed
+from vebench.reports import plots
 from vebench.results.records import Run
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_a_run_of_one_number_of_workers_has_no_figure(vebench: Command, tmp_path
 def test_without_matplotlib_nothing_is_written(
     vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needed, "importable", lambda _: False)
+    monkeypatch.setattr(plots, "importable", lambda _: False)
     result = vebench("report", run, "-o", f"figures.{form}")
     assert (result.status, result.refusal) == (
         2,

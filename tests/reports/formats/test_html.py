@@ -17,7 +17,7 @@ from support.records import make_cell, make_header, make_sweep, write_run
 from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
 from vebench.reports import figures
-from vebench.reports.chart import Chart, Series
+from vebench.reports.document import Chart, Series
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord

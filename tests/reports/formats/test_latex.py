@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from support.pages import Pages, page_of
 from support.records import make_cell, make_repeated
 
-from vebench.reports.document import Answer
+from vebench.reports.document import Answer, View
 from vebench.reports.formats import latex
-from vebench.reports.page import View
 from vebench.reports.pages.run import RunPage
 
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([-,])\{\}(?=\1)")

@@ -16,7 +16,7 @@ from support.pages import Pages, make_pages, page_of
 from support.records import make_cell, make_header, write_run
 
 from vebench.errors import UsageError
-from vebench.reports import needed
+from vebench.reports import plots
 from vebench.reports.document import Answer, Document, Table, TableRow, Text
 from vebench.reports.formats import markdown
 from vebench.reports.formats.registry import MARKDOWN
@@ -177,7 +177,7 @@ def test_a_text_that_is_printed_or_that_has_no_figures_has_no_links(
     page: RunPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "![" not in markdown.render(page)
-    monkeypatch.setattr(needed, "importable", lambda _: False)
+    monkeypatch.setattr(plots, "importable", lambda _: False)
     assert markdown.with_figures(page, "report.md") == {"report.md": markdown.render(page)}
 
 
@@ -185,7 +185,7 @@ def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
     vebench: Command, sweep: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_run(Path("run.jsonl"), sweep)
-    monkeypatch.setattr(needed, "importable", lambda _: False)
+    monkeypatch.setattr(plots, "importable", lambda _: False)
     result = vebench("report", "run.jsonl", "-o", "report.md")
     assert (result.status, result.err) == (
         0,

@@ -15,9 +15,9 @@ from support.records import make_cell, make_header, write_run
 
 from vebench import cli
 from vebench.errors import UsageError
+from vebench.reports.document import Kind
 from vebench.reports.formats import registry
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
-from vebench.reports.page import Kind
 from vebench.results.records import Run
 
 if TYPE_CHECKING:

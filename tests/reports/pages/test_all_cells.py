@@ -8,7 +8,7 @@ import pytest
 from support.records import make_sweep
 
 from vebench.reports import columns
-from vebench.reports.pages.all_cells import all_cells, of_column
+from vebench.reports.columns import all_cells, of_column
 from vebench.reports.pages.run import RunPage
 
 if TYPE_CHECKING:

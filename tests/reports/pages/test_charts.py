@@ -9,8 +9,7 @@ from support.pages import document_of, page_of
 from support.records import make_cell, on_hosts
 from support.sweeps import header_of, sweep_of
 
-from vebench.reports.chart import Chart, Mark, Series
-from vebench.reports.page import View
+from vebench.reports.document import Chart, Mark, Series, View
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 

@@ -10,7 +10,7 @@ from support.pages import document_of
 from support.records import on_hosts
 from support.sweeps import header_of, sweep_of
 
-from vebench.reports.page import View
+from vebench.reports.document import View
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 from vebench.results.store import RunWriter

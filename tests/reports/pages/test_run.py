@@ -19,13 +19,10 @@ from vebench.analysis.statistics import Estimate
 from vebench.backends.setup import OwnClasses
 from vebench.child.window import Window
 from vebench.reports import figures
-from vebench.reports.document import Listing
-from vebench.reports.formats import csv as as_csv
-from vebench.reports.formats import json as as_json
-from vebench.reports.formats import markdown
-from vebench.reports.page import DEFAULT, View
+from vebench.reports.document import DEFAULT, Listing, View
+from vebench.reports.figures import INSTEAD, OWN
+from vebench.reports.formats import data, markdown
 from vebench.reports.pages.run import RunPage
-from vebench.reports.stepping import INSTEAD, OWN
 from vebench.results.records import CellRecord, Run
 
 if TYPE_CHECKING:
@@ -335,17 +332,17 @@ def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage
     both = RunPage.of([("b.jsonl", sweep), ("a.jsonl", wide.sections[0].run)])
     text = markdown.render(both)
     assert text.index("## b.jsonl") < text.index("## a.jsonl")
-    assert [cell["file"] for cell in json.loads(as_json.render(both))] == ["b.jsonl"] * 14 + ["a.jsonl"] * 18
-    assert len(as_csv.render(both).splitlines()) == 1 + 14 + 18
+    assert [cell["file"] for cell in json.loads(data.json_of(both))] == ["b.jsonl"] * 14 + ["a.jsonl"] * 18
+    assert len(data.csv_of(both).splitlines()) == 1 + 14 + 18
 
 
 def test_a_run_without_a_cell_is_rendered() -> None:
     empty = page_of()
     assert "No cell has been measured yet." in on_terminal(empty, 80)
     assert "No cell has been measured yet." in markdown.render(empty)
-    assert as_json.render(empty) == "[]\n"
-    assert list(csv.DictReader(io.StringIO(as_csv.render(empty)))) == []
-    assert as_csv.render(empty).startswith("file,env,backend,workers,")
+    assert data.json_of(empty) == "[]\n"
+    assert list(csv.DictReader(io.StringIO(data.csv_of(empty)))) == []
+    assert data.csv_of(empty).startswith("file,env,backend,workers,")
 
 
 def test_a_window_without_transitions_is_rendered() -> None:
@@ -356,7 +353,7 @@ def test_a_window_without_transitions_is_rendered() -> None:
     )
     page = RunPage.of([("a.jsonl", run)])
     assert "no window" in on_terminal(page, 80)
-    assert json.loads(as_json.render(page))[0]["frames_per_second"]["low"] == 0.0
+    assert json.loads(data.json_of(page))[0]["frames_per_second"]["low"] == 0.0
 
 
 def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -> None:

@@ -1,4 +1,4 @@
-"""Runs that are set beside each other: their names, how they differ, what they say in sentences, and their figures."""
+"""Runs side by side as a document: what differs between them, and by how much each is faster than the first."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.beside import best_of
-from vebench.analysis.cell import curves, is_base, of_key
+from vebench.analysis.beside import beside, best_of
+from vebench.analysis.cell import curves, in_report_order, is_base, of_key
+from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD
+from vebench.analysis.pairing import Names
+from vebench.analysis.rules import sizes
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.chart import Chart, Mark
-from vebench.reports.document import Answer, Table, TableRow, Text
-from vebench.reports.pages.charts import FEWEST_FOR_CURVE
-from vebench.reports.pages.curve_lines import curve_name, line_of
+from vebench.reports.document import Answer, Chart, Document, Explanation, Mark, Table, TableRow, Text
+from vebench.reports.pages.check import MEASURE_AGAIN, cell_name
+from vebench.reports.pages.curves import FEWEST_FOR_CURVE, curve_name, line_of
+from vebench.results.header import measured_in_turn, what_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.analysis.beside import Best, TaskBeside
+    from vebench.analysis.beside import Best, Place, TaskBeside
     from vebench.analysis.cell import CellSummary, Curve
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
-    from vebench.reports.chart import Series
+    from vebench.reports.document import Series, Tone, Value
     from vebench.results.records import HostRecord, RunRecord
 
     Fact = Callable[[HostRecord], str | None]
     Curves = Mapping[CellKey, Curve]
+    Size = tuple[int, int]
+    Tasks = Mapping[str, Sequence["OtherRun"]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Side:
     notice: str = ""
 
 
-class Other(NamedTuple):
+class OtherRun(NamedTuple):
     """A run that is set beside the first one, and what is found of one task in both."""
 
     side: Side
@@ -130,7 +135,7 @@ def _truth(value: bool | None) -> str | None:
     return None if value is None else "yes" if value else "no"
 
 
-def answer(env: str, first: Side, others: Sequence[Other]) -> Answer:
+def answer(env: str, first: Side, others: Sequence[OtherRun]) -> Answer:
     """Return what is found of one task: by how much each of the other runs is faster than the first."""
     sentences = [f"{one_line(short_name(env))}: {_verdict(first, other)}" for other in others]
     for side, found in others:
@@ -140,7 +145,7 @@ def answer(env: str, first: Side, others: Sequence[Other]) -> Answer:
     return Answer(one_line(env), tuple(sentences), settled=any(_settled(first, other) for other in others))
 
 
-def _settled(first: Side, other: Other) -> bool:
+def _settled(first: Side, other: OtherRun) -> bool:
     """Return whether the other run is known to be faster, or slower."""
     side, found = other
     return not (first.notice or side.notice or found.best is None or _may_be_alike(found.best))
@@ -151,7 +156,7 @@ def _may_be_alike(best: Best) -> bool:
     return low is not None and high is not None and low <= 1 <= high
 
 
-def _verdict(first: Side, other: Other) -> str:
+def _verdict(first: Side, other: OtherRun) -> str:
     """Return by how much the other run is faster, or why nobody can say."""
     side, found = other
     for one in (first, side):
@@ -247,3 +252,164 @@ def _marks(sides: Sequence[Side], most: float) -> Iterator[Mark]:
     for cpus, of in sorted(names.items()):
         if cpus < most:
             yield Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end")
+
+
+def document(sides: Sequence[Side]) -> Document | None:
+    """Return the runs beside the first one, None if no other has a task in common with it."""
+    first, *others = sides
+    in_turn = [measured_in_turn(first.head, other.head) for other in others]
+    tasks: dict[str, list[OtherRun]] = {}
+    for side, turns in zip(others, in_turn, strict=True):
+        names = Names("report", first.name, side.name, "in either")
+        for found in beside(first.cells, side.cells, names, in_turn=turns):
+            tasks.setdefault(found.env, []).append(OtherRun(side, found))
+    if not tasks:
+        return None
+    runs, differ = differences(sides)
+    tables = [table for env, of_task in tasks.items() for table in _tables(env, first, of_task)]
+    return Document(
+        title=f"{figures.counted(len(sides), 'run')} side by side",
+        facts=tuple(_facts(sides, tasks, in_turn, alike=not differ)),
+        tables=(runs, *tables),
+        legend=tuple(_legend(sides)),
+        explanations=tuple(_explanations(tasks)),
+        notice="; ".join(f"{side.name} is {side.notice}" for side in sides if side.notice),
+        answers=tuple(answer(env, first, of_task) for env, of_task in tasks.items()),
+        charts=tuple(chart for env in tasks for chart in charts(env, sides)),
+    )
+
+
+def _facts(sides: Sequence[Side], tasks: Tasks, in_turn: Iterable[bool], *, alike: bool) -> Iterator[tuple[str, str]]:
+    spread = f"two runs as a whole are taken to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
+    cancels = "measured in turn, so that what slowed one slowed the other"
+    yield "compared", f"frames/s; {cancels if all(in_turn) else spread}"
+    if alike:
+        yield "differs", "nothing that is known: the same machine, packages and plan"
+    alone: dict[str, list[str]] = {}
+    for side in sides:
+        for env in dict.fromkeys(cell.env for cell in side.cells if cell.env not in tasks):
+            alone.setdefault(env, []).append(side.name)
+    if alone:
+        yield "not compared", one_line("; ".join(f"{env} (in {' and '.join(of)})" for env, of in alone.items()))
+
+
+def _legend(sides: Sequence[Side]) -> Iterator[str]:
+    first, *others = sides
+    if len(others) == 1:
+        yield f"In each cell: the rate of {others[0].name} over that of {first.name}, and both in frames/s."
+    else:
+        yield f"In each cell: the rate of each run over that of {first.name}, and that of {first.name} in frames/s."
+    yield "±: the true value lies within this distance, with 95 % confidence."
+    if any(what_differs(first.head, other.head) for other in others):
+        yield "Machines or packages differ: a ratio is of all that differs together."
+
+
+def _tables(env: str, first: Side, others: Sequence[OtherRun]) -> Iterator[Table]:
+    """Yield the table of one task, with a column for each size that the first run has in common with another.
+
+    Without such a size there is none.
+    """
+    by_run = [{place.key: place for place in other.found.places} for other in others]
+    heads = sorted({_size(key) for places in by_run for key, place in places.items() if None not in place.cells})
+    keys = {(key.backend, _size(key)): key for places in by_run for key in places if _size(key) in heads}
+    if not heads:
+        return
+    names = {size: key.size for (_, size), key in keys.items()}
+    sides = (first, *(other.side for other in others))
+    crowded = [side for side in sides if heads[-1][0] > side.head.usable_cpus]
+    swept = len({workers for workers, _ in heads}) > 1
+    rows = []
+    for label in _labels(first, by_run):
+        texts = [_cell(first, others, _of_all(by_run, keys.get((label, size)))) for size in heads]
+        if any(text.lines != (figures.NOTHING,) for text in texts):
+            rows.append(TableRow(one_line(label), tuple(texts), any(text.tone == "reference_row" for text in texts)))
+    yield Table(
+        title=f"{one_line(env)}: {others[0].side.name if len(others) == 1 else 'each run'} over {first.name}",
+        corner="backend",
+        columns=tuple(
+            f"{names[size]}{' !' * any(size[0] > side.head.usable_cpus for side in crowded)}" for size in heads
+        ),
+        axis=tuple(envs if len(heads) > 1 and not swept else workers for workers, envs in heads),
+        rows=tuple(rows),
+        notes=(*_crowded(crowded), *_left_out(first, others, heads)),
+        group=one_line(env),
+    )
+
+
+def _labels(first: Side, by_run: Iterable[Mapping[CellKey, Place]]) -> list[str]:
+    """Return the backends of all runs in the order in which the first would list them."""
+    cells = [cell for places in by_run for place in places.values() for cell in place.cells if cell is not None]
+    return list(dict.fromkeys(cell.label for cell in in_report_order(cells, first.head.spec)))
+
+
+def _of_all(by_run: Iterable[Mapping[CellKey, Place]], key: CellKey | None) -> list[Place | None]:
+    return [None if key is None else places.get(key) for places in by_run]
+
+
+def _size(key: CellKey) -> Size:
+    return key.workers, key.envs_per_worker
+
+
+def _crowded(sides: Sequence[Side]) -> Iterator[str]:
+    """Yield which runs had fewer CPUs than workers in some columns."""
+    names: dict[int, list[str]] = {}
+    for side in sides:
+        names.setdefault(side.head.usable_cpus, []).append(side.name)
+    for cpus, of in names.items():
+        yield f"! more workers than the {figures.counted(cpus, 'CPU')} of {' and '.join(of)}"
+
+
+def _left_out(first: Side, others: Sequence[OtherRun], heads: Collection[Size]) -> Iterator[str]:
+    """Yield which sizes a run has that no column shows, because no other has them."""
+    runs = [(first, 0, others[0].found), *((other.side, 1, other.found) for other in others)]
+    for side, index, found in runs:
+        measured = [_size(place.key) for place in found.places if place.cells[index] is not None]
+        alone = [size for size in measured if size not in heads]
+        if alone:
+            yield f"Only {side.name} has {sizes(alone, measured)}"
+
+
+def _cell(first: Side, others: Sequence[OtherRun], places: Sequence[Place | None]) -> Text:
+    """Return one cell in all runs: of two with both rates, of more with that of the first alone."""
+    known = [(other.side, place) for other, place in zip(others, places, strict=True) if place is not None]
+    if not known:
+        return Text((figures.NOTHING,))
+    alone = len(others) == 1
+    lines = [f"{'' if alone else f'{side.name} '}{_ratio(first, side, place)}" for side, place in known]
+    side, place = known[0]
+    rates = [(first.name, place.cells[0]), *([(side.name, place.cells[1])] if alone else [])]
+    lines += [
+        f"{name} {figures.rate(cell.frames_per_second)}"
+        for name, cell in rates
+        if cell is not None and cell.frames_per_second is not None
+    ]
+    values: dict[str, Value] = {f"ratio_{side.name}": place.ratio for side, place in known if place.ratio is not None}
+    return Text(tuple(lines), _tone([place for _, place in known]), place.ratio if alone else None, values)
+
+
+def _ratio(first: Side, side: Side, place: Place) -> str:
+    """Return the ratio, or in a word why there is none."""
+    if place.ratio is not None:
+        return figures.times(place.ratio)
+    return place.lack or f"only {side.name if place.cells[0] is None else first.name}"
+
+
+def _tone(places: Sequence[Place]) -> Tone:
+    cells = [cell for place in places for cell in place.cells if cell is not None]
+    if any(cell.reference_row for cell in cells):
+        return "reference_row"
+    if all(place.ratio is None for place in places):
+        return "missing"
+    return "struck" if any(cell.struck for cell in cells) else "plain"
+
+
+def _explanations(tasks: Tasks) -> Iterator[Explanation]:
+    """Yield each reason why cells of two runs have no ratio once, with these cells."""
+    groups: dict[tuple[str, str], dict[str, None]] = {}
+    for _, found in (other for of_task in tasks.values() for other in of_task):
+        for place in found.places:
+            if place.lack is not None:
+                groups.setdefault((place.lack, one_line(place.why)), {})[cell_name(place.key)] = None
+    for (lack, why), names in groups.items():
+        text, _, remedy = why.partition("; ")
+        yield Explanation(lack, text, tuple(names), remedy or MEASURE_AGAIN)

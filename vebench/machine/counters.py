@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vebench.machine.sysfs import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 PROC = Path("/proc")
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
@@ -42,14 +42,10 @@ def process_tree(root: int) -> list[int]:
 def cpu_time_ns(pids: list[int]) -> int | None:
     """Return the CPU time of these processes and all their threads, summed, in nanoseconds."""
     try:
-        return sum(time.clock_gettime_ns(_cpu_clock(pid)) for pid in pids)
+        # The ids of processes' CPU clocks, computed as ``clock_getcpuclockid(3)`` does on Linux.
+        return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids)
     except (AttributeError, OSError):
         return None
-
-
-def _cpu_clock(pid: int) -> int:
-    """Return the id of a process' CPU clock, computed as ``clock_getcpuclockid(3)`` does on Linux."""
-    return (~pid << 3) | 2
 
 
 def proportional_memory(pids: list[int]) -> int | None:
@@ -92,33 +88,22 @@ def throttles(groups: tuple[Path, ...]) -> int | None:
 
     This is a sum, because the file of a group does not count how often its ancestors were throttled.
     """
-    return _sum_known(_times_throttled(_cpu_stat(group)) for group in groups)
+    known = [stat["nr_throttled"] for stat in _cpu_stats(groups)]
+    return sum(known) if known else None
 
 
 def throttled_ns(groups: tuple[Path, ...]) -> int | None:
     """Return for how many nanoseconds CPU quotas throttled these control groups, also summed."""
-    return _sum_known(_ns_throttled(_cpu_stat(group)) for group in groups)
-
-
-def _cpu_stat(group: Path) -> dict[str, int]:
-    found = re.findall(r"^(\w+) (\d+)$", text_of(group / "cpu.stat"), re.ASCII | re.MULTILINE)
-    return {name: int(value) for name, value in found}
-
-
-def _times_throttled(stat: dict[str, int]) -> int | None:
-    return stat.get("nr_throttled")
-
-
-def _ns_throttled(stat: dict[str, int]) -> int | None:
-    if "nr_throttled" not in stat:
-        return None
     # Version 1 counts nanoseconds, version 2 microseconds.
-    return stat.get("throttled_time", 0) or stat.get("throttled_usec", 0) * 1000
-
-
-def _sum_known(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
+    known = [stat.get("throttled_time", 0) or stat.get("throttled_usec", 0) * 1000 for stat in _cpu_stats(groups)]
     return sum(known) if known else None
+
+
+def _cpu_stats(groups: tuple[Path, ...]) -> list[dict[str, int]]:
+    """Return what ``cpu.stat`` of each group counts, where it counts throttles."""
+    found = [re.findall(r"^(\w+) (\d+)$", text_of(one / "cpu.stat"), re.ASCII | re.MULTILINE) for one in groups]
+    stats = [{name: int(value) for name, value in fields} for fields in found]
+    return [stat for stat in stats if "nr_throttled" in stat]
 
 
 def involuntary_switches(pids: list[int]) -> int | None:
@@ -132,9 +117,9 @@ def migrations(pids: list[int]) -> int | None:
 
 
 def _summed_over_threads(pids: list[int], name: str, pattern: str) -> int | None:
-    """Return the sum, over all threads of these processes, of the number that ``pattern`` finds in the file ``name``.
+    """Return the sum over all threads of the number that ``pattern`` finds in the file ``name``, None if it finds none.
 
-    ``pattern`` is a regular expression with one group, matched line by line. None if no thread has such a number.
+    ``pattern`` is a regular expression with one group, matched line by line.
     """
     number = re.compile(pattern, re.ASCII | re.MULTILINE)
     matches = [match for task in _tasks(pids) if (match := number.search(text_of(task / name)))]

@@ -20,14 +20,14 @@ from pathlib import Path
 
 TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, not a secret
 CELL_VARIABLE = "VEBENCH_CELL"  # contains a token of the cell, because several cells may run at a time
-PATIENCE_S = 2.0
+_PATIENCE_S = 2.0
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
     """Return the ids of living processes that have the token in their environment or belong to one of the groups.
 
-    What these have started is among them, whatever it has made of its environment and group: Ray's actors write their
-    titles over the one, and have left the other.
+    Their descendants are included, even those that have replaced their environment and left their group, as Ray's
+    actors do.
     """
     mark = f"{variable}={token}".encode()
     found = []
@@ -50,28 +50,22 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
 
 def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> None:
     """Kill every process that has the token or belongs to one of the groups, and return when they are gone."""
+    deadline = time.monotonic() + _PATIENCE_S
     with contextlib.suppress(OSError):  # no /proc, or no more descriptors to read it
-        _end_each(token, groups, variable)
+        while alive := members(token, groups, variable):
+            overdue = time.monotonic() > deadline
+            for pid in alive:
+                # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by
+                # itself: it is killed only if it takes too long. It may have been stopped during another cell's turn.
+                spared = not overdue and b"multiprocessing.resource_tracker" in _read(pid, "cmdline")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT if spared else signal.SIGKILL)
+            if time.monotonic() > deadline + _PATIENCE_S:
+                break  # it is in an uninterruptible system call: nothing can be done
+            time.sleep(0.005)
     for group in groups:  # all at once, such as those that fork and exit faster than they can be found
-        _signal_group(group, signal.SIGKILL)
-
-
-def _end_each(token: str, groups: frozenset[int], variable: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while alive := members(token, groups, variable):
-        # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by itself: it
-        # is killed only if it takes too long.
-        overdue = time.monotonic() > deadline
-        for pid in alive:
-            # SIGCONT, because the tracker may have been stopped during another cell's turn.
-            _signal(pid, signal.SIGKILL if overdue or not _is_tracker(pid) else signal.SIGCONT)
-        if time.monotonic() > deadline + PATIENCE_S:
-            return  # it is in an uninterruptible system call: nothing can be done
-        time.sleep(0.005)
-
-
-def _is_tracker(pid: int) -> bool:
-    return b"multiprocessing.resource_tracker" in _read(pid, "cmdline")
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
+            os.killpg(group, signal.SIGKILL)
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -79,16 +73,6 @@ def _read(pid: int, name: str) -> bytes:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
-        os.killpg(group, number)
 
 
 def remove(folder: str) -> None:

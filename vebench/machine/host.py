@@ -15,10 +15,11 @@ from vebench.machine.sysfs import Cpus, Quota, control_groups, cpu_quota, is_fol
 from vebench.machine.topology import CPU_FOLDER, Topology, flat, read_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
 LIVE = Path("/")
 MEBIBYTE = 1 << 20
+_ONE_IS_ON = {"1": True, "0": False}
 # Version 2, version 1, and version 1 mounted without prefixes.
 _CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus")
 _CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems", "mems")
@@ -89,28 +90,34 @@ def read_host(root: Path = LIVE) -> Host:
     Raises UsageError if ``root`` is another folder and holds no such tree.
     """
     here = root == LIVE
+    cpus = root / CPU_FOLDER
     topology = read_topology(root)
     if topology is None and not here:
-        what = "names no CPU" if is_folder(root / CPU_FOLDER) else f"has no folder {CPU_FOLDER}"
+        what = "names no CPU" if is_folder(cpus) else f"has no folder {CPU_FOLDER}"
         raise UsageError(f"{shown(str(root))} {what}: give the root of a copy of another machine's /sys and /proc")
     if topology is None:
         topology = flat(pinning.allowed() or range(os.cpu_count() or 1))
+    info = _cpu_info(root)
+    governors = (*cpus.glob("cpufreq/policy*/scaling_governor"), *cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    no_turbo = text_of(cpus / "intel_pstate/no_turbo")
+    # sysfs shows choices as ``always [madvise] never``.
+    huge_pages = re.search(r"\[(\w+)\]", text_of(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     return Host(
         system=platform.system() if here else "Linux",
         kernel=platform.release() if here else _kernel(root),
         machine=platform.machine() if here else "",
-        cpu_model=_cpu_model(root) or (platform.processor() or platform.machine() if here else "unknown CPU"),
+        cpu_model=_cpu_model(info) or (platform.processor() or platform.machine() if here else "unknown CPU"),
         topology=topology,
         allowance=read_allowance(topology, root),
         memory_bytes=_meminfo("MemTotal", root),
         container=_in_container(root),
-        virtual=_virtual(root),
-        smt=_smt(root),
-        governor=_governor(root),
-        boost=_boost(root),
-        thp=_chosen(text_of(root / "sys/kernel/mm/transparent_hugepage/enabled")),
-        microcode=_cpu_info("microcode", root),
-        isolated=parse_list(text_of(root / CPU_FOLDER / "isolated")),
+        virtual=_virtual(root, info),
+        smt=_ONE_IS_ON.get(text_of(cpus / "smt/active")),
+        governor=", ".join(sorted({text_of(file) for file in governors} - {""})) or None,
+        boost=no_turbo == "0" if no_turbo else _ONE_IS_ON.get(text_of(cpus / "cpufreq/boost")),
+        thp=huge_pages[1] if huge_pages else None,
+        microcode=info.get("microcode"),
+        isolated=parse_list(text_of(cpus / "isolated")),
     )
 
 
@@ -154,22 +161,16 @@ def memory_available(root: Path = LIVE) -> int | None:
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None:
-            candidates.append(max(0, limit - used + _file_cache(folder)))
-    known = [candidate for candidate in candidates if candidate is not None]
-    return min(known) if known else None
-
-
-def _file_cache(group: Path) -> int:
-    """Return the bytes of a cgroup's memory that cache files: the kernel frees them when processes need memory."""
-    lines = (line.split() for line in text_of(group / "memory.stat").splitlines())
-    sizes = {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
-    # Version 1 counts descendants in separate totals, version 2 includes them.
-    return sum(sizes.get(f"total_{kind}", sizes.get(kind, 0)) for kind in ("active_file", "inactive_file"))
+            lines = (line.split() for line in text_of(folder / "memory.stat").splitlines())
+            sizes = {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
+            # The kernel frees cached files when processes need memory. Version 1 counts descendants in separate totals.
+            cached = (sizes.get(f"total_{kind}", sizes.get(kind, 0)) for kind in ("active_file", "inactive_file"))
+            candidates.append(max(0, limit - used + sum(cached)))
+    return min((candidate for candidate in candidates if candidate is not None), default=None)
 
 
 def _number(*paths: Path) -> int | None:
-    texts = map(text_of, paths)
-    return next((int(text) for text in texts if text.isdecimal()), None)
+    return next((int(text) for text in map(text_of, paths) if text.isdecimal()), None)
 
 
 def _meminfo(key: str, root: Path) -> int | None:
@@ -182,34 +183,29 @@ def _kernel(root: Path) -> str:
     return text_of(root / "proc/sys/kernel/osrelease") or (version[2] if version[:2] == ["Linux", "version"] else "")
 
 
-def _cpu_model(root: Path) -> str | None:
-    for key in _MODEL_KEYS:
-        if model := _cpu_info(key, root):
-            return model
-    implementer, part = (_cpu_info(f"CPU {name}", root) for name in ("implementer", "part"))
+def _cpu_info(root: Path) -> dict[str, str]:
+    """Return the fields of /proc/cpuinfo, each from the first CPU that has a value for it."""
+    found: dict[str, str] = {}
+    for line in text_of(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if value.strip():
+            found.setdefault(name.strip(), " ".join(value.split()))
+    return found
+
+
+def _cpu_model(info: Mapping[str, str]) -> str | None:
+    if named := [info[key] for key in _MODEL_KEYS if key in info]:
+        return named[0]
+    implementer, part = info.get("CPU implementer"), info.get("CPU part")
     return f"Arm implementer {implementer} part {part}" if implementer and part else None
 
 
-def _cpu_info(key: str, root: Path) -> str | None:
-    """Return the value of ``key`` in /proc/cpuinfo, from the first CPU that has one."""
-    return next((value for name, value in _cpu_lines(root) if name == key and value), None)
-
-
-def _cpu_lines(root: Path) -> Iterator[tuple[str, str]]:
-    for line in text_of(root / "proc/cpuinfo").splitlines():
-        name, _, value = line.partition(":")
-        yield name.strip(), " ".join(value.split())
-
-
-def _virtual(root: Path) -> bool | None:
-    if any(text_of(root / mark) for mark in _HYPERVISOR_MARKS):
-        return True
+def _virtual(root: Path, info: Mapping[str, str]) -> bool | None:
     dmi = [text_of(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
-    if any(_HYPERVISOR_VENDORS.search(text) for text in dmi):
+    if any(text_of(root / mark) for mark in _HYPERVISOR_MARKS) or any(map(_HYPERVISOR_VENDORS.search, dmi)):
         return True
-    flags = _cpu_info("flags", root)
-    if flags is not None:
-        return "hypervisor" in flags.split()
+    if "flags" in info:
+        return "hypervisor" in info["flags"].split()
     return False if any(dmi) else None
 
 
@@ -219,26 +215,3 @@ def _in_container(root: Path) -> bool | None:
         return None
     marked = any(os.access(root / mark, os.F_OK) for mark in _CONTAINER_MARKS) or _CONTAINER_GROUPS.search(groups)
     return bool(marked) or (root == LIVE and "container" in os.environ)
-
-
-def _smt(root: Path) -> bool | None:
-    return {"1": True, "0": False}.get(text_of(root / CPU_FOLDER / "smt/active"))
-
-
-def _governor(root: Path) -> str | None:
-    folder = root / CPU_FOLDER
-    files = (*folder.glob("cpufreq/policy*/scaling_governor"), *folder.glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    return ", ".join(sorted({text_of(file) for file in files} - {""})) or None
-
-
-def _boost(root: Path) -> bool | None:
-    folder = root / CPU_FOLDER
-    if no_turbo := text_of(folder / "intel_pstate/no_turbo"):
-        return no_turbo == "0"
-    return {"1": True, "0": False}.get(text_of(folder / "cpufreq/boost"))
-
-
-def _chosen(text: str) -> str | None:
-    """Return the word in brackets: sysfs shows choices as ``always [madvise] never``."""
-    match = re.search(r"\[(\w+)\]", text)
-    return match[1] if match else None

@@ -19,6 +19,7 @@ EXIT_S = 1.0
 # A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
+_LONGEST_QUOTE = 300  # characters of the last line that was printed
 
 
 class Log:
@@ -31,20 +32,13 @@ class Log:
         """Return the end of what was printed."""
         return self._end().decode(errors="replace")
 
-    def last_line(self) -> str:
-        """Return the last line that was printed, or its beginning."""
-        return self.end().strip().rpartition("\n")[2][:300]
-
     def keep_short(self) -> None:
         """Keep only the end of a log that is too long."""
-        if os.fstat(self._file.fileno()).st_size > MOST_LOG:
+        log = self._file.fileno()
+        if os.fstat(log).st_size > MOST_LOG:
             end = self._end()
-            self.clear()
-            os.write(self._file.fileno(), end)
-
-    def clear(self) -> None:
-        """Keep nothing."""
-        os.ftruncate(self._file.fileno(), 0)
+            os.ftruncate(log, 0)
+            os.write(log, end)
 
     def _end(self) -> bytes:
         log = self._file.fileno()
@@ -58,7 +52,7 @@ def how_it_ended(process: subprocess.Popen[bytes], log: Log) -> str:
     except subprocess.TimeoutExpired:
         return "its process is still running, but has closed the pipe for its answers"
     if status >= 0:
-        last = log.last_line()
+        last = log.end().strip().rpartition("\n")[2][:_LONGEST_QUOTE]
         return f"its process ended with status {status}" + (f": {last}" if last else "")
     name = signal.Signals(-status).name
     cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""

@@ -47,7 +47,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Core:
+class _Core:
     """The allowed CPUs of a core, ascending, and its location. ``speed`` is the rank of its kind, 0 for the slowest."""
 
     cpus: Cpus
@@ -76,43 +76,31 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
     UsageError if ``pin`` is not a valid list, or names CPUs that are not allowed, and if none is left.
     """
     machine = topology or flat(allowed)
-    if pin == "none":
-        order = tuple(sorted(allowed))
-        count = len(order_of(machine, allowed, "compact", smt))
-    elif pin in PIN_POLICIES:
-        order = order_of(machine, allowed, pin, smt)
-        count = len(order)
+    pinned = pin != "none"
+    if pin in PIN_POLICIES:
+        order = order_of(machine, allowed, pin if pinned else "compact", smt)
     else:
         order = _listed(pin, allowed, machine, smt)
-        count = len(order)
-    limit = count if quota is None else max(1, int(quota))
-    usable = min(count, limit) - reserve
-    if usable < 1:
-        raise UsageError(f"--pin: reserve={reserve}: no CPU is left for workers ({min(count, limit)} usable)")
-    if reserve and pin != "none":
-        order = _without_last(order, machine, reserve)
-        usable = min(len(order), usable)
+    most = len(order) if quota is None else min(len(order), max(1, int(quota)))
+    if most <= reserve:
+        raise UsageError(f"--pin: reserve={reserve}: no CPU is left for workers ({most} usable)")
+    if not pinned:
+        order = tuple(sorted(allowed))
+    elif reserve:  # the cores that would come last
+        core = {cpu: cpus for cpus in machine.cores for cpu in cpus}
+        by_core = _grouped(order, lambda cpu: core.get(cpu, (cpu,)))
+        last_first = [cpu for cpus in reversed(by_core) for cpu in reversed(cpus)]
+        reserved = frozenset(last_first[:reserve])
+        order = tuple(cpu for cpu in order if cpu not in reserved)
     homes = {cpu: home for cpu in order if (home := _home(cpu, machine, nodes))}
-    return Placement(order, usable, pinned=pin != "none", homes=homes)
-
-
-def _without_last(order: Cpus, topology: Topology, count: int) -> Cpus:
-    """Return the order without ``count`` CPUs: those of the cores that would come last."""
-    core = {cpu: cpus for cpus in topology.cores for cpu in cpus}
-    by_core: dict[Cpus, list[int]] = {}
-    for cpu in order:
-        by_core.setdefault(core.get(cpu, (cpu,)), []).append(cpu)
-    last_first = [cpu for cpus in reversed(by_core.values()) for cpu in reversed(cpus)]
-    kept = frozenset(last_first[count:])
-    return tuple(cpu for cpu in order if cpu in kept)
+    return Placement(order, most - reserve, pinned=pinned, homes=homes)
 
 
 def _home(cpu: int, topology: Topology, allowed: Cpus | None) -> Cpus:
     """Return the allowed node with memory that is nearest to a CPU; empty if the CPU's own node is unknown."""
     own = next((node for node in topology.nodes if cpu in node.cpus), None)
-    with_memory = [
-        node.id for node in topology.nodes if node.memory_bytes != 0 and (allowed is None or node.id in allowed)
-    ]
+    usable = [node for node in topology.nodes if allowed is None or node.id in allowed]
+    with_memory = [node.id for node in usable if node.memory_bytes != 0]
     if own is None or not with_memory:
         return ()
     if own.id in with_memory:
@@ -138,7 +126,7 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     return tuple(core.cpus[turn] for turn in range(rounds) for core in cores if turn < len(core.cpus))
 
 
-def _cores(topology: Topology, allowed: frozenset[int]) -> list[Core]:
+def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
     """Return the cores that have allowed CPUs. A CPU that is not in the topology is a core of its own."""
     package = {cpu: label for label, cpus in topology.packages.items() for cpu in cpus}
     node = {cpu: node.id for node in topology.nodes for cpu in node.cpus}
@@ -148,13 +136,13 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[Core]:
     cores = chain(topology.cores, ((cpu,) for cpu in unknown))
     allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
     return [
-        Core(cpus, package.get(cpus[0]), node.get(cpus[0]), cache.get(cpus[0]), speed.get(cpus[0], 0))
+        _Core(cpus, package.get(cpus[0]), node.get(cpus[0]), cache.get(cpus[0]), speed.get(cpus[0], 0))
         for cpus in allowed_of_each
         if cpus
     ]
 
 
-def _compact(cores: list[Core]) -> list[Core]:
+def _compact(cores: list[_Core]) -> list[_Core]:
     """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other.
 
     The rank of a package begins with the rank of its first node. So if nodes contain packages, as on some virtual
@@ -179,7 +167,7 @@ def _compact(cores: list[Core]) -> list[Core]:
     )
 
 
-def _scatter(cores: list[Core]) -> list[Core]:
+def _scatter(cores: list[_Core]) -> list[_Core]:
     """Return the cores, one from each node in turn; from each package if no node is known."""
     by_node = any(core.node is not None for core in cores)
     nodes = _grouped(cores, lambda core: core.node if by_node else core.package)
@@ -202,14 +190,14 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
 
 
 def _ranks(
-    cores: list[Core], key: Callable[[Core], Hashable], rank: Callable[[list[Core]], tuple[int, ...]]
+    cores: list[_Core], key: Callable[[_Core], Hashable], rank: Callable[[list[_Core]], tuple[int, ...]]
 ) -> dict[Hashable, int]:
     """Return, for each key, the position of its group of cores in the order of ``rank``."""
     groups = sorted(_grouped(cores, key), key=rank)
     return {key(members[0]): index for index, members in enumerate(groups)}
 
 
-def _fastest_first(members: list[Core]) -> tuple[int, ...]:
+def _fastest_first(members: list[_Core]) -> tuple[int, ...]:
     return -max(core.speed for core in members), min(core.cpus[0] for core in members)
 
 
@@ -240,10 +228,7 @@ def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> 
     if smt != "off":
         return order
     core = {cpu: cpus for cpus in topology.cores for cpu in cpus}
-    first: dict[Cpus, int] = {}
-    for cpu in order:
-        first.setdefault(core.get(cpu, (cpu,)), cpu)
-    return tuple(first.values())
+    return tuple(cpus[0] for cpus in _grouped(order, lambda cpu: core.get(cpu, (cpu,))))
 
 
 def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
@@ -265,12 +250,6 @@ def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
 
 def format_cpu_list(cpus: Iterable[int]) -> str:
     """Return the CPUs as a Linux CPU list, sorted: the inverse of ``parse_cpu_list`` for sorted input."""
-    parts: list[str] = []
-    ordered = sorted(cpus)
-    start = 0
-    for index, cpu in enumerate(ordered):
-        if index + 1 == len(ordered) or ordered[index + 1] != cpu + 1:
-            first = ordered[start]
-            parts.append(str(first) if first == cpu else f"{first}-{cpu}")
-            start = index + 1
-    return ",".join(parts)
+    runs = _grouped(enumerate(sorted(cpus)), lambda item: item[1] - item[0])
+    ends = [(run[0][1], run[-1][1]) for run in runs]
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping  # noqa: TC003 - fields' types are read where another host's are decoded
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +91,10 @@ def flat(cpus: Iterable[int]) -> Topology:
 def read_topology(root: Path = Path("/")) -> Topology | None:
     """Return the topology in the tree below ``root``, None if it holds no sysfs: not Linux, or not a copy of it."""
     folder = root / CPU_FOLDER
-    online = _online(folder)
+    # Without a list of the CPUs online: all that are not marked offline.
+    online = parse_list(text_of(folder / "online")) or tuple(
+        cpu for cpu in entries(folder, "cpu") if text_of(folder / f"cpu{cpu}" / "online") != "0"
+    )
     if not online:
         return None
     return Topology(
@@ -105,26 +107,18 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
     )
 
 
-def _online(folder: Path) -> Cpus:
-    """Return the CPUs online: the list, or without a list all CPUs that are not marked offline."""
-    return parse_list(text_of(folder / "online")) or tuple(
-        cpu for cpu in entries(folder, "cpu") if text_of(folder / f"cpu{cpu}" / "online") != "0"
-    )
-
-
 def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[Cpus, ...]:
     """Divide the CPUs online into groups. ``group_of`` the first CPU of a group decides its members.
 
     A CPU always belongs to its own group. If its ``group_of`` is empty, it is alone.
     """
-    left = dict.fromkeys(online)
+    left = set(online)
     groups = []
     for cpu in online:
         if cpu in left:
-            group = tuple(sorted({cpu, *(other for other in group_of(cpu) if other in left)}))
-            groups.append(group)
-            for member in group:
-                del left[member]
+            group = {cpu, *left.intersection(group_of(cpu))}
+            groups.append(tuple(sorted(group)))
+            left -= group
     return tuple(groups)
 
 
@@ -235,32 +229,26 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     They come from the performance counters of hybrid x86, else from the capacities in the device trees of Arm and
     RISC-V, else from base frequencies. The highest frequency is not used: cores of one kind differ in it.
     """
-    hybrid = [(name, parse_list(text_of(root / "sys/devices" / name / "cpus"))) for name in _HYBRID_KINDS]
-    ranks = {cpu: _HYBRID_KINDS.index(name) for name, cpus in hybrid for cpu in cpus}
+    hybrid = [parse_list(text_of(root / "sys/devices" / name / "cpus")) for name in _HYBRID_KINDS]
+    ranks = {cpu: rank for rank, cpus in enumerate(hybrid) for cpu in cpus}
     folder = root / CPU_FOLDER
-    sources: tuple[Callable[[], Mapping[int, int]], ...] = (
-        lambda: ranks,
-        lambda: _known_speeds(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity")),
-        lambda: _known_speeds(online, lambda cpu: number_in(folder / f"cpu{cpu}" / "cpufreq/base_frequency")),
-        lambda: _base_frequencies(folder),
+    frequencies = _base_frequencies(folder)
+    sources: tuple[Callable[[int], int | None], ...] = (
+        ranks.get,
+        lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity"),
+        lambda cpu: number_in(folder / f"cpu{cpu}" / "cpufreq/base_frequency"),
+        frequencies.get,
     )
     for source in sources:
-        speeds = source()
-        if all(cpu in speeds for cpu in online):
-            by_speed = sorted(online, key=lambda cpu: (speeds[cpu], cpu))
-            return tuple(tuple(cpus) for _, cpus in groupby(by_speed, key=lambda cpu: speeds[cpu]))
+        speeds: dict[int, list[int]] = {}
+        for cpu in online:
+            speed = source(cpu)
+            if speed is None:
+                break
+            speeds.setdefault(speed, []).append(cpu)
+        else:
+            return tuple(tuple(cpus) for _, cpus in sorted(speeds.items()))
     return (online,)
-
-
-def _known_speeds(online: Cpus, speed: Callable[[int], int | None]) -> dict[int, int]:
-    """Return the speed of each CPU, or nothing if the speed of any CPU is unknown."""
-    speeds: dict[int, int] = {}
-    for cpu in online:
-        value = speed(cpu)
-        if value is None:
-            return {}
-        speeds[cpu] = value
-    return speeds
 
 
 def _base_frequencies(folder: Path) -> dict[int, int]:

@@ -21,6 +21,7 @@ from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, frame_rates
 from vebench.analysis.work import difference, steps
 from vebench.backends.registry import NULL
+from vebench.child.request import Recording
 from vebench.engine.events import (
     CellFinished,
     CellReady,
@@ -281,7 +282,7 @@ class ProofScreen(_Screen):
 
 
 def _is_to_be_proven(event: CellFinished) -> bool:
-    return event.outcome.status == "ok" and event.cell.recording is not None
+    return event.outcome.status == "ok" and isinstance(event.cell.job, Recording)
 
 
 class _TimeLeft:

@@ -30,7 +30,7 @@ from vebench.child import trials
 from vebench.child.answers import Proof
 from vebench.child.loading import load, one_line
 from vebench.child.proof import replay
-from vebench.child.request import Proving, Replaying, Request, Settings
+from vebench.child.request import Judging, Proving, Request, Settings
 from vebench.child.stepping import step_trials
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
@@ -186,7 +186,7 @@ def _proof(request: Request, steps: int) -> Proof:
             step_trials(request, proving, load(request.target), lambda _: None)
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
             failed = one_line(error)
-        return replay.prove(request, proving, Replaying(proving.path, failed=failed))
+        return replay.prove(request, Judging(steps, path=proving.path, failed=failed))
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import ratio
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
-from vebench.backends.registry import BY_NAME, ENTRIES, REFERENCE
+from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
 from vebench.plan.tasks import recorded
 from vebench.reports import figures
@@ -107,7 +107,7 @@ class Told:
     def other_backends(self) -> str:
         """The run's command with all backends; those that are not measured unless named remain named."""
         asked = self.spec.backends
-        if all(choice.name in BY_NAME and not choice.options for choice in asked):
+        if all(choice.is_ours and not choice.options for choice in asked):
             return self.again(without=_BACKENDS)
         names = {choice.name for choice in asked}
         usual = (entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row)

@@ -89,7 +89,7 @@ class SeesRequest(_Idles):
         self._proving = True
         for argument in sys.argv[1:]:
             if argument.endswith(".json") and Path(argument).exists():
-                self._proving = json.loads(Path(argument).read_text())["proving"] is not None
+                self._proving = json.loads(Path(argument).read_text())["job"][0] == "Proving"
 
     def watched(self) -> bool:
         return self._proving

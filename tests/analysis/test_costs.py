@@ -23,7 +23,7 @@ def cell(name: str, workers: int, envs: int) -> Cell:
     entry = find(name)
     cpus = tuple(range(workers))
     shape = entry.shape_of(workers, envs, len(cpus), {})
-    return Cell(Task("Acrobot-v1", "classic", 1), BackendChoice(name), entry.target, workers, envs, shape, cpus)
+    return Cell(Task("Acrobot-v1", "classic", 1), BackendChoice(name), workers, envs, shape, cpus)
 
 
 def failed(one: Cell, reason: str) -> Costs:

@@ -30,7 +30,7 @@ from vebench.child.answers import (
     writer,
 )
 from vebench.child.policy import TAPED, parse_policy
-from vebench.child.request import Proving, Recording, Replaying, Request, Settings
+from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
 from vebench.child.window import Window
 from vebench.engine.conversation import decode
 
@@ -66,11 +66,12 @@ requests = st.builds(
     nodes=st.lists(st.integers(0, 9), max_size=2).map(tuple),
     mode=st.sampled_from(["alone", "in_turn", "in_step"]),
     go_ahead=st.integers(0, 99),
-    proving=st.none() | st.builds(Proving, steps=counts),
-    recording=st.none()
-    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts),
-    replaying=st.none()
-    | st.builds(Replaying, path=texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple)),
+    job=st.none()
+    | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts)
+    | st.builds(Proving, steps=counts)
+    | st.builds(Replaying, path=texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple))
+    | st.builds(Judging, steps=counts, path=texts, failed=texts)
+    | st.builds(Timing, seconds=seconds),
 )
 
 

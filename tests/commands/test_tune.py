@@ -16,6 +16,7 @@ from vebench.analysis import statistics
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Timed
+from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError
 from vebench.machine.topology import Node
@@ -251,9 +252,9 @@ def sleeping(work: Script) -> Callable[[Cell, RunSpec], Script]:
     """
 
     def script(cell: Cell, spec: RunSpec) -> Script:
-        if cell.timing:
+        if isinstance(cell.job, Timing):
             return [Timed(100, 10_000_000, 11_000_000, 5, 5_000, 10**7)]
-        if cell.proving is not None:
+        if isinstance(cell.job, (Proving, Judging)):
             return work
         return paced(lambda cell: 0.01 if cell.backend.name == "gym-async" else 0.01 * cell.shape.batch_size)(
             cell, spec
@@ -277,7 +278,7 @@ def test_what_may_lead_is_compared_before_further_passes_and_recommended_if_it_d
     assert (status, found["chosen"]["setting"], found["chosen"]["verdict"]) == (0, "gym-async:2x16", "identical")
     assert "none is faster than gym-async with 2 workers x 16 envs by more than 5%" in found["certainty"]
     cells = [cell for cell, _ in start.started]
-    compared = next(number for number, cell in enumerate(cells) if cell.proving is not None)
+    compared = next(number for number, cell in enumerate(cells) if isinstance(cell.job, (Proving, Judging)))
     assert {cell.repeat for cell in cells[:compared]} == {0}
     assert {cell.backend.name for cell in cells[compared + 1 :] if cell.repeat} == {"gym-async"}
     assert cells[compared].task.arguments["max_episode_steps"] < 100, "100 steps were timed, and no episode's end"
@@ -398,7 +399,7 @@ class Taking:
                 self.clock.now += cell.patience
                 return [CellError(f"no end after {cell.patience:g} s (--budget)")]
             self.clock.now += takes
-            if cell.timing:
+            if isinstance(cell.job, Timing):
                 return [Timed(50, int(self.step * 1e9), int(self.step * 1e9), 5, int(self.reset * 1e9), 10**7)]
             return paces(cell, spec)
 
@@ -410,10 +411,10 @@ class Taking:
 
     def seconds(self, cell: Cell, spec: RunSpec) -> float:
         """Return what a cell takes on a machine that does nothing else."""
-        if cell.timing:
-            return 0.3 + self.reset + max(cell.timing, 20 * self.step) + min(4 * self.reset, 3 + self.reset)
-        if cell.proving is not None:
-            return 0.5 + 8 * cell.proving.steps * self.step
+        if isinstance(cell.job, Timing):
+            return 0.3 + self.reset + max(cell.job.seconds, 20 * self.step) + min(4 * self.reset, 3 + self.reset)
+        if isinstance(cell.job, (Proving, Judging)):
+            return 0.5 + 8 * cell.job.steps * self.step
         batch = self.step * cell.shape.batch_size / self.at_once(cell)
         start = 0.4 + self.reset * cell.shape.num_envs / self.at_once(cell)
         return start + max(spec.warmup, 9 * batch) + spec.rounds * max(spec.duration, 3 * batch)

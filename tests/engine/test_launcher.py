@@ -51,7 +51,6 @@ def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
     return Cell(
         task=Task("CartPole-v1", "classic", 1),
         backend=BackendChoice(target, dict(options)),
-        target=target,
         workers=2,
         envs_per_worker=3,
         shape=Shape(6, 6, 1, 1),
@@ -335,7 +334,7 @@ from vebench.plan.spec import BackendChoice, RunSpec
 
 adapter, group, guardians = sys.argv[1], None if sys.argv[2] == "alone" else 0, int(sys.argv[3])
 task, backend = Task("CartPole-v1", "classic", 1), BackendChoice(adapter)
-cell = Cell(task, backend, adapter, 2, 1, Shape(2, 2, 1, 1), (), group=group)
+cell = Cell(task, backend, 2, 1, Shape(2, 2, 1, 1), (), group=group)
 spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
 with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
     for event in run(Plan(spec, (cell, cell)), launch):

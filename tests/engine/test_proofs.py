@@ -9,7 +9,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
-from vebench.child.request import Proving
+from vebench.child.request import Judging, Proving
 from vebench.engine.conversation import CellError
 from vebench.engine.proofs import Printed, verified
 from vebench.plan.cells import Cell
@@ -28,7 +28,7 @@ HANGS = CellError("no end after 9 s (--timeout)")
 
 
 def cell(name: str, task: Task = PONG, skip: str | None = None) -> Cell:
-    return Cell(task, BackendChoice(name), "", 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip, proving=Proving(50))
+    return Cell(task, BackendChoice(name), 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip, job=Proving(50))
 
 
 class Process:
@@ -56,11 +56,11 @@ def proven(
     @contextmanager
     def launch(cell: Cell) -> Iterator[Process]:
         name = cell.backend.name
-        if cell.replaying is None:
+        if not isinstance(cell.job, Judging):
             asked.append(f"step {name}")
             yield Process(stepped.get(name, [Done()]))
         else:
-            asked.append(f"judge {name}{f' ({cell.replaying.failed})' if cell.replaying.failed else ''}")
+            asked.append(f"judge {name}{f' ({cell.job.failed})' if cell.job.failed else ''}")
             yield Process(judged.get(name, [SAME]))
 
     found = [

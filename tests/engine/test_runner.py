@@ -30,7 +30,6 @@ def cell(workers: int, skip: str | None = None) -> Cell:
     return Cell(
         task=Task("CartPole-v1", "classic", 1),
         backend=BackendChoice("for-loop"),
-        target="vebench.backends.for_loop:ForLoop",
         workers=workers,
         envs_per_worker=1,
         shape=Shape(workers, workers, 1, 1),

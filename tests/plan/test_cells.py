@@ -152,7 +152,7 @@ def test_a_backends_defaults_fill_its_layout_but_not_its_options() -> None:
 
 def test_a_third_partys_adapter_is_its_own_target() -> None:
     cell = one(BackendChoice("mine.fast:Vector", {"depth": 3}), workers=2)
-    assert cell.target == "mine.fast:Vector"
+    assert cell.entry.target == "mine.fast:Vector"
     assert cell.key.backend == "mine.fast:Vector[depth=3]"
     assert cell.skip is None
 

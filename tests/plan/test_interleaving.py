@@ -19,7 +19,7 @@ PONG, ANT = Task("ALE/Pong-v5", "atari", 4), Task("Ant-v5", "mujoco", 5)
 
 def cell(workers: int = 1, repeat: int = 0, task: Task = PONG, processes: int = 1, skip: str | None = None) -> Cell:
     shape = Shape(workers, workers, processes, 1)
-    return Cell(task, BackendChoice("gym-async"), "m:C", workers, 1, shape, (0,), repeat=repeat, skip=skip)
+    return Cell(task, BackendChoice("gym-async"), workers, 1, shape, (0,), repeat=repeat, skip=skip)
 
 
 def seats(*cells: Cell, memory: int | None = None) -> list[tuple[int, int | None]]:

@@ -252,7 +252,7 @@ def test_what_turns_out_to_step_without_compiled_parts_is_not_recorded_with_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "library", lambda: True)  # it is there, as far as can be known beforehand
-    cell = Cell(PONG, BackendChoice("fast-sync"), "m:C", 1, 1, Shape(1, 1, 1, 1), (0,), known=SAME)
+    cell = Cell(PONG, BackendChoice("fast-sync"), 1, 1, Shape(1, 1, 1, 1), (0,), known=SAME)
     for own, verdict in (
         (OwnClasses("compiled"), "identical"),
         (OwnClasses("in Python", uncompiled=True), "unverified"),

@@ -62,7 +62,7 @@ class Clock:
 
 def make_cell(backend: str, workers: int, skip: str | None = None) -> Cell:
     task = Task("ALE/Pong-v5", "atari", 4)
-    return Cell(task, BackendChoice(backend), "m:C", workers, 1, Shape(workers, workers, 1, 1), (0,), skip=skip)
+    return Cell(task, BackendChoice(backend), workers, 1, Shape(workers, workers, 1, 1), (0,), skip=skip)
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ def proven(plan: Plan, proof: CellProof) -> list[Event]:
     """Return the runner's events for the first cell of a plan whose cells are proven."""
     first, _, null = plan.cells
     measured = [CellStarted(first), CellReady(first, SECOND), *(WindowDone(first, window) for window in WINDOWS)]
-    recorded = replace(first, recording=Recording("1.rows", 1))
+    recorded = replace(first, job=Recording("1.rows", 1))
     ended = CellFinished(recorded, Outcome("ok", None, None, SECOND, WINDOWS))
     once = Plan(replace(plan.spec, proof="auto"), (first, null))
     return [RunStarted(once), *measured, ended, ProofStarted(first, 3.0), ProofDone(first, proof)]

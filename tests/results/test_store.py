@@ -427,7 +427,7 @@ def test_a_second_run_in_the_same_second_has_a_name_of_its_own(tmp_path: Path, m
 def planned() -> Cell:
     choice = BackendChoice("envpool-async", {"ratio": 2})
     task = Task("ALE/Pong-v5", "atari", 4)
-    return Cell(task, choice, "vebench.backends.env_pool:EnvPoolAsync", 2, 1, Shape(4, 2, 1, 2), (0, 1), repeat=1)
+    return Cell(task, choice, 2, 1, Shape(4, 2, 1, 2), (0, 1), repeat=1)
 
 
 def test_a_measured_cell_is_recorded_as_its_adapter_built_it(planned: Cell) -> None:
@@ -584,7 +584,7 @@ def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own(
 
 def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path) -> None:
     task = Task("ALE/Pong-v5", "atari", 4)
-    planned = Cell(task, BackendChoice("shm-sync"), "m:C", 2, 1, Shape(2, 2, 2, 1), (4, 0))
+    planned = Cell(task, BackendChoice("shm-sync"), 2, 1, Shape(2, 2, 2, 1), (4, 0))
     window = Window(10, 5, 0, throttles=1, others_ns=2, switches=3, migrations=4)
     with RunWriter.create(path, make_header()) as writer:
         writer.append(record(planned, Outcome("ok", windows=(window,), done=Done(seats=(("0,4",), ("4",), ("0",))))))

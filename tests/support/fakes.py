@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm
+from vebench.child.request import Judging, Proving, Replaying, Timing
 from vebench.child.window import Window
 from vebench.commands.world import World
 from vebench.engine.conversation import InterruptedCellError
@@ -35,12 +36,12 @@ def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0, stolen: 
 
     ``stolen`` is the share of its CPUs' time that the hypervisor took.
     """
-    if cell.timing:
+    if isinstance(cell.job, Timing):
         return [Timed(1000, 50_000, 90_000, 5, 400_000)]
-    if cell.proving is not None and cell.replaying is None:
+    if isinstance(cell.job, Proving):
         return [Done()]
-    if cell.proving is not None:
-        return [Proof("identical", rows=cell.proving.steps * cell.workers, ends=3)]
+    if isinstance(cell.job, Judging):
+        return [Proof("identical", rows=cell.job.steps * cell.workers, ends=3)]
     noise = Random(repr(cell.key))  # noqa: S311 - noise to repeat, no secret
     built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
     rate = steps_per_second * max(1, len(cell.cpus))
@@ -82,7 +83,7 @@ class FakeStart:
     ) -> Iterator[Callable[[Cell], object]]:
         @contextmanager
         def launch(cell: Cell) -> Iterator[FakeCell]:
-            if cell.replaying is not None and cell.proving is None:
+            if isinstance(cell.job, Replaying):
                 self.replayed.append(cell)
                 yield FakeCell(self.proofs.get(cell.backend.name, [IDENTICAL]))
                 return

@@ -23,7 +23,7 @@ from vebench.child import main as child
 from vebench.child import trials
 from vebench.child.proof import faults
 from vebench.child.record import ids
-from vebench.child.request import Request
+from vebench.child.request import Request, Timing
 from vebench.engine.conversation import decode
 from vebench.engine.launcher import settings_of
 from vebench.machine import counters
@@ -77,18 +77,18 @@ class CellHere:
         return self._printed.getvalue()
 
     def _request(self, cell: Cell, go_ahead: int) -> Request:
-        spec = self._spec
+        spec, job = self._spec, cell.job
+        if job is not None and not isinstance(job, Timing):
+            job = replace(job, path=str(self._recordings / job.path))
         return Request(
             setup=Setup(cell.task, cell.workers, cell.envs_per_worker, cell.cpus, spec.seed, pinned=False),
             backend=cell.backend.name,
-            target=cell.target,
+            target=cell.entry.target,
             options=cell.backend.options,
             settings=settings_of(spec),
             folder=str(Path.cwd()),
             go_ahead=go_ahead,
-            proving=cell.proving and replace(cell.proving, path=str(self._recordings / cell.proving.path)),
-            recording=cell.recording and replace(cell.recording, path=str(self._recordings / cell.recording.path)),
-            replaying=cell.replaying and replace(cell.replaying, path=str(self._recordings / cell.replaying.path)),
+            job=job,
         )
 
     @contextmanager

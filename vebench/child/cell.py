@@ -18,6 +18,7 @@ from vebench.child.policy import TAPE
 from vebench.child.record import ids
 from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_arrays
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
+from vebench.child.request import Recording
 from vebench.child.schedule import warm_up
 from vebench.child.window import Watched
 from vebench.machine import counters, pinning
@@ -99,18 +100,18 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         around.ended()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    if recorder is not None and request.recording is not None:
+    if recorder is not None and isinstance(request.job, Recording):
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
         patience = int(ids.PATIENCE_S * _NANO)
         # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
         if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
-        if request.recording.reset_seed is not None:
+        if request.job.reset_seed is not None:
             loop.go_to_an_end(
                 _LONGEST_TO_END_NS
             )  # where the reset that is due may be confused with the one with a seed
-            recorder.keep_reset(request.recording.reset_seed, lambda seed: _again(backend, seed))
-        with open(request.recording.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+            recorder.keep_reset(request.job.reset_seed, lambda seed: _again(backend, seed))
+        with open(request.job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file, loop.batches)
     answer(
         Done(
@@ -170,9 +171,9 @@ class Around:
 
 def _recorder(request: Request, backend: VectorBackend, first: Batch, info: BackendInfo) -> Recorder | None:
     """Return what records this cell, None if nothing is to be recorded. ``info`` was reported before the reset."""
-    if request.recording is None:
+    asked = request.job
+    if not isinstance(asked, Recording):
         return None
-    asked = request.recording
     return Recorder(
         backend,
         first,

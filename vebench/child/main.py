@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from vebench.child import lifeline
 from vebench.child.loading import load, one_line
-from vebench.child.request import Request
+from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -45,31 +45,29 @@ def main(request_file: str, answers: int) -> int:
     from vebench.child.answers import Failure, writer  # noqa: PLC0415
     from vebench.child.cell import Binding, measure, where  # noqa: PLC0415
 
-    answer = writer(answers)
+    answer, job = writer(answers), request.job
     try:
-        if request.replaying is not None:
+        if isinstance(job, (Replaying, Judging)):
             from vebench.child.proof.replay import prove, replay  # noqa: PLC0415 - it needs more than numpy, no adapter
 
-            if request.proving is not None:
-                answer(prove(request, request.proving, request.replaying))
-            else:
-                answer(replay(request, request.replaying, clock))
+            answer(prove(request, job) if isinstance(job, Judging) else replay(request, job, clock))
             return 0
-        if request.timing:
+        if isinstance(job, Timing):
             from vebench.child.timing import time_steps  # noqa: PLC0415 - one use
 
-            answer(time_steps(request.setup, request.timing, clock))
+            answer(time_steps(request.setup, job.seconds, clock))
             return 0
         factory = load(request.target)
-        if request.proving is not None:
+        if isinstance(job, Proving):
             from vebench.child.stepping import step_trials  # noqa: PLC0415 - not for what is timed
 
-            step_trials(request, request.proving, factory, answer)
+            step_trials(request, job, factory, answer)
             return 0
         backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
-        place = "" if request.proving is not None else where(traceback.walk_tb(error.__traceback__))  # the judge tells
+        told = isinstance(job, (Proving, Judging))  # the judge says where
+        place = "" if told else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(one_line(error) + (f", {place}" if place else "")))
         return 1
     backend.close()

@@ -32,7 +32,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Proving:
-    """The backend is stepped in a few layouts, instead of a measurement, and what it returns is written to files.
+    """Step the backend in a few layouts, and write what it returns to files.
 
     Each environment makes ``steps`` at least. Layouts, lengths and seeds are drawn from ``seed``. What is returned
     in the first layout goes to the file ``PATH.0``, and so on.
@@ -45,7 +45,7 @@ class Proving:
 
 @dataclass(frozen=True)
 class Recording:
-    """Batches of the measurement are kept, and written to the file ``path`` when it is over.
+    """Measure, keep some batches, and write them to the file ``path`` when the measurement is over.
 
     At which moments is drawn from ``seed``, and of which environments from ``chooser``: with every ``turn`` of the same
     chooser the next ones. In a cell of replicas, number ``replica`` does so. When all is measured, the backend is reset
@@ -64,20 +64,43 @@ class Recording:
 
 @dataclass(frozen=True)
 class Replaying:
-    """What a measurement has recorded in the file ``path`` is compared with the reference, instead of a measurement.
+    """Compare what a measurement has recorded in the file ``path`` with the reference.
 
     It ends after ``seconds``, or when all is compared. ``rows``: those that each of its windows has claimed, empty if
-    that is not known. With ``proving`` in the request, that is what was recorded; ``failed``: why it is cut off, empty
-    if it is whole.
+    that is not known.
     """
 
     path: str
     seconds: float = 0.0
     rows: tuple[int, ...] = ()
-    failed: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))  # JSON has lists
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Compare what ``Proving`` with the same values has written with the reference.
+
+    ``failed``: why that is cut off, empty if it is whole.
+    """
+
+    steps: int
+    seed: int = 0
+    path: str = ""
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time steps of one environment for so many seconds, without a backend."""
+
+    seconds: float
+
+
+# What a cell is started for, None for a measurement that records nothing.
+Job = Recording | Proving | Replaying | Judging | Timing
+_JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in (Recording, Proving, Replaying, Judging, Timing)}
 
 
 @dataclass(frozen=True)
@@ -89,8 +112,7 @@ class Request:
     is ``alone``, ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas
     of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``vebench.child.lifeline``, negative if there is none. With ``proving`` or ``replaying``, nothing is timed. With
-    ``timing``, steps of one environment are timed for so many seconds, and no backend.
+    ``vebench.child.lifeline``, negative if there is none.
     """
 
     setup: Setup
@@ -103,10 +125,7 @@ class Request:
     mode: Mode = "alone"
     go_ahead: int = -1
     lifeline: int = -1
-    proving: Proving | None = None
-    recording: Recording | None = None
-    replaying: Replaying | None = None
-    timing: float = 0.0
+    job: Job | None = None
 
     def written(self) -> str:
         """Return the request as JSON."""
@@ -114,7 +133,8 @@ class Request:
 
     def as_json(self) -> dict[str, Any]:
         """Return the request as what JSON can write."""
-        return asdict(self)
+        job = None if self.job is None else [type(self.job).__name__, asdict(self.job)]
+        return asdict(self) | {"job": job}
 
     @classmethod
     def read(cls, text: str) -> Request:
@@ -122,12 +142,12 @@ class Request:
         body: dict[str, Any] = json.loads(text)
         setup, settings = body["setup"], body["settings"]
         policy = settings["policy"]
-        jobs = {"proving": Proving, "recording": Recording, "replaying": Replaying}
+        kind, values = body["job"] or (None, {})
         setup |= {"task": Task(**setup["task"]), "cpus": tuple(setup["cpus"])}
         body |= {
             "setup": Setup(**setup),
             "settings": Settings(**settings | {"policy": PolicyChoice(**policy | {"sizes": tuple(policy["sizes"])})}),
             "nodes": tuple(body["nodes"]),
-            **{name: None if body[name] is None else kind(**body[name]) for name, kind in jobs.items()},
+            "job": None if kind is None else _JOBS[kind](**values),
         }
         return cls(**body)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.setup import Setup
     from vebench.child.record.recording import About
-    from vebench.child.request import Proving, Request
+    from vebench.child.request import Judging, Proving, Request
 
 # The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
 # layout asked for, one environment ends.
@@ -80,7 +80,7 @@ class Trial:
         return f"with {envs}" if self.exact else f"with {envs}, chance included"
 
 
-def planned(request: Request, proving: Proving) -> tuple[Trial, ...]:
+def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend."""
     setup, entry = request.setup, registry.find(request.backend)
     shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
@@ -93,7 +93,9 @@ def planned(request: Request, proving: Proving) -> tuple[Trial, ...]:
     )
 
 
-def draw(setup: Setup, proving: Proving, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
+def draw(
+    setup: Setup, proving: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1
+) -> tuple[Trial, ...]:
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how

@@ -184,13 +184,9 @@ def _cells(
     plan = lay_out(spec, tasks, world, interpreters=interpreters).plan
     named = {choice.name for choice in spec.backends}
     unasked = {registry.REFERENCE} - named
-    contestants = [
-        cell
-        for cell in plan.cells
-        if not registry.find(cell.backend.name).reference_row and cell.backend.name not in unasked
-    ]
+    contestants = [cell for cell in plan.cells if not cell.entry.reference_row and cell.backend.name not in unasked]
     ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
-    return tuple(replace(cell, proving=proving) for cell in ordered)
+    return tuple(replace(cell, job=proving) for cell in ordered)
 
 
 def _cut(task: Task, episode: int | None) -> Task:

@@ -26,6 +26,7 @@ from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
 from vebench.child.policy import PolicyChoice
+from vebench.child.request import Timing
 from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
 from vebench.commands import knowing, planning, proving
@@ -282,7 +283,7 @@ class _Racing:
         if not loops:
             return None
         patience = max(_LEAST_TIMING, _TIMING_SHARE * self.budget.seconds)
-        loop = replace(loops[0], timing=_TIMING_S, envs_per_worker=1, patience=patience)
+        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=patience)
         began = self._world.clock()
         for timed in self._asked(self._plan.spec, loop, Timed):
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns

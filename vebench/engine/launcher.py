@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self
 
 from vebench.backends.setup import Setup
 from vebench.child.answers import Begins, Done, Ends, Failure, Ready
-from vebench.child.request import Request, Settings
+from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
 from vebench.engine.conversation import CellError, InterruptedCellError, decode
 from vebench.engine.far import started
 from vebench.engine.pace import Pace
@@ -40,15 +40,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vebench.child.answers import Answer
-    from vebench.child.request import Proving, Recording, Replaying
     from vebench.engine.conversation import Conversation
     from vebench.engine.replicas import RunningReplica
     from vebench.hosts.site import Site
     from vebench.interpreters.waiting import Interrupts
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
-
-T = TypeVar("T", "Proving", "Recording", "Replaying")
 
 # After its last window, a backend may take this long to close before it is ended.
 CLOSE_S = 10.0
@@ -140,7 +137,7 @@ class Launcher:
                 request.write_text(self._request(cell, replica, child_end).written(), encoding="utf-8")
                 process = subprocess.Popen(
                     [
-                        (cell.python if cell.replaying is None else "") or self._python,
+                        self._python if isinstance(cell.job, Replaying | Judging) else cell.python or self._python,
                         "-X",
                         "faulthandler",
                         "-m",
@@ -174,7 +171,7 @@ class Launcher:
                 keep_off,
                 watch,
                 cell.patience,
-                cell.proving is None,
+                not isinstance(cell.job, Proving | Judging),
             )
             stack.callback(running.wait_for_close)
             yield running
@@ -186,6 +183,11 @@ class Launcher:
     def _request(self, cell: Cell, replica: Replica, go_ahead: int) -> Request:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
         named = replace(self._spec, envs=(env,), backends=(cell.backend,))
+        job = cell.job
+        if isinstance(job, Recording) and (replica.host or cell.all_replicas[job.replica] != replica):
+            job = None
+        if job is not None and not isinstance(job, Timing):
+            job = replace(job, path=str(self._scratch / job.path))
         return Request(
             setup=Setup(
                 cell.task,
@@ -196,7 +198,7 @@ class Launcher:
                 self._pinned and _is_timed(cell),
             ),
             backend=cell.backend.name,
-            target=cell.target,
+            target=cell.entry.target,
             options=cell.backend.options,
             settings=settings_of(self._spec),
             folder=str(Path.cwd() if any(not_ours(named)) else self._scratch),
@@ -204,21 +206,8 @@ class Launcher:
             mode=cell.mode,
             go_ahead=go_ahead,
             lifeline=self._guarded.lifeline,
-            proving=None if cell.proving is None else self._with_path(cell.proving),
-            timing=cell.timing,
-            recording=self._recording(cell, replica),
-            replaying=None if cell.replaying is None else self._with_path(cell.replaying),
+            job=job,
         )
-
-    def _recording(self, cell: Cell, replica: Replica) -> Recording | None:
-        """Return how this replica is recorded, with the whole path of its file; None if it is not."""
-        asked = cell.recording
-        if asked is None or replica.host or cell.all_replicas[asked.replica] != replica:
-            return None
-        return self._with_path(asked)
-
-    def _with_path(self, job: T) -> T:
-        return replace(job, path=str(self._scratch / job.path))
 
     def _environment(self, folder: Path, mark: str) -> dict[str, str]:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
@@ -274,7 +263,7 @@ def _owned(cell: Cell) -> tuple[int, ...]:
 
 
 def _is_timed(cell: Cell) -> bool:
-    return cell.replaying is None and cell.proving is None
+    return cell.job is None or isinstance(cell.job, Recording | Timing)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.child.answers import CellProof, Comparing, Done, Failure, Proof
-from vebench.child.request import Proving, Recording, Replaying
+from vebench.child.request import Judging, Proving, Recording, Replaying
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.engine.events import ProofDone, ProofStarted
 from vebench.plan.cells import is_proven
@@ -38,6 +38,7 @@ _LEAST_SECONDS = 2.0
 BROKEN_OFF = "interrupted before it was compared"
 # Of --timeout, a replay takes at most this share, because it must end by itself to tell how far it went.
 _MOST_OF_TIMEOUT = 0.8
+_LOOP = BackendChoice(registry.REFERENCE)
 _LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
 
 
@@ -57,16 +58,16 @@ def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
     if not is_proven(cell, spec):
         return cell
     seed = secrets.randbits(SEED_BITS)
-    recording = Recording(
+    job = Recording(
         f"{seed:x}.rows",
         seed,
         secrets.randbelow(len(cell.all_replicas)),
         chooser=chooser,
         turn=cell.repeat,
-        reset_seed=None if cell.backend.name in registry.BY_NAME else _large_seed(),
+        reset_seed=None if cell.backend.is_ours else _large_seed(),
         full=spec.proof == "full",
     )
-    return replace(cell, recording=recording)
+    return replace(cell, job=job)
 
 
 def _large_seed() -> int:
@@ -90,25 +91,26 @@ def seconds(outcome: Outcome, spec: RunSpec) -> float:
 
 def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Iterator[Event]:
     """Compare what a cell has recorded, if it has. Raises KeyboardInterrupt if the user interrupts."""
-    if cell.recording is None or outcome.status != "ok":
+    recording = cell.job
+    if not isinstance(recording, Recording) or outcome.status != "ok":
         return
     rows = () if cell.replicas else tuple(window.rows for window in outcome.windows)
-    job = Replaying(cell.recording.path, seconds(outcome, spec), rows)
+    job = Replaying(recording.path, seconds(outcome, spec), rows)
     yield ProofStarted(cell, job.seconds)
     began = time.monotonic()
     proof = CellProof("unverified", reason="it gave no answer")
-    for answer in _answers(replace(cell, recording=None, replaying=job, replicas=(), group=None), launch):
+    for answer in _answers(replace(cell, job=job, replicas=(), group=None), launch):
         if isinstance(answer, CellProof):
             proof = answer
         elif isinstance(answer, Failure):
             proof = CellProof("unverified", reason=answer.reason)
-    yield ProofDone(cell, replace(proof, seed=cell.recording.seed, seconds=round(time.monotonic() - began, 3)))
+    yield ProofDone(cell, replace(proof, seed=recording.seed, seconds=round(time.monotonic() - began, 3)))
 
 
 def broken_off(cell: Cell, outcome: Outcome) -> Iterator[Event]:
     """Report that what a cell has recorded, if it has, is not compared: it does not outlive the run."""
-    if cell.recording is not None and outcome.status == "ok":
-        yield ProofDone(cell, CellProof("unverified", reason=BROKEN_OFF, seed=cell.recording.seed))
+    if isinstance(cell.job, Recording) and outcome.status == "ok":
+        yield ProofDone(cell, CellProof("unverified", reason=BROKEN_OFF, seed=cell.job.seed))
 
 
 def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
@@ -122,36 +124,30 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
     backends = Counter(cell.task for cell in cells if cell.skip is None)
     tried: dict[Task, Proof] = {}
     for cell in cells:
-        task = cell.task
-        if cell.skip is not None:
+        task, job = cell.task, cell.job
+        if cell.skip is not None or not isinstance(job, Proving):
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
             continue
-        chance = registry.find(cell.backend.name).chance(replace(task, exact=True))
+        chance = cell.entry.chance(replace(task, exact=True))
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
         if backends[task] > 1 and not SUITES[task.suite].ours and task not in tried:
-            *_, (_, found) = _proven(_plain_loop(cell), launch)
+            loop = replace(cell, backend=_LOOP, python="")
+            *_, (_, found) = _proven(loop, replace(job, steps=_LOOP_STEPS), launch)
             tried[task] = found if isinstance(found, Proof) else Proof("unverified")
         if task in tried and tried[task].failed:
             why = f"not compared, as {registry.REFERENCE} cannot step {task.id}: {tried[task].reason}"
             yield cell, Proof("unverified", reason=why, failed=True)
         else:
-            yield from _proven(cell, launch)
+            yield from _proven(cell, job, launch)
 
 
-def _plain_loop(cell: Cell) -> Cell:
-    """Return the comparison of the reference itself over a few steps, in place of that of a cell."""
-    target = registry.find(registry.REFERENCE).target
-    proving = Proving(_LOOP_STEPS) if cell.proving is None else replace(cell.proving, steps=_LOOP_STEPS)
-    return replace(cell, backend=BackendChoice(registry.REFERENCE), target=target, python="", proving=proving)
-
-
-def _proven(cell: Cell, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | Printed]]:
+def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | Printed]]:
     """Let one process step a cell's backend, and another compare what it has returned, even if it has failed."""
-    path = f"{secrets.token_hex(8)}.rows"
+    job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
-    for answer in _answers(replace(cell, proving=cell.proving and replace(cell.proving, path=path)), launch):
+    for answer in _answers(replace(cell, job=job), launch):
         if isinstance(answer, Comparing):
             yield cell, answer
         elif isinstance(answer, Failure):
@@ -159,7 +155,7 @@ def _proven(cell: Cell, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparin
         elif isinstance(answer, Printed):
             printed = answer.text
     found = Proof("unverified", reason=failed or "it gave no answer", failed=True)
-    for answer in _answers(replace(cell, replaying=Replaying(path, failed=failed)), launch):
+    for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed)), launch):
         if isinstance(answer, Proof):
             found = answer
         elif isinstance(answer, Failure):
@@ -173,7 +169,7 @@ def _proven(cell: Cell, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparin
 
 def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | Printed]:
     """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last what it has printed."""
-    last = (Done, Failure) if cell.replaying is None else (Proof, CellProof, Failure)
+    last = (Done, Failure) if isinstance(cell.job, Proving) else (Proof, CellProof, Failure)
     printed = ""
     try:
         with launch(cell) as conversation:

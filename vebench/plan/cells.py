@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry, Options
     from vebench.backends.interface import Task
     from vebench.backends.setup import Engine
-    from vebench.child.request import Mode, Proving, Recording, Replaying
+    from vebench.child.request import Job, Mode
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
@@ -96,29 +96,24 @@ class Replica:
 class Cell:
     """One planned measurement. ``skip`` is the reason why the cell cannot run, None if it can.
 
-    ``target`` is ``module:Class`` of the adapter. ``cpus`` are the CPUs that the cell owns, in the order of placement;
+    ``cpus`` are the CPUs that the cell owns, in the order of placement;
     ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
-    With ``proving``, the cell is compared with the reference instead of timed. With
-    ``recording``, some of what it returns while it is timed is kept, and with ``replaying`` that is compared.
-    ``python`` is the path of the backend's own interpreter, empty if it has none, and ``engines`` are the simulators in
-    it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells
-    of a run use different ones. Consecutive cells with the same ``group`` number take turns, window by window; a cell
-    without a number is measured alone. With ``timing``, steps of one environment are timed for so many seconds, and no
-    backend. With ``patience``, it is given up if it has not ended after so many seconds, rests not counted.
+    ``job`` is what the cell is started for, None to measure it. ``python`` is the path of the backend's own
+    interpreter, empty if it has none, and ``engines`` are the simulators in it that are not those here. ``replicas`` is
+    empty if there is only one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive
+    cells with the same ``group`` number take turns, window by window; a cell without a number is measured alone. After
+    ``patience`` seconds, rests not counted, it is given up.
     """
 
     task: Task
     backend: BackendChoice
-    target: str
     workers: int
     envs_per_worker: int
     shape: Shape
     cpus: tuple[int, ...]
     repeat: int = 0
     skip: str | None = None
-    proving: Proving | None = None
-    recording: Recording | None = None
-    replaying: Replaying | None = None
+    job: Job | None = None
     known: Known | None = None
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
@@ -126,7 +121,6 @@ class Cell:
     python: str = ""
     engines: tuple[Engine, ...] = ()
     group: int | None = None
-    timing: float = 0.0
     patience: float | None = None
 
     @property
@@ -352,7 +346,6 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> It
             yield Cell(
                 task,
                 choice,
-                entry.target,
                 sum(replica.workers for replica in replicas),
                 envs_per_worker,
                 shape,

@@ -20,7 +20,7 @@ import msgspec
 import vebench
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
-from vebench.backends.registry import BY_NAME, REFERENCE
+from vebench.backends.registry import REFERENCE
 from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import cache_folder
@@ -79,7 +79,7 @@ def lasts(task: Task, backend: BackendChoice) -> bool:
     So may the file that an argument names.
     """
     names_something = any(isinstance(value, str) for value in task.arguments.values())
-    return backend.name in BY_NAME and SUITES[task.suite].ours and not names_something
+    return backend.is_ours and SUITES[task.suite].ours and not names_something
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
@@ -87,10 +87,9 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
 
     If the backend was named an interpreter, the reference it is compared with is still stepped here.
     """
-    own = BY_NAME[backend.name].packages if backend.name in BY_NAME else ()
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
-    counted = _deciding((*shared, *own), versions)
+    counted = _deciding((*shared, *backend.entry.packages), versions)
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
     if SUITES[task.suite].real_actions is not None:
@@ -118,8 +117,8 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
     That is without its compiled parts where they are wanting, by ``own``, which it has reported of its own classes, or
     else by what is known here before it is built.
     """
-    entry = BY_NAME.get(backend.name)
-    if entry is None or entry.own_classes is None:
+    entry = backend.entry
+    if entry.own_classes is None:
         return backend
     own = own or entry.own_classes(task)
     if own is None or not own.uncompiled:
@@ -129,8 +128,7 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
 
 def _canonical(backend: BackendChoice) -> BackendChoice:
     """Return the same choice with sorted options, without those that have their defaults."""
-    known = BY_NAME[backend.name].options if backend.name in BY_NAME else {}
-    defaults = {name: option.default for name, option in known.items()}
+    defaults = {name: option.default for name, option in backend.entry.options.items()}
     changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
     return BackendChoice(backend.name, changed)
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends import bracketed
-from vebench.backends.registry import find
+from vebench.backends.registry import BY_NAME, find
 from vebench.child.policy import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import MEMORY_POLICIES, PIN_POLICIES, SMT_POLICIES
@@ -70,6 +70,11 @@ class BackendChoice:
     def entry(self) -> BackendEntry:
         """What is known of the backend."""
         return find(self.name)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is in the registry, and not a third party's."""
+        return self.name in BY_NAME
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from vebench.child.proof import faults
 from vebench.child.proof.replay import prove, replay
 from vebench.child.record.batches import about
 from vebench.child.record.recording import Began, Broken, Ended, Rows, write
-from vebench.child.request import Proving, Replaying, Request, Settings
+from vebench.child.request import Judging, Proving, Replaying, Request, Settings
 from vebench.child.stepping import step_trials
 from vebench.child.trials import Reset, Trial
 
@@ -53,7 +53,7 @@ def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]
     monkeypatch.setattr(trials, "draw", lambda *_, **__: (Trial(3, 1, False, 1, 5, 6, resets),))
     request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
     step_trials(request, proving, adapter, lambda _: None)
-    proof = prove(request, proving, Replaying(proving.path))
+    proof = prove(request, Judging(50, path=proving.path))
     assert proof.verdict == "different"
     return proof.fault
 

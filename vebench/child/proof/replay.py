@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
     from vebench.child.record.recording import Record
-    from vebench.child.request import Proving, Replaying, Request
+    from vebench.child.request import Judging, Replaying, Request
     from vebench.child.trials import Trial
 
 T = TypeVar("T")
@@ -149,9 +149,9 @@ def _of_cell(found: Sequence[Judged], begun: Sequence[Judged], outline: Outline,
     )
 
 
-def prove(request: Request, proving: Proving, job: Replaying) -> Proof:
+def prove(request: Request, job: Judging) -> Proof:
     """Compare what was recorded of each trial with the reference, and return the result. The files are removed."""
-    trials = planned(request, proving)
+    trials = planned(request, job)
     paths = [f"{job.path}.{number}" for number in range(len(trials))]
     paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - likewise
     so_far, place = Proof("unverified"), f"while it was built {trials[0].words()}"

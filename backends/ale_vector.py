@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from vebench.backends.entry import BackendEntry, alive_per_row
 from vebench.backends.environments import atari
 from vebench.backends.environments.making import THE_SIMULATOR, read_spaces
+from vebench.backends.environments.recipes import call, quoted
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.lazy import np
+from vebench.backends.packages import ALE_PY
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup
+    from vebench.backends.entry import Built
+    from vebench.backends.interface import Setup, Task
 
 _DIFFERENCES = (
     Difference(
@@ -133,3 +138,61 @@ class AleVectorSync(AleVectorAsync):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, ratio=1)
+
+
+def _name_of(task: Task) -> str | None:
+    """Return the task's id, None if it is no game that vebench knows by name."""
+    return task.id if task.suite == "atari" and task.id in SUITES["atari"].tasks else None
+
+
+def _chance(task: Task) -> str | None:
+    """Return why its rows differ from the reference's on a task by chance alone, None if they must not."""
+    return None if task.exact else "ale-py draws the no-ops of a reset with a generator of its own"
+
+
+def _lines(built: Built, *settings: str) -> tuple[str, ...]:
+    """Return lines that make it, with ``settings`` for one with more environments than a batch takes."""
+    arguments = (
+        quoted(built.task.id),
+        f"num_envs={built.num_envs}",
+        'vectorization_mode="vector_entry_point"',
+        *settings,
+        f"num_threads={built.threads}",
+        # Of all that the adapter sets, these alone are no defaults.
+        "repeat_action_probability=0.0",
+        "use_fire_reset=False",
+        "reward_clipping=False",
+    )
+    notes = ("# envs.reset(), then in turn envs.send(actions) and envs.recv()",) if settings else ()
+    lines = ("import ale_py", "import gymnasium", "", "gymnasium.register_envs(ale_py)", *notes)
+    return (*lines, *call("envs = gymnasium.make_vec", arguments))
+
+
+_SYNC = BackendEntry(
+    "ale-vector-sync",
+    "vebench.backends.ale_vector:AleVectorSync",
+    "ale-py's own vector environment in C++, every environment in each batch",
+    "threads",
+    packages=(ALE_PY,),
+    steps_gymnasium=False,
+    suites=frozenset({"atari"}),
+    library="ale-py's vector environment",
+    name_of=_name_of,
+    chance=_chance,
+    no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none
+    by_default=False,
+    gymnasium_api=True,
+    lines=_lines,
+)
+ENTRIES = (
+    _SYNC,
+    replace(
+        _SYNC,
+        name="ale-vector-async",
+        target="vebench.backends.ale_vector:AleVectorAsync",
+        summary="ale-py's own vector environment in C++, more environments than a batch takes",
+        options=alive_per_row(3),
+        overlap="any",
+        lines=lambda built: _lines(built, f"batch_size={built.batch_size}"),
+    ),
+)

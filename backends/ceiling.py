@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import BURST, SUITES, load
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError, sample
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
+from vebench.backends.environments.recipes import literal
 from vebench.backends.environments.suites import BURST, MIB, SUITES, known_as, short_name
 from vebench.backends.packages import how_to_install, importable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from vebench.backends.interface import OptionValue, Task
     from vebench.backends.packages import Installation, Package
@@ -23,12 +25,15 @@ Role = Literal["contestant", "reference", "ceiling", "limit", "null", "yardstick
 # What steps while a policy acts: nothing, the other half of the environments, or any that are not in the last batch.
 Overlap = Literal["none", "half", "any"]
 
+# What steps environments: the calling process, a process for each environment or each worker, or a process or thread
+# for each CPU owned, as far as there are workers.
+Steppers = Literal["caller", "process each", "process per worker", "processes", "threads"]
+
 # Proportional set sizes of a worker process with its environment, rounded up. Forked: 7.2 MiB with Atari and MuJoCo,
 # 3.8 MiB with classic control. In a fresh interpreter: 30 and 20 MiB.
 FORKED_PROCESS = 7 * MIB
 FRESH_PROCESS = 40 * MIB
-
-
+TORCH_BYTES = 160 * MIB  # once in the caller, and in each process that has not been forked from it
 MAX_COUNT = 1 << 16  # beyond any machine: a typing error
 
 
@@ -52,6 +57,11 @@ class Option:
     meaning: str
 
 
+def alive_per_row(ratio: int) -> dict[str, Option]:
+    """Return the option of backends that have more environments alive than a batch takes, with its default."""
+    return {"ratio": Option(whole, ratio, "environments alive for each row of a batch")}
+
+
 @dataclass(frozen=True)
 class Shape:
     """The planned counts of a cell, which are shown before anything is built."""
@@ -73,49 +83,55 @@ class Built:
     threads: int
     options: Options
 
+    def given(self, *names: str) -> list[str]:
+        """Return the options among ``names`` that the user has set, as arguments of the same names."""
+        return [f"{name}={literal(self.options[name])}" for name in names if name in self.options]
+
+    def guarded(self, lines: Sequence[str], *, forks: bool | None = None) -> tuple[str, ...]:
+        """Return ``lines`` as a script needs them whose processes do not fork: each of these imports the script again.
+
+        If ``forks`` is None, the option ``context`` tells whether they do.
+        """
+        if self.options.get("context", "fork") == "fork" if forks is None else forks:
+            return tuple(lines)
+        return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
+
+    def script(self, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
+        """Return lines that define ``make_env``, followed by ``lines``; none if it is not known how to make one."""
+        recipe = SUITES[self.task.suite].recipe(self.task)
+        if not recipe.function:
+            return ()
+        imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))
+        return (*imported, *recipe.function, *lines)
+
+    def listed(self, module: str, name: str, *, forks: bool = True) -> tuple[str, ...]:
+        """Return lines for a class of ``module`` that takes a list of functions which make environments."""
+        line = f"envs = {name}([make_env] * {self.num_envs})"
+        return self.script((f"from {module} import {name}",), self.guarded((line,), forks=forks))
+
 
 def no_lines(_built: Built) -> tuple[str, ...]:
     """Return no lines: it is not known how to build it."""
     return ()
 
 
-def _no_chance(_task: Task) -> None:
-    """Say that nothing is left to chance: with the same seed, rows are the reference's."""
-
-
-def _same_name(task: Task) -> str | None:
-    """Return the task's id, as a library that takes Gymnasium's ids calls it."""
-    return task.id
-
-
 def without_arguments(task: Task) -> str | None:
-    """Return the same, None for a task with arguments, as what is no environment has none."""
+    """Return the task's id, None for a task with arguments, as what is no environment has none."""
     return None if task.arguments else task.id
-
-
-def _all_threads(processes: int, threads: int, _options: Options) -> int:
-    """Return how many threads step environments at the same time if no option limits them."""
-    return processes * threads
-
-
-def _by_start_method(options: Options) -> int:
-    """Return the bytes of one worker process more, which depend on how the option ``context`` starts it."""
-    return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
 
 
 @dataclass(frozen=True)
 class BackendEntry:
     """One backend: everything that is true of it and not of others.
 
-    ``target`` is ``module:Class`` of the adapter, ``summary`` one line for users. ``shape`` maps (workers, environments
-    per worker, CPUs owned, options) to the planned counts.
+    ``target`` is ``module:Class`` of the adapter, ``summary`` one line for users.
 
     - ``packages``: those that the backend itself needs. ``steps_gymnasium``: it steps environments that Gymnasium
       makes, and so needs the packages of the task's suite, too.
     - ``suites``: names of the suites that it can step, None for all. ``name_of`` returns what its library calls a task,
       None if the library does not have it; ``library`` is the library's name for people.
-    - ``process_per_environment``: each environment has a process of its own. ``at_work`` maps (processes, threads in
-      each of them, options) to the number of threads that step environments at the same time.
+    - ``options``: an option ``ratio`` has as many environments alive for each row of a batch, ``max_concurrency``
+      limits how many step at the same time, ``context`` names the start method of processes.
     - ``own_classes`` returns which of its own environment classes it steps a task with here, as far as that is known
       before they are loaded; it is None for a backend without any. ``name_of`` has no task without a class.
       ``uncompiled`` are the options by which they step as they do for want of compiled parts.
@@ -131,27 +147,25 @@ class BackendEntry:
     - ``installation``: how an interpreter is made that has its library, None if it is of vebench's own extras.
       ``spins``: its processes poll for each other without sleeping, so that on CPUs that others use, too, a rate says
       nothing of it.
-    - ``import_bytes``: memory that its library takes once. ``process_bytes`` maps options to the memory of one worker
-      process more, its environment included.
+    - ``import_bytes``: memory that its library takes once. ``worker_bytes``: that of one worker process more, its
+      environment included, None if it follows from how the option ``context`` starts it.
     """
 
     name: str
     target: str
     summary: str
-    shape: Callable[[int, int, int, Options], Shape]
+    steppers: Steppers = "caller"
     role: Role = "contestant"
     packages: tuple[Package, ...] = ()
     steps_gymnasium: bool = True
     suites: frozenset[str] | None = None
     library: str = ""
-    name_of: Callable[[Task], str | None] = _same_name
+    name_of: Callable[[Task], str | None] = attrgetter("id")
     options: Mapping[str, Option] = field(default_factory=dict)
     worth_trying: tuple[Options, ...] = ()
-    process_per_environment: bool = False
-    at_work: Callable[[int, int, Options], int] = _all_threads
     own_classes: Callable[[Task], OwnClasses | None] | None = None
     uncompiled: Options = field(default_factory=dict)
-    chance: Callable[[Task], str | None] = _no_chance
+    chance: Callable[[Task], str | None] = lambda _task: None
     no_ops: int = 1
     overlap: Overlap = "none"
     by_default: bool = True
@@ -160,12 +174,42 @@ class BackendEntry:
     installation: Installation | None = None
     spins: bool = False
     import_bytes: int = 0
-    process_bytes: Callable[[Options], int] = _by_start_method
+    worker_bytes: int | None = None
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""
-        defaults = {key: option.default for key, option in self.options.items() if option.default is not None}
-        return self.shape(workers, envs_per_worker, cpus, {**defaults, **options})
+        batch, at_once = workers * envs_per_worker, min(workers, cpus)
+        if self.role in ("ceiling", "limit"):  # processes that make bursts of steps, each of which is an environment
+            return Shape(at_once, BURST * at_once, processes=at_once, threads=1)
+        ratio = self.options.get("ratio")
+        alive = batch if ratio is None else batch * int(options.get("ratio", ratio.default or 1))
+        processes, threads = {
+            "caller": (1, 1),
+            "process each": (alive, 1),
+            "process per worker": (workers, 1),
+            "processes": (at_once, 1),
+            "threads": (1, at_once),
+        }[self.steppers]
+        halves = 2 if self.overlap == "half" else 1
+        return Shape(halves * alive, batch, halves * processes, threads)
+
+    def at_work(self, processes: int, threads: int, options: Options) -> int:
+        """Return how many of the threads in these processes step environments at the same time."""
+        if self.overlap == "half":
+            return processes * threads // 2
+        limit = options.get("max_concurrency") if "max_concurrency" in self.options else None
+        return (min(processes, limit) if isinstance(limit, int) else processes) * threads
+
+    def process_bytes(self, options: Options) -> int:
+        """Return the memory of one worker process more, its environment included."""
+        if self.worker_bytes is not None:
+            return self.worker_bytes
+        return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
+
+    @property
+    def process_per_environment(self) -> bool:
+        """Whether each environment has a process of its own."""
+        return self.steppers == "process each"
 
     @property
     def reference_row(self) -> bool:
@@ -229,57 +273,3 @@ class BackendEntry:
 
     def _steps(self, suite: str) -> bool:
         return self.suites is None or suite in self.suites
-
-
-def in_caller(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
-    """Return the counts with every environment in the calling process."""
-    return Shape(workers * envs, workers * envs, processes=1, threads=1)
-
-
-def process_each(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
-    """Return the counts with a process for each environment."""
-    return Shape(workers * envs, workers * envs, processes=workers * envs, threads=1)
-
-
-def process_each_ahead(workers: int, envs: int, _cpus: int, options: Options) -> Shape:
-    """Return the counts with a process for each environment, ``ratio`` of them for each row of a batch."""
-    batch = workers * envs
-    return Shape(batch * int(options["ratio"]), batch, processes=batch * int(options["ratio"]), threads=1)
-
-
-def process_per_worker(workers: int, envs: int, _cpus: int, _options: Options) -> Shape:
-    """Return the counts with a process for each worker."""
-    return Shape(workers * envs, workers * envs, processes=workers, threads=1)
-
-
-def process_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
-    """Return the counts with a process for each CPU owned, as far as there are workers."""
-    return Shape(workers * envs, workers * envs, processes=min(workers, cpus), threads=1)
-
-
-def free_running(workers: int, _envs: int, cpus: int, _options: Options) -> Shape:
-    """Return the counts with a process for each CPU owned that makes bursts of steps, and is an environment."""
-    processes = min(workers, cpus)
-    return Shape(processes, BURST * processes, processes, threads=1)
-
-
-def thread_per_cpu(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
-    """Return the counts with a thread for each CPU owned, as far as there are workers, in one process."""
-    return Shape(workers * envs, workers * envs, processes=1, threads=min(workers, cpus))
-
-
-def threads_ahead(workers: int, envs: int, cpus: int, options: Options) -> Shape:
-    """Return the same, with ``ratio`` environments alive for each row of a batch."""
-    batch = workers * envs
-    return Shape(batch * int(options["ratio"]), batch, processes=1, threads=min(workers, cpus))
-
-
-def processes_ahead(workers: int, envs: int, cpus: int, options: Options) -> Shape:
-    """Return the counts with a process for each CPU owned, and ``ratio`` environments for each row of a batch."""
-    batch = workers * envs
-    return Shape(batch * int(options["ratio"]), batch, processes=min(workers, cpus), threads=1)
-
-
-def processes_in_turn(workers: int, envs: int, cpus: int, _options: Options) -> Shape:
-    """Return the counts with two processes for each CPU owned, one for each half of the environments."""
-    return Shape(2 * workers * envs, workers * envs, processes=2 * min(workers, cpus), threads=1)

@@ -9,20 +9,68 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from vebench.backends import env_pool_tasks
-from vebench.backends.env_pool_tasks import chance, name_of
+from vebench.backends.entry import BackendEntry, alive_per_row
 from vebench.backends.environments import atari
 from vebench.backends.environments.making import action_space
+from vebench.backends.environments.recipes import call, quoted
+from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.lazy import np
+from vebench.backends.packages import ENVPOOL
 from vebench.backends.setup import Engine
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from vebench.backends.entry import Built
     from vebench.backends.interface import Setup, Task
+
+
+STEPPED = frozenset({"atari", "mujoco", "classic", "dm_control"})  # suites
+
+# The one game that EnvPool spells otherwise; it gives the same bytes.
+SPELLINGS = {"ALE/TicTacToe3D-v5": "TicTacToe3d-v5"}
+
+
+# What EnvPool observes besides what dm_control does, since all tasks of one body have one space there.
+_BALL, _TARGET, _RANGES = ("ball_state",), ("target_position",), ("origin", "rangefinder")
+_BESIDES = {
+    **dict.fromkeys(("dog-stand", "dog-walk", "dog-trot", "dog-run"), (*_BALL, *_TARGET)),
+    "finger-spin": ("dist_to_target", *_TARGET),
+    "fish-upright": ("target",),
+    **dict.fromkeys(("humanoid-stand", "humanoid-walk", "humanoid-run"), ("position",)),
+    "humanoid-run_pure_state": ("com_velocity", "extremities", "head_height", "joint_angles", "torso_vertical"),
+    **dict.fromkeys(("quadruped-walk", "quadruped-run"), (*_BALL, *_RANGES, *_TARGET)),
+    "quadruped-escape": (*_BALL, *_TARGET),
+    "quadruped-fetch": _RANGES,
+}
+
+
+def name_of(task: Task) -> str | None:
+    """Return EnvPool's name for a task, None if EnvPool does not have it."""
+    if task.suite not in STEPPED or task.id not in SUITES[task.suite].tasks:
+        return None
+    if task.suite == "dm_control":  # CheetahRun-v1 for dm_control/cheetah-run-v0
+        return "".join(word[:1].upper() + word[1:] for word in re.split("[-_]", _short(task))) + "-v1"
+    return SPELLINGS.get(task.id, task.id.removeprefix("ALE/"))
+
+
+def _short(task: Task) -> str:
+    return task.id.removeprefix("dm_control/").removesuffix("-v0")
+
+
+def observed_besides(task: Task) -> tuple[str, ...]:
+    """Return the arrays that EnvPool observes on a task besides those that are observed elsewhere."""
+    return _BESIDES.get(_short(task), ()) if task.suite == "dm_control" else ()
+
+
+def chance(task: Task) -> str | None:
+    """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must not."""
+    if task.suite in ("classic", "dm_control") or task.id in ALWAYS_DRAWN:
+        more = f"; it observes {', '.join(found)} besides" if (found := observed_besides(task)) else ""
+        return f"EnvPool draws the start with a generator of its own, and has no setting for it{more}"
+    return None if task.exact else "EnvPool draws the start with a generator of its own"
 
 
 @dataclass(frozen=True)
@@ -104,7 +152,7 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
     found = [Difference("rewards are float32")]
     if task.suite == "dm_control":
         found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
-    if besides := env_pool_tasks.besides(task):
+    if besides := observed_besides(task):
         found.append(Difference(f"EnvPool observes {', '.join(besides)} besides", "observations"))
     if rows := atari.TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
@@ -236,3 +284,50 @@ class EnvPoolAsync(_Pool):
         observations, rewards, terminated, truncated, self._facts = self._pool.recv()
         self._env_ids = self._facts["env_id"]
         return Batch(observations, rewards, terminated, truncated, self._env_ids)
+
+
+def _lines(built: Built, *settings: str) -> tuple[str, ...]:
+    """Return lines that make an EnvPool, with ``settings`` for one with more environments than a batch takes."""
+    name = name_of(built.task)
+    if name is None:
+        return ()
+    arguments = (
+        quoted(name),
+        f"num_envs={built.num_envs}",
+        *settings,
+        f"num_threads={built.threads}",
+        # Of all that the adapter sets, this alone is no default of EnvPool's.
+        *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
+    )
+    note = "# envs.async_reset(), then in turn envs.recv() and envs.send(actions, env_ids)"
+    return ("import envpool", *((note,) if settings else ()), *call("envs = envpool.make_gymnasium", arguments))
+
+
+_SYNC = BackendEntry(
+    "envpool-sync",
+    "vebench.backends.env_pool:EnvPoolSync",
+    "EnvPool, every environment in each batch",
+    "threads",
+    packages=(ENVPOOL,),
+    steps_gymnasium=False,
+    suites=STEPPED,
+    library="EnvPool",
+    name_of=name_of,
+    chance=chance,
+    lines=_lines,
+    # Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.
+    import_bytes=96 * MIB,
+)
+ENTRIES = (
+    _SYNC,
+    replace(
+        _SYNC,
+        name="envpool-async",
+        target="vebench.backends.env_pool:EnvPoolAsync",
+        summary="EnvPool, more environments than a batch takes",
+        options=alive_per_row(3),
+        overlap="any",
+        worth_trying=({"ratio": 2},),
+        lines=lambda built: _lines(built, f"batch_size={built.batch_size}"),
+    ),
+)

@@ -13,14 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-
 from vebench.backends import trees
 from vebench.backends.setup import OptionValue, Setup, Task
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    import numpy as np
     from numpy.typing import NDArray
 
     # An array, or a dict or tuple of such: what environments with ``Dict`` and ``Tuple`` spaces observe and take.
@@ -41,7 +40,6 @@ __all__ = [
     "Setup",
     "Task",
     "VectorBackend",
-    "sample",
 ]
 
 
@@ -59,46 +57,14 @@ class ActionSpace:
     @classmethod
     def discrete(cls, n: int, start: int = 0) -> ActionSpace:
         """Return the space of the ``n`` integers from ``start`` on."""
+        import numpy as np  # noqa: PLC0415 - this module is read where tables are, without numpy
+
         return cls(np.asarray(start, np.int64), np.asarray(start + n - 1, np.int64))
 
     @property
     def integer(self) -> bool:
         """Whether actions are whole numbers."""
-        return bool(np.issubdtype(self.low.dtype, np.integer))
-
-    def sample(self, rng: np.random.Generator, *count: int) -> NDArray[np.generic]:
-        """Draw actions of shape ``(*count, *action_shape)``, of the bounds' type.
-
-        Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the
-        other bound. Reals are numbers that float32 has, whatever their type: libraries that hand actions over in
-        float32 then give environments the same ones.
-        """
-        shape = (*count, *self.low.shape)
-        if self.integer:
-            low, high = self.low.astype(np.int64), self.high.astype(np.int64)
-            return rng.integers(low, high, shape, endpoint=True).astype(self.low.dtype)
-        least, most = self.low.astype(np.float64), self.high.astype(np.float64)
-        bounded = np.isfinite(least) & np.isfinite(most)
-        uniform = rng.uniform(np.where(bounded, least, 0.0), np.where(bounded, most, 1.0), shape)
-        normal = np.clip(rng.standard_normal(shape), least, most)
-        with np.errstate(over="ignore"):  # bounds beyond float32 are as good as none
-            drawn = np.where(bounded, uniform, normal).astype(np.float32)
-            inside = np.clip(drawn, _narrowed(least, np.inf), _narrowed(most, -np.inf))
-        return np.clip(inside.astype(self.low.dtype), self.low, self.high)  # some have none of float32's between them
-
-
-def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> ArrayTree:
-    """Draw actions from a space, or from a tree of spaces, leaf by leaf; see ``ActionSpace.sample``."""
-    drawn = [space.sample(rng, *count) for space in trees.leaves(spaces)]
-    tree: ArrayTree = trees.filled(trees.form(spaces), drawn)
-    return tree
-
-
-def _narrowed(bound: NDArray[np.float64], inwards: float) -> NDArray[np.float32]:
-    """Return a bound in float32; one that float32 does not have is moved ``inwards``, to the next that it has."""
-    near = bound.astype(np.float32)
-    outside = near < bound if inwards > 0 else near > bound
-    return np.where(outside, np.nextafter(near, np.float32(inwards)), near)
+        return self.low.dtype.kind in "iu"
 
 
 @dataclass(frozen=True)

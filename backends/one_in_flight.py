@@ -7,10 +7,9 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vebench.backends.environments.making import make, make_counting, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.lazy import np
 from vebench.machine import pinning
 
 if TYPE_CHECKING:

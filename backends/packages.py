@@ -96,6 +96,9 @@ MINIGRID = Package("minigrid", "minigrid", "minigrid")
 RAY = Package("ray", "ray", "ray", places=2)
 TORCH = Package("torch", "torch", "torch", places=0)
 
+# What torch is pinned to in interpreters of peers.
+TORCH_OF_PEERS = "torch==2.13.0"
+
 # What the reference is made of, and with it every comparison.
 BASE = (NUMPY, GYMNASIUM)
 # Policies need it, as environments and adapters of users may, and it decides how fast those are.

@@ -1,4 +1,4 @@
-"""The table of backends. A new backend takes an adapter, and an entry here.
+"""The table of backends. A new backend takes an adapter, and an entry here; a peer has its entry beside its adapter.
 
 An entry is all that the rest of vebench knows of a backend: nothing outside this folder asks for one by its name.
 Nothing here imports a simulator or a vectoriser; that happens when a cell builds its adapter.
@@ -6,35 +6,26 @@ Nothing here imports a simulator or a vectoriser; that happens when a cell build
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vebench.backends import ale_vector_tasks, env_pool_tasks, lines
-from vebench.backends.entry import (
-    BackendEntry,
-    Option,
-    free_running,
-    in_caller,
-    process_each,
-    process_per_cpu,
-    processes_ahead,
-    processes_in_turn,
-    thread_per_cpu,
-    threads_ahead,
-    whole,
-    without_arguments,
-)
-from vebench.backends.environments.suites import MIB, SUITES
+from vebench.backends import ale_vector, env_pool, peers
+from vebench.backends.entry import BackendEntry, Built, Option, alive_per_row, whole, without_arguments
+from vebench.backends.environments.recipes import call, fast_settings, literal, name_of, quoted
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.fast import classes
-from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, RECORDED_BESIDES, TORCH, importable
-from vebench.backends.peers import table as peers
+from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, importable
+from vebench.backends.peers.ray import COLLECTORS
 from vebench.backends.setup import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from vebench.backends.entry import Options, Role
+    from vebench.backends.entry import Overlap, Role
     from vebench.backends.environments.suites import Suite
-    from vebench.backends.interface import OptionValue
     from vebench.backends.packages import Installation, Package
     from vebench.backends.setup import OwnClasses
 
@@ -57,10 +48,6 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _half_of_all(processes: int, threads: int, _options: Options) -> int:
-    return processes * threads // 2
-
-
 def _seconds(text: str) -> float:
     try:
         seconds = float(text) if text.isascii() and "_" not in text else 0.0
@@ -71,226 +58,166 @@ def _seconds(text: str) -> float:
     raise ValueError("a number of seconds above 0, such as 0.001")
 
 
-def _max_concurrency(processes: int, threads: int, options: Options) -> int:
-    limit = options.get("max_concurrency")
-    return (min(processes, limit) if isinstance(limit, int) else processes) * threads
-
-
+_CONTEXT = {"context": Option(_start_method, "fork", "fork, forkserver or spawn")}
 _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
     "spin": Option(_whole_or_zero, None, "microseconds that a process polls at most before it sleeps (default: 400)"),
     "caller_steps": Option(_flag, True, "whether the calling process steps a share itself, true or false"),
-    "context": Option(_start_method, "fork", "fork, forkserver or spawn"),
+    **_CONTEXT,
 }
-
-_FAST_OPTIONS: Mapping[str, Option] = {
-    "compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false"),
-    **_SHARED_MEMORY_OPTIONS,
+_HALF_OPTIONS: Mapping[str, Option] = {
+    "spin": Option(_whole_or_zero, 0, "microseconds that a process polls at most before it sleeps"),
+    **_CONTEXT,
 }
+_COMPILED = {"compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false")}
 _WAITING_OPTIONS: Mapping[str, Option] = {
     "recv_timeout": Option(_seconds, None, "seconds that it waits for a whole batch before it returns what is there"),
     "recv_min": Option(whole, 1, "rows that it then returns at the least"),
 }
-_HALF_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, 0, "microseconds that a process polls at most before it sleeps"),
-    "context": _SHARED_MEMORY_OPTIONS["context"],
-}
-_FAST_UNCOMPILED: Mapping[str, OptionValue] = {"compiled": False}
 
-# Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.
-_ENVPOOL_BYTES = 96 * MIB
+_OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
+
+
+def _for_loop_lines(built: Built) -> tuple[str, ...]:
+    return built.script((), (f"envs = [make_env() for _ in range({built.num_envs})]",))
+
+
+def _gym_sync_lines(built: Built) -> tuple[str, ...]:
+    line = f"envs = SyncVectorEnv([make_env] * {built.num_envs}, copy=False)"
+    return built.script(("from gymnasium.vector import SyncVectorEnv",), (_OVERWRITTEN, line))
+
+
+def _gym_async_lines(built: Built) -> tuple[str, ...]:
+    arguments = (f"[make_env] * {built.num_envs}", "copy=False", *built.given("max_concurrency", "context"))
+    lines = built.guarded((_OVERWRITTEN, *call("envs = AsyncVectorEnv", arguments)))
+    return built.script(("from gymnasium.vector import AsyncVectorEnv",), lines)
+
+
+def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
+    """Return lines that make our own vector environment, or two in a list; none where batches may have fewer rows."""
+    if "recv_timeout" in built.options:
+        return ()
+    if style == "half":
+        options = {"spin": 0, **built.options, "caller_steps": False}
+        one = replace(built, num_envs=built.num_envs // 2, processes=built.processes // 2, options=options)
+        *before, last = (line.replace("envs = ", "envs = [", 1) for line in _our_lines("sync", fast, one))
+        note = "# in turn: step_async() on one, while the other gets its actions"
+        return (note, *before, f"{last} for _ in range(2)]")
+    if style == "async":
+        setting = f"batch_size={built.batch_size}"
+        note = "# reset(), then send() an action for each; after that recv() and send() in turn"
+    else:
+        setting = "copy=False"
+        note = "# copy=False: observations are read-only; each step overwrites them" if fast else _OVERWRITTEN
+    settings = (setting, f"num_processes={built.processes}")
+    if fast:
+        arguments = (
+            quoted(name_of(built.task)),
+            str(built.num_envs),
+            *settings,
+            *built.given("spin", "caller_steps", "context", "compiled"),
+            *(f"{name}={literal(value)}" for name, value in fast_settings(built.task).items()),
+        )
+        lines = built.guarded((note, *call("envs = make_vec", arguments)))
+        return ("from vebench.backends.fast import make_vec", *lines)
+    arguments = (
+        f"[make_env] * {built.num_envs}",
+        *settings,
+        f"caller_steps={literal(built.options.get('caller_steps', True))}",
+        "infos=False",
+        *built.given("spin", "context"),
+    )
+    notes = (note, "# infos=False: as it was measured; leave it out if you need infos")
+    lines = built.guarded((*notes, *call("envs = SharedMemoryVectorEnv", arguments)))
+    return built.script(("from vebench.backends.shared_memory import SharedMemoryVectorEnv",), lines)
+
+
+def _ours(style: str, *, fast: bool) -> BackendEntry:
+    """Return the entry of a vector environment of our own with shared memory, which may have classes of our own."""
+    first: Mapping[str, Option] = {}
+    then = _SHARED_MEMORY_OPTIONS
+    worth_trying: tuple[dict[str, bool | int], ...] = ()
+    overlap: Overlap = "none"
+    if style == "sync":
+        summary, worth_trying = "our own: one process per CPU owned, shared memory", ({"caller_steps": False},)
+    elif style == "async":
+        summary, worth_trying = "our own, more environments than a batch takes", ({"ratio": 3},)
+        first, overlap = {**alive_per_row(2), **_WAITING_OPTIONS}, "any"
+    else:
+        summary = "our own, two halves in turn: one steps while the other gets its actions"
+        then, overlap = _HALF_OPTIONS, "half"
+    folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
+    facts: dict[str, Any] = {
+        "name_of": classes.id_with_class,
+        "own_classes": classes.expected_classes,
+        "uncompiled": {"compiled": False},
+    }
+    return BackendEntry(
+        f"{'fast' if fast else 'shm'}-{style}",
+        f"vebench.backends.{folder}.backend:{family}{style.title()}",
+        f"shm-{style} with environment classes of our own" if fast else summary,
+        "processes",
+        options={**first, **(_COMPILED if fast else {}), **then},
+        overlap=overlap,
+        by_default=style != "half",
+        gymnasium_api=True,
+        worth_trying=worth_trying,
+        lines=partial(_our_lines, style, fast),
+        **(facts if fast else {}),
+    )
+
+
+_STYLES = ("sync", "async", "half")
+# Another project's backends, in the order of their modules' names.
+_PEERS = tuple(
+    entry
+    for module in iter_modules(peers.__path__)
+    for entry in import_module(f"{peers.__name__}.{module.name}").ENTRIES
+)
 
 ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "for-loop",
         "vebench.backends.for_loop:ForLoop",
         "a Python loop in one process: the reference",
-        in_caller,
         role="reference",
         gymnasium_api=True,
-        lines=lines.for_loop,
+        lines=_for_loop_lines,
     ),
     BackendEntry(
         "gym-sync",
         "vebench.backends.gym_vector:GymSync",
         "Gymnasium's SyncVectorEnv",
-        in_caller,
         gymnasium_api=True,
-        lines=lines.gym_sync,
+        lines=_gym_sync_lines,
     ),
     BackendEntry(
         "gym-async",
         "vebench.backends.gym_vector:GymAsync",
         "Gymnasium's AsyncVectorEnv, shared memory on",
-        process_each,
+        "process each",
         options={
             "max_concurrency": Option(whole, None, "environments stepping at any one time (default: all)"),
             "context": Option(_start_method, None, "fork, forkserver or spawn (default: Python's)"),
         },
-        process_per_environment=True,
-        at_work=_max_concurrency,
         gymnasium_api=True,
-        lines=lines.gym_async,
+        lines=_gym_async_lines,
     ),
-    BackendEntry(
-        "shm-sync",
-        "vebench.backends.shared_memory.backend:ShmSync",
-        "our own: one process per CPU owned, shared memory",
-        process_per_cpu,
-        options=_SHARED_MEMORY_OPTIONS,
-        gymnasium_api=True,
-        worth_trying=({"caller_steps": False},),
-        lines=lines.shm_sync,
-    ),
-    BackendEntry(
-        "shm-async",
-        "vebench.backends.shared_memory.backend:ShmAsync",
-        "our own, more environments than a batch takes",
-        processes_ahead,
-        options={
-            "ratio": Option(whole, 2, "environments alive for each row of a batch"),
-            **_WAITING_OPTIONS,
-            **_SHARED_MEMORY_OPTIONS,
-        },
-        overlap="any",
-        gymnasium_api=True,
-        worth_trying=({"ratio": 3},),
-        lines=lines.shm_async,
-    ),
-    BackendEntry(
-        "shm-half",
-        "vebench.backends.shared_memory.backend:ShmHalf",
-        "our own, two halves in turn: one steps while the other gets its actions",
-        processes_in_turn,
-        options=_HALF_OPTIONS,
-        overlap="half",
-        at_work=_half_of_all,
-        by_default=False,
-        gymnasium_api=True,
-        lines=lines.shm_half,
-    ),
-    BackendEntry(
-        "fast-sync",
-        "vebench.backends.fast.backend:FastSync",
-        "shm-sync with environment classes of our own",
-        process_per_cpu,
-        name_of=classes.id_with_class,
-        own_classes=classes.expected_classes,
-        uncompiled=_FAST_UNCOMPILED,
-        options=_FAST_OPTIONS,
-        gymnasium_api=True,
-        worth_trying=({"caller_steps": False},),
-        lines=lines.fast_sync,
-    ),
-    BackendEntry(
-        "fast-async",
-        "vebench.backends.fast.backend:FastAsync",
-        "shm-async with environment classes of our own",
-        processes_ahead,
-        name_of=classes.id_with_class,
-        own_classes=classes.expected_classes,
-        uncompiled=_FAST_UNCOMPILED,
-        options={
-            "ratio": Option(whole, 2, "environments alive for each row of a batch"),
-            **_WAITING_OPTIONS,
-            **_FAST_OPTIONS,
-        },
-        overlap="any",
-        gymnasium_api=True,
-        worth_trying=({"ratio": 3},),
-        lines=lines.fast_async,
-    ),
-    BackendEntry(
-        "fast-half",
-        "vebench.backends.fast.backend:FastHalf",
-        "shm-half with environment classes of our own",
-        processes_in_turn,
-        name_of=classes.id_with_class,
-        own_classes=classes.expected_classes,
-        uncompiled=_FAST_UNCOMPILED,
-        options={"compiled": _FAST_OPTIONS["compiled"], **_HALF_OPTIONS},
-        overlap="half",
-        at_work=_half_of_all,
-        by_default=False,
-        gymnasium_api=True,
-        lines=lines.fast_half,
-    ),
-    BackendEntry(
-        "envpool-sync",
-        "vebench.backends.env_pool:EnvPoolSync",
-        "EnvPool, every environment in each batch",
-        thread_per_cpu,
-        packages=(ENVPOOL,),
-        steps_gymnasium=False,
-        suites=env_pool_tasks.STEPPED,
-        library="EnvPool",
-        name_of=env_pool_tasks.name_of,
-        chance=env_pool_tasks.chance,
-        lines=lines.envpool_sync,
-        import_bytes=_ENVPOOL_BYTES,
-    ),
-    BackendEntry(
-        "envpool-async",
-        "vebench.backends.env_pool:EnvPoolAsync",
-        "EnvPool, more environments than a batch takes",
-        threads_ahead,
-        packages=(ENVPOOL,),
-        steps_gymnasium=False,
-        suites=env_pool_tasks.STEPPED,
-        library="EnvPool",
-        name_of=env_pool_tasks.name_of,
-        chance=env_pool_tasks.chance,
-        options={"ratio": Option(whole, 3, "environments alive for each row of a batch")},
-        overlap="any",
-        worth_trying=({"ratio": 2},),
-        lines=lines.envpool_async,
-        import_bytes=_ENVPOOL_BYTES,
-    ),
-    BackendEntry(
-        "ale-vector-sync",
-        "vebench.backends.ale_vector:AleVectorSync",
-        "ale-py's own vector environment in C++, every environment in each batch",
-        thread_per_cpu,
-        packages=(ALE_PY,),
-        steps_gymnasium=False,
-        suites=ale_vector_tasks.STEPPED,
-        library="ale-py's vector environment",
-        name_of=ale_vector_tasks.name_of,
-        chance=ale_vector_tasks.chance,
-        no_ops=ale_vector_tasks.NO_OPS,
-        by_default=False,
-        gymnasium_api=True,
-        lines=lines.ale_vector_sync,
-    ),
-    BackendEntry(
-        "ale-vector-async",
-        "vebench.backends.ale_vector:AleVectorAsync",
-        "ale-py's own vector environment in C++, more environments than a batch takes",
-        threads_ahead,
-        packages=(ALE_PY,),
-        steps_gymnasium=False,
-        suites=ale_vector_tasks.STEPPED,
-        library="ale-py's vector environment",
-        name_of=ale_vector_tasks.name_of,
-        chance=ale_vector_tasks.chance,
-        no_ops=ale_vector_tasks.NO_OPS,
-        options={"ratio": Option(whole, 3, "environments alive for each row of a batch")},
-        overlap="any",
-        by_default=False,
-        gymnasium_api=True,
-        lines=lines.ale_vector_async,
-    ),
+    *(_ours(style, fast=False) for style in _STYLES),
+    *(_ours(style, fast=True) for style in _STYLES),
+    *env_pool.ENTRIES,
+    *ale_vector.ENTRIES,
     BackendEntry(
         "threads",
         "vebench.backends.threads:Threads",
         "a thread for each CPU owned, from a pool, in one process",
-        thread_per_cpu,
+        "threads",
         by_default=False,
     ),
     BackendEntry(
         "queue",
         "vebench.backends.processes:QueueBackend",
         "a process for each CPU owned, told by multiprocessing.Queue",
-        process_per_cpu,
+        "processes",
         options=_WAITING_OPTIONS,
         by_default=False,
     ),
@@ -298,7 +225,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "torch-mp",
         "vebench.backends.processes:TorchMultiprocessing",
         "a process for each CPU owned, with torch's shared tensors and semaphores",
-        process_per_cpu,
+        "processes",
         packages=(TORCH,),
         by_default=False,
     ),
@@ -306,7 +233,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "free-loop",
         "vebench.backends.ceiling:FreeLoop",
         "loops on every CPU owned that exchange nothing: what no vectoriser of them can beat",
-        free_running,
         role="limit",
         by_default=False,
     ),
@@ -314,7 +240,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "ceiling",
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: what no backend can beat",
-        free_running,
         role="ceiling",
         name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
@@ -323,7 +248,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "null",
         "vebench.backends.null:Null",
         "returns at once: what the measuring loop itself costs",
-        in_caller,
         role="null",
         steps_gymnasium=False,
     ),
@@ -331,12 +255,11 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "yardstick",
         "vebench.backends.null:Yardstick",
         "fixed work of vebench's own: what shows how fast the machine is",
-        in_caller,
         role="yardstick",
         steps_gymnasium=False,
         by_default=False,
     ),
-    *peers.ENTRIES,
+    *_PEERS,
 )
 
 
@@ -380,7 +303,7 @@ PACKAGES: tuple[Package, ...] = tuple(
 INSTALLATIONS: tuple[Installation, ...] = tuple(
     {
         **{entry.installation.name: entry.installation for entry in ENTRIES if entry.installation is not None},
-        **{one.name: one for one in peers.COLLECTORS},
+        **{one.name: one for one in COLLECTORS},
     }.values()
 )
 
@@ -392,7 +315,7 @@ RECORDED: tuple[str, ...] = tuple(
 
 def _third_party(target: str) -> BackendEntry:
     """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
-    return BackendEntry(target, target, "a third party's adapter", in_caller, steps_gymnasium=False)
+    return BackendEntry(target, target, "a third party's adapter", steps_gymnasium=False)
 
 
 def find(name: str) -> BackendEntry:

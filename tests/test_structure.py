@@ -190,6 +190,21 @@ def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_folders_and_the_modules_beside_them_import_each_other_in_no_circle() -> None:
+    """A folder counts as one: none of its modules may import what imports another one of them."""
+    for folder in {name.rpartition(".")[0] for name in MODULES} - {""}:
+        inside, depth = set(below(folder)) - {folder}, folder.count(".") + 2
+        graph: dict[str, set[str]] = {}
+        for name in inside:
+            node = ".".join(name.split(".")[:depth])
+            others = {".".join(other.split(".")[:depth]) for other in imports(MODULES[name]) & inside}
+            graph.setdefault(node, set()).update(others - {node})
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(" -> ".join(error.args[1]))
+
+
 def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interface_for_python_alone() -> None:
     modules_of_commands = {f"vebench.commands.{command}" for command in COMMANDS}
     found = {(name, module) for name, path in MODULES.items() for module in imports(path) & modules_of_commands}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vebench.backends.environments.making import sample
 from vebench.backends.shared_memory import handshake, in_flight, team, worker
 from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Leaf, divide
@@ -209,7 +210,7 @@ def time_of(do: Callable[[], None], count: int) -> float:
 def split_of(backend: ShmSync, steps: int) -> dict[str, float]:
     """Return the parts of a step: writing and waking, the caller's own environments, waiting for the others."""
     team = backend._team  # noqa: SLF001 - its insides are what is looked into
-    tape = list(backend.info.action_space.sample(np.random.default_rng(0), 64, backend.info.batch_size))
+    tape = list(sample(backend.info.action_space, np.random.default_rng(0), 64, backend.info.batch_size))
     clock = time.perf_counter_ns
     own, sent, total = 0, 0, 0
     step = team.own.step

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vebench.backends.environments.suites import BURST
+from vebench.backends.lazy import np
 
 if TYPE_CHECKING:
     import gymnasium

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load
 from vebench.backends.interface import ActionSpace, Batch
+from vebench.backends.lazy import np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,26 +53,15 @@ def faulty_variants(task: Task, environment: gymnasium.Env[Any, Any]) -> Mapping
 
 
 def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return an environment that Gymnasium has registered, as it is."""
+    """Return an environment that Gymnasium has registered, or the suite's plugin on import."""
     import gymnasium  # noqa: PLC0415 - imported on use
+    from gymnasium.wrappers import FilterObservation  # noqa: PLC0415 - likewise
 
-    arguments: dict[str, Any] = task.arguments
-    return gymnasium.make(task.name, disable_env_checker=True, **arguments)
-
-
-def make_dm_control(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return an environment of the DeepMind Control suite, as Shimmy wraps it."""
-    import shimmy  # noqa: F401, PLC0415 - imported on use, to register it
-
-    return make_registered(task)
-
-
-def make_minigrid(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return an environment of MiniGrid, without its mission: that is text."""
-    import minigrid  # noqa: F401, PLC0415 - imported on use, to register it
-    from gymnasium.wrappers import FilterObservation  # noqa: PLC0415 - imported on use
-
-    return FilterObservation(make_registered(task), ["direction", "image"])
+    suite, arguments = SUITES[task.suite], dict[str, Any](task.arguments)
+    if suite.plugin is not None:
+        importlib.import_module(suite.plugin)
+    environment = gymnasium.make(task.name, disable_env_checker=True, **arguments)
+    return FilterObservation(environment, suite.observed) if suite.observed else environment
 
 
 def make_called(task: Task) -> gymnasium.Env[Any, Any]:
@@ -214,3 +202,35 @@ def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
     if dtype is None or not np.issubdtype(low.dtype, np.floating):
         return ActionSpace(low, high)
     return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))
+
+
+def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tree:
+    """Draw actions from a space, or leaf by leaf from a tree of spaces: ``(*count, *action_shape)``, of their type.
+
+    Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the other
+    bound. Reals are numbers that float32 has, whatever their type: libraries that hand actions over in float32 then
+    give environments the same ones.
+    """
+    drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
+    return trees.filled(trees.form(spaces), drawn)
+
+
+def _drawn(space: ActionSpace, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.generic]:
+    if space.integer:
+        low, high = space.low.astype(np.int64), space.high.astype(np.int64)
+        return rng.integers(low, high, shape, endpoint=True).astype(space.low.dtype)
+    least, most = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = np.isfinite(least) & np.isfinite(most)
+    uniform = rng.uniform(np.where(bounded, least, 0.0), np.where(bounded, most, 1.0), shape)
+    normal = np.clip(rng.standard_normal(shape), least, most)
+    with np.errstate(over="ignore"):  # bounds beyond float32 are as good as none
+        drawn = np.where(bounded, uniform, normal).astype(np.float32)
+        inside = np.clip(drawn, _narrowed(least, np.inf), _narrowed(most, -np.inf))
+    return np.clip(inside.astype(space.low.dtype), space.low, space.high)  # some have no float32 between them
+
+
+def _narrowed(bound: NDArray[np.float64], inwards: float) -> NDArray[np.float32]:
+    """Return a bound in float32; one that float32 does not have is moved ``inwards``, to the next that it has."""
+    near = bound.astype(np.float32)
+    outside = near < bound if inwards > 0 else near > bound
+    return np.where(outside, np.nextafter(near, np.float32(inwards)), near)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.making import action_space
+from vebench.backends.environments.making import action_space, sample
 from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Physics:
 
     def seed(self, seed: int) -> None:
         """Start from the model's initial state, with actions sampled from ``seed``."""
-        self._tape = list(self._actions.sample(np.random.default_rng(seed), _TAPE))
+        self._tape = list(sample(self._actions, np.random.default_rng(seed), _TAPE))
         self._next = self._age = 0
         self._reset(self._model, self.data)
 
@@ -90,7 +90,7 @@ def _mean_episode_steps(environment: gymnasium.Env[Any, Any], actions: ActionSpa
     """Return how many steps an episode lasts on average under random actions, ``_TRIAL_STEPS`` at most."""
     environment.reset(seed=0)
     episodes = 0
-    for action in actions.sample(np.random.default_rng(0), _TRIAL_STEPS):
+    for action in sample(actions, np.random.default_rng(0), _TRIAL_STEPS):
         _, _, terminated, truncated, _ = environment.step(action)
         if terminated or truncated:
             episodes += 1

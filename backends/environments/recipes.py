@@ -55,8 +55,8 @@ def literal(value: OptionValue) -> str:
     return quoted(value) if isinstance(value, str) else ascii(value)
 
 
-def settings_of(task: Task) -> dict[str, OptionValue]:
-    """Return the settings with which ``make_vec`` makes a task as every backend has it, without its defaults."""
+def fast_settings(task: Task) -> dict[str, OptionValue]:
+    """Return the settings with which ``fast.make_vec`` makes a task as every backend has it, without defaults."""
     if task.suite != "atari":
         return {}
     settings: dict[str, OptionValue] = {"repeat_action_probability": 0, "last_frames": True}
@@ -86,26 +86,22 @@ def _made(function: str, arguments: Sequence[str]) -> tuple[str, ...]:
     return ("def make_env():", *call(f"return {function}", arguments, "    "))
 
 
-def registered(task: Task) -> Recipe:
-    """Return how an environment is made that Gymnasium takes as it is."""
-    arguments = (quoted(name_of(task)), *_arguments_of(task), "disable_env_checker=True")
-    return Recipe(("import gymnasium",), _made("gymnasium.make", arguments))
+def registered(task: Task, plugin: str | None = None, observed: Sequence[str] = ()) -> Recipe:
+    """Return how an environment is made that Gymnasium has registered, or the module ``plugin`` when it is imported.
 
-
-def dm_control(task: Task) -> Recipe:
-    """Return how an environment of the DeepMind Control suite is made: Shimmy registers it when it is imported."""
-    return registered(replace(task, module="shimmy"))
-
-
-def minigrid(task: Task) -> Recipe:
-    """Return how an environment of MiniGrid is made that observes no text."""
-    arguments = (quoted(name_of(replace(task, module="minigrid"))), *_arguments_of(task), "disable_env_checker=True")
+    Of what it observes, arrays named in ``observed`` are kept, or all if there is no name.
+    """
+    named = task if plugin is None else replace(task, module=plugin)
+    arguments = (quoted(name_of(named)), *_arguments_of(task), "disable_env_checker=True")
+    if not observed:
+        return Recipe(("import gymnasium",), _made("gymnasium.make", arguments))
+    kept = ", ".join(map(quoted, observed))
     return Recipe(
         ("import gymnasium", "from gymnasium.wrappers import FilterObservation"),
         (
             "def make_env():",
             *call("env = gymnasium.make", arguments, "    "),
-            '    return FilterObservation(env, ["direction", "image"])  # the mission is text',
+            f"    return FilterObservation(env, [{kept}])  # other parts are text",
         ),
     )
 

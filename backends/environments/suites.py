@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,6 +55,7 @@ class Suite:
     - ``recipe`` returns how people make the same environment without vebench.
     - ``plugin``: the module that registers the environments with Gymnasium, None if Gymnasium itself does.
       ``namespace``: every environment of the plugin whose id begins so is of this suite, also one that ``tasks`` lacks.
+    - ``observed``: names of the arrays that are kept of what an environment observes; empty: all.
     - ``frames``: ``module:function`` that returns how many frames an environment's simulator has made in its episode.
       ``make`` then sets the frame skip that the task asks for. None: a step has no frames of its own to be counted.
     - ``faulty_variants``: ``module:function`` that takes an environment and returns the variants whose observations
@@ -77,6 +79,7 @@ class Suite:
     sets: frozenset[str] = _OF_ANY
     recipe: Callable[[Task], Recipe] = recipes.registered
     plugin: str | None = None
+    observed: tuple[str, ...] = ()
     namespace: str | None = None
     frames: str | None = None
     faulty_variants: str | None = None
@@ -175,6 +178,8 @@ _DM_CONTROL_SUB_STEPS = {
     15: "swimmer-swimmer6 swimmer-swimmer15",
 }
 
+_MINIGRID_ARRAYS = ("direction", "image")  # it observes its mission, too, as text
+
 # The bytes of an environment are proportional set sizes, measured with Gymnasium 1.4, ale-py 0.12, EnvPool 1.2 and
 # mujoco 3.6 on x86-64 Linux after some steps, then rounded up: 1.3 MiB for Atari, 1.2 MiB for MuJoCo, 0.01 MiB for
 # classic control; with EnvPool the same or less.
@@ -227,7 +232,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="dm_control",
             title="DeepMind Control",
-            make="vebench.backends.environments.making:make_dm_control",
+            make="vebench.backends.environments.making:make_registered",
             environment_bytes=_UNKNOWN_BYTES,
             tasks={
                 f"dm_control/{name}-v0": count
@@ -235,7 +240,7 @@ SUITES: Mapping[str, Suite] = {
                 for name in names.split()
             },
             packages=(GYMNASIUM, MUJOCO, DM_CONTROL, SHIMMY),
-            recipe=recipes.dm_control,
+            recipe=partial(recipes.registered, plugin="shimmy"),
             plugin="shimmy",
             namespace="dm_control/",
             real_actions="float64",
@@ -245,11 +250,12 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="minigrid",
             title="MiniGrid",
-            make="vebench.backends.environments.making:make_minigrid",
+            make="vebench.backends.environments.making:make_registered",
             otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
             environment_bytes=_UNKNOWN_BYTES,
             packages=(GYMNASIUM, MINIGRID),
-            recipe=recipes.minigrid,
+            recipe=partial(recipes.registered, plugin="minigrid", observed=_MINIGRID_ARRAYS),
+            observed=_MINIGRID_ARRAYS,
             plugin="minigrid",
             namespace="MiniGrid-",
             usual=False,

@@ -2,24 +2,88 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import gc
+import os
+import sys
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make
+from vebench.backends.environments.suites import MIB
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch
+from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import OneInFlight, spaces_of
-from vebench.backends.peers.local_ray import local_ray
+from vebench.backends.packages import RAY, TORCH_OF_PEERS, Installation, Step
 from vebench.backends.trees import as_rows, mapped, part
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import Rows
+# Its processes wait 15 s for each other, which is too short on a machine that others use, too.
+_ATTEMPTS = 3
+_OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
+RAY_BYTES = 512 * MIB  # of Ray's own processes
+
+
+@contextmanager
+def local_ray(cpus: int) -> Iterator[None]:
+    """Start a Ray on this machine, which may use so many CPUs; it ends with the context."""
+    import secrets  # noqa: PLC0415 - not for its entry alone
+    import tempfile  # noqa: PLC0415 - likewise
+
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise it writes one into the home folder
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    import ray  # noqa: PLC0415 - imported on use
+
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        try:
+            with _path_for_others():
+                _start(cpus, folder)
+            yield
+        finally:
+            ray.shutdown(wait_for_processes=True)
+            gc.collect()  # what is left of its clients are circles, with a thread each
+
+
+def _start(cpus: int, folder: str) -> None:
+    import ray  # noqa: PLC0415 - imported on use
+
+    for attempt in range(_ATTEMPTS):
+        try:
+            ray.init(
+                "local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="error",
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+            )
+            break
+        except RuntimeError:
+            ray.shutdown()
+            if attempt == _ATTEMPTS - 1:
+                raise
+
+
+@contextmanager
+def _path_for_others() -> Iterator[None]:
+    """Let processes that start now find what this one finds: vebench, and environments of users."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 class RayActors(OneInFlight):
@@ -113,3 +177,27 @@ class Share:
     def frames(self) -> list[int | None]:
         """Return the frames of each environment's episode."""
         return [frames_of(self._task, environment) for environment in self._environments]
+
+
+ENTRIES = (
+    BackendEntry(
+        "ray",
+        "vebench.backends.peers.ray:RayActors",
+        "Ray's actors, one for each worker, rows through the object store",
+        "process per worker",
+        packages=(RAY,),
+        by_default=False,
+        installation=Installation("ray", "Ray", (Step(("ray==2.60.0",)),)),
+        import_bytes=RAY_BYTES,
+        worker_bytes=128 * MIB,
+    ),
+)
+# What carries a policy of its own, and so has no backend.
+COLLECTORS = (
+    Installation(
+        "rllib",
+        "RLlib 2.60.0, whose environment runners carry a policy of their own",
+        (Step((TORCH_OF_PEERS, "ray[rllib]==2.60.0", "gymnasium==1.2.2")),),
+        without=("gymnasium",),
+    ),
+)

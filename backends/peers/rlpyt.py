@@ -9,10 +9,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.entry import TORCH_BYTES, BackendEntry, Option, whole
+from vebench.backends.environments.making import make, read_spaces, sample
+from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight
+from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,7 +176,7 @@ class ActionSpace:
 
     def sample(self) -> NDArray[np.generic]:
         """Return an action."""
-        drawn: NDArray[np.generic] = self._bounds.sample(np.random.default_rng(0))
+        drawn: NDArray[np.generic] = sample(self._bounds, np.random.default_rng(0))
         return drawn
 
     def null_value(self) -> NDArray[np.generic]:
@@ -212,3 +213,23 @@ class Environment:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+ENTRIES = (
+    BackendEntry(
+        "rlpyt",
+        "vebench.backends.peers.rlpyt:GpuSampler",
+        "rlpyt's GpuSampler, from a checkout that you name; the adapter serves the actions",
+        "process per worker",
+        packages=(TORCH, Package("psutil", "psutil", places=0), Package("PyPrind", "pyprind", places=0)),
+        options={"steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers")},
+        by_default=False,
+        installation=Installation(
+            "rlpyt",
+            "what rlpyt needs",
+            (Step((TORCH_OF_PEERS, "psutil==7.1.3", "PyPrind==2.11.3")),),
+            note="clone github.com/astooke/rlpyt, and name the folder by the variable RLPYT",
+        ),
+        import_bytes=TORCH_BYTES,
+    ),
+)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from vebench.backends.entry import TORCH_BYTES, BackendEntry
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of_all, make
 from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
+from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class _VecEnv(OneInFlight):
     """What both have: seeds, and one flag for the end of an episode, from which the infos tell limits on time."""
 
     frames_from = THE_SIMULATOR
-    rewards: type[np.floating[Any]]  # the type in which the library hands them over
+    rewards: str  # the type in which the library hands them over
 
     def __init__(self, setup: Setup, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
         self._report(setup, _spaces(setup), autoreset="same_step", **reported)
@@ -68,7 +70,7 @@ class _VecEnv(OneInFlight):
 class Dummy(_VecEnv):
     """All environments in the calling process. Rewards are float32, and everything is copied, infos included."""
 
-    rewards = np.float32
+    rewards = "float32"
 
     def __init__(self, setup: Setup) -> None:
         self._task = setup.task
@@ -96,7 +98,7 @@ class Subproc(_VecEnv):
     torch.
     """
 
-    rewards = np.float64
+    rewards = "float64"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, processes=setup.batch_size, differences=(ONE_FLAG,))
@@ -127,3 +129,29 @@ class Subproc(_VecEnv):
         for remote in self._vector.remotes:
             remote.close()
         self._vector.closed = True
+
+
+_INSTALLATION = Installation("sb3", "Stable-Baselines3", (Step((TORCH_OF_PEERS, "stable-baselines3==2.9.2")),))
+_MODULE = "stable_baselines3.common.vec_env"
+_DUMMY = BackendEntry(
+    "sb3-dummy",
+    "vebench.backends.peers.stable_baselines3:Dummy",
+    "Stable-Baselines3's DummyVecEnv",
+    packages=(Package("stable-baselines3", "stable_baselines3", places=2),),
+    by_default=False,
+    lines=lambda built: built.listed(_MODULE, "DummyVecEnv"),
+    installation=_INSTALLATION,
+    import_bytes=TORCH_BYTES,
+)
+ENTRIES = (
+    _DUMMY,
+    replace(
+        _DUMMY,
+        name="sb3-subproc",
+        target="vebench.backends.peers.stable_baselines3:Subproc",
+        summary="Stable-Baselines3's SubprocVecEnv",
+        steppers="process each",
+        lines=lambda built: built.listed(_MODULE, "SubprocVecEnv", forks=False),
+        worker_bytes=TORCH_BYTES,
+    ),
+)

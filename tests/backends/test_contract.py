@@ -20,8 +20,9 @@ import pytest
 from support.leaks import segments
 
 from vebench.backends import trees
+from vebench.backends.environments.making import sample
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task, sample
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task
 from vebench.backends.packages import importable
 from vebench.backends.registry import BY_NAME, CEILING, ENTRIES, NULL, REFERENCE
 from vebench.child.proof.reference import Reference
@@ -99,7 +100,7 @@ def defaults(name: str) -> dict[str, OptionValue]:
 
 def in_step(name: str) -> bool:
     """Return whether every environment is in each batch, in the order of ids."""
-    shape = BY_NAME[name].shape(2, 1, 2, defaults(name))
+    shape = BY_NAME[name].shape_of(2, 1, 2, defaults(name))
     return shape.num_envs == shape.batch_size
 
 
@@ -236,7 +237,7 @@ def tape(backend: VectorBackend, length: int) -> NDArray[np.generic]:
     """Return actions for each environment's first ``length`` steps: ``(length, num_envs, *action_shape)``."""
     space = backend.info.action_space
     assert isinstance(space, ActionSpace)
-    return space.sample(np.random.default_rng(7), length, backend.info.num_envs)
+    return sample(space, np.random.default_rng(7), length, backend.info.num_envs)
 
 
 def copied(batch: Batch) -> Batch:
@@ -538,7 +539,7 @@ def test_nothing_is_left_after_close_however_often(build: Build, name: str, task
 @pytest.mark.parametrize(("workers", "envs"), [(1, 1), (2, 3), (5, 2)])
 @pytest.mark.parametrize("name", [*(name for name, task in STEPPING if task == CARTPOLE), NULL])
 def test_a_backend_is_laid_out_as_it_was_planned(build: Build, name: str, workers: int, envs: int) -> None:
-    planned = BY_NAME[name].shape(workers, envs, 2, defaults(name))
+    planned = BY_NAME[name].shape_of(workers, envs, 2, defaults(name))
     before = running()
     info: BackendInfo = build(name, CARTPOLE, workers, envs).info
     assert (info.num_envs, info.batch_size) == (planned.num_envs, planned.batch_size)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.places import ENVIRONMENTS
 
-from vebench.backends.environments.making import Spaces, make, read_spaces
+from vebench.backends.environments.making import Spaces, make, read_spaces, sample
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import ActionSpace, Setup, Task
 
@@ -98,7 +98,7 @@ def test_every_array_of_actions_becomes_a_box_of_numbers(
     space = spaces_of(environment).actions
     np.testing.assert_array_equal(space.low, low)
     np.testing.assert_array_equal(space.high, high)
-    samples = space.sample(np.random.default_rng(0), 200)
+    samples = sample(space, np.random.default_rng(0), 200)
     assert samples.dtype == dtype
     np.testing.assert_array_equal(samples, np.clip(samples, low, high))
     assert len(np.unique(samples)) > 1
@@ -108,7 +108,7 @@ def test_every_array_of_actions_becomes_a_box_of_numbers(
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.3), (-np.inf, 0.1), (-1e300, 1e300), (0.1, 0.1)])
 def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, high: float) -> None:
     space = ActionSpace(np.full(3, low), np.full(3, high))
-    samples = space.sample(np.random.default_rng(0), 1000)
+    samples = sample(space, np.random.default_rng(0), 1000)
     assert samples.dtype == np.float64
     np.testing.assert_array_equal(samples, np.clip(samples, low, high))
     if low < high:
@@ -118,7 +118,7 @@ def test_real_actions_are_numbers_of_float32_within_their_bounds(low: float, hig
 
 def test_mujoco_computes_with_the_same_actions_in_whatever_type_of_array_they_come() -> None:
     wide, narrow = (make(CHEETAH) for _ in range(2))
-    actions = spaces_of(wide).actions.sample(np.random.default_rng(0), 20)
+    actions = sample(spaces_of(wide).actions, np.random.default_rng(0), 20)
     for environment in (wide, narrow):
         environment.reset(seed=0)
     for action in actions:
@@ -156,7 +156,7 @@ def test_emulator_frames_are_four_for_each_step_over_an_episode_and_its_reset() 
     rng = np.random.default_rng(0)
     steps, ended = 0, False
     while not ended:
-        loop.send(loop.info.action_space.sample(rng, 1))
+        loop.send(sample(loop.info.action_space, rng, 1))
         ended = bool(loop.recv().terminated[0])
         steps += 1
         missing = no_ops + loop.info.frame_skip * steps - emulator.getEpisodeFrameNumber()
@@ -176,7 +176,7 @@ def test_physics_time_is_five_timesteps_for_each_step_over_an_episode_and_its_re
     loop.recv()
     rng = np.random.default_rng(0)
     for steps in range(1, 1001):
-        loop.send(loop.info.action_space.sample(rng, 1))
+        loop.send(sample(loop.info.action_space, rng, 1))
         batch = loop.recv()
         frames = simulation.data.time / timestep  # type: ignore[attr-defined]
         assert frames == pytest.approx(loop.info.frame_skip * steps, abs=1e-6)

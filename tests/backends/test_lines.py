@@ -11,9 +11,9 @@ import pytest
 from support.places import ENVIRONMENTS
 
 from vebench.backends.entry import Built
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import load
-from vebench.backends.interface import Setup, Task, sample
+from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, ENTRIES, find
 
@@ -39,9 +39,7 @@ needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPo
 
 def built(name: str, task: Task, workers: int = 2, **options: bool | int | str) -> Built:
     """Return what a backend is planned to build on two CPUs."""
-    entry = BY_NAME[name]
-    defaults = {key: option.default for key, option in entry.options.items() if option.default is not None}
-    shape = entry.shape(workers, 1, 2, {**defaults, **options})
+    shape = BY_NAME[name].shape_of(workers, 1, 2, options)
     return Built(task, shape.num_envs, shape.batch_size, shape.processes, shape.threads, options)
 
 

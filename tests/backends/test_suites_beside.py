@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from vebench.backends import env_pool_tasks, trees
+from vebench.backends import env_pool, trees
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.environments.suites import SUITES, load
 from vebench.backends.for_loop import ForLoop
@@ -78,12 +78,12 @@ def compare_arrays(task: Task) -> None:
     import envpool  # noqa: PLC0415 - imported on use
 
     mine = make(task)
-    spec = envpool.make_spec(env_pool_tasks.name_of(task))
+    spec = envpool.make_spec(env_pool.name_of(task))
     spaces, others = (
         read_spaces(task, *pair)
         for pair in ((mine.observation_space, mine.action_space), (spec.observation_space, spec.action_space))
     )
-    assert set(others.observations) - set(spaces.observations) == set(env_pool_tasks.besides(task))
+    assert set(others.observations) - set(spaces.observations) == set(env_pool.observed_besides(task))
     assert {key: others.observations[key] for key in spaces.observations} == spaces.observations
     assert np.array_equal(spaces.actions.low, others.actions.low)
     assert (spec.config.max_episode_steps, spec.config.frame_skip) == (1000, task.frame_skip)
@@ -99,11 +99,11 @@ def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
     assert {engine.name for engine in backend.info.engines} == {"MuJoCo"}
     rows = stepped(backend, 5)
     assert {key: array.shape[1:] for key, array in dict(rows[0].observations).items()} == SHAPES[CHEETAH]
-    assert env_pool_tasks.chance(CHEETAH) == (
+    assert env_pool.chance(CHEETAH) == (
         "EnvPool draws the start with a generator of its own, and has no setting for it"
     )
     finger = Task("dm_control/finger-spin-v0", "dm_control", 2)
-    assert str(env_pool_tasks.chance(finger)).endswith("; it observes dist_to_target, target_position besides")
+    assert str(env_pool.chance(finger)).endswith("; it observes dist_to_target, target_position besides")
 
 
 @pytest.mark.parametrize(("name", "task"), [("MiniGrid-Empty-5x5-v0", HALLWAY), ("dm_control/lqr-lqr_2_1-v0", None)])

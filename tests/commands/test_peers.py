@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 from vebench.backends import registry
 from vebench.backends.packages import Installation, Step
-from vebench.backends.peers.table import COLLECTORS
+from vebench.backends.peers.ray import COLLECTORS
 from vebench.commands import peers as command
 from vebench.interpreters import made
 from vebench.interpreters.interpreter import packages_here

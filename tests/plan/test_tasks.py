@@ -13,7 +13,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
-from vebench.backends import env_pool_tasks
+from vebench.backends import env_pool
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.child import probe
@@ -226,19 +226,19 @@ def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> 
     gymnasium.register_envs(ale_py)
     pools = set(envpool.list_all_envs())
     emulated = [name for name in gymnasium.registry if name.startswith("ALE/")]
-    in_both = [name for name in emulated if env_pool_tasks.SPELLINGS.get(name, name.removeprefix("ALE/")) in pools]
+    in_both = [name for name in emulated if env_pool.SPELLINGS.get(name, name.removeprefix("ALE/")) in pools]
     assert sorted(SUITES["atari"].tasks) == sorted(in_both)
 
 
 def test_every_known_task_of_the_suites_that_envpool_steps_has_its_name_there() -> None:
-    named = {env_pool_tasks.name_of(task) for task in KNOWN if task.suite in env_pool_tasks.STEPPED}
+    named = {env_pool.name_of(task) for task in KNOWN if task.suite in env_pool.STEPPED}
     assert named <= set(envpool.list_all_envs())
 
 
 def test_envpool_has_no_name_for_what_is_not_known() -> None:
-    assert env_pool_tasks.name_of(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
-    assert env_pool_tasks.name_of(Task("ALE/LostGame-v5", "atari", 4)) is None
-    assert env_pool_tasks.name_of(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
+    assert env_pool.name_of(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
+    assert env_pool.name_of(Task("ALE/LostGame-v5", "atari", 4)) is None
+    assert env_pool.name_of(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
 
 
 @pytest.mark.parametrize("name", SUITES["mujoco"].tasks)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.interface import sample
+from vebench.backends.environments.making import sample
 from vebench.machine import pinning
 
 if TYPE_CHECKING:

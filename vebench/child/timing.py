@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import make, read_spaces
-from vebench.backends.interface import sample
+from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.child.answers import Timed
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from vebench.analysis.comparison import compare, resolution, without_unknown_ref
 from vebench.analysis.gate import enough_passes
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
-from vebench.commands.deciding import until_decided
-from vebench.commands.gating import exit_status
+from vebench.commands.gate import exit_status, until_decided
 from vebench.machine.topology import flat
 from vebench.plan.spec import RunSpec
 from vebench.results.header import topology_record

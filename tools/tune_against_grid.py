@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import ENTRIES
-from vebench.commands import knowing
+from vebench.commands.planning import known
 from vebench.commands.run import start
 from vebench.commands.tune import planned, short, wish
 from vebench.commands.world import World
@@ -76,7 +76,7 @@ def measure_grid(env: str, backends: str, repeats: int, file: Path, took: Path) 
 
 def rates_in(file: Path) -> dict[str, float]:
     """Return the rate of each setting of the grid that may be chosen, as far as is known of its work."""
-    cells = summarise(informed(store.read(file), knowing.known()))
+    cells = summarise(informed(store.read(file), known()))
     return {cell.key.place: cell.frames_per_second.median for cell in cells if cell.frames_per_second and usable(cell)}
 
 

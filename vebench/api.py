@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hint
 import msgspec
 
 from vebench.analysis.statistics import LEVEL, contrast, rejected
-from vebench.commands import check, knowing, planning
+from vebench.commands import check, planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import session
 from vebench.commands.world import World
@@ -263,7 +263,7 @@ def measure(
 def load(path: str | Path) -> Run:
     """Read a run file, with all that is known by now of the work of its backends."""
     with _quietly():
-        run = with_current_verdicts(store.read(Path(path)), knowing.known())
+        run = with_current_verdicts(store.read(Path(path)), planning.known())
     return Run(RunPage.of([(str(path), run)]), Path(path))
 
 
@@ -339,8 +339,8 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     """
     asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
     with _quietly(progress=progress):
-        spec = verifying.with_seed(_spec(asked), seed)
-        return Verification(verifying.compared(spec, world or World(), num_envs=num_envs, steps=steps))
+        page = verifying.compared(_spec(asked), seed, world or World(), num_envs=num_envs, steps=steps)
+        return Verification(page)
 
 
 @contextmanager

@@ -177,7 +177,6 @@ def run(  # noqa: PLR0913 - one parameter for each option
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """  # noqa: D301 - the backspace character makes click keep the lines below it as they are
     from vebench.commands import run as command
-    from vebench.commands import run_file
 
     if context.args:
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
@@ -189,9 +188,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     if budget is not None and until is None:
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
-    path = None if output is None else run_file.named(output)
     spec = options.spec_from(context, base=True, interleave=True)
-    return command.start(spec, path, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
+    return command.start(spec, output, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
 @app.command()
@@ -291,7 +289,6 @@ def check(  # noqa: PLR0913 - one parameter for each option
     vebench check baseline.jsonl --tolerance 15% --junit check.xml
     """  # noqa: D301 - as above
     from vebench.commands import check as command
-    from vebench.commands import run_file
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     baseline, *candidates = runs
@@ -303,7 +300,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     request = command.CheckRequest(
         baseline,
         candidates[0] if candidates else None,
-        None if output is None else run_file.named(output),
+        output,
         parse_share("--tolerance", tolerance),
         options.one_of("--metric", metric, ("yardstick", "speedup", "fps")),
         parse_envs(envs or ()),
@@ -340,10 +337,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     tolerance: options.Tolerance = "5%",
     form: options.CheckFormat = "terminal",
     junit: options.Junit = None,
-    output: Annotated[
-        str | None,
-        option(OUTPUT, "FILE", "Run files; -a and -b are added to the name.", "--output", "-o"),
-    ] = None,
+    output: Annotated[Path | None, options.run_file("Run files; -a and -b are added to the name.")] = None,
 ) -> int:
     """Measure the same cells in Python A and Python B, in turn on the same CPUs, and judge whether B is slower.
 
@@ -356,12 +350,11 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """  # noqa: D301 - as above
     from vebench.commands import compare as command
-    from vebench.commands import run_file
     from vebench.plan.grammar import parse_share
 
-    gate = command.Gate(registry.named(form, "check"), junit, parse_share("--tolerance", tolerance), deciding)
-    path = None if output is None else run_file.named(output)
-    return command.start((a, b), options.spec_from(context, proof="auto"), path, gate, context.obj.world)
+    shown, share = registry.named(form, "check"), parse_share("--tolerance", tolerance)
+    spec, world = options.spec_from(context, proof="auto"), context.obj.world
+    return command.start((a, b), spec, output, world, tolerance=share, budget=deciding, form=shown, junit=junit)
 
 
 @app.command()
@@ -389,16 +382,17 @@ def history(  # noqa: PLR0913 - one parameter for each option
     vebench history
     vebench history runs -b gym-async -f json
     """  # noqa: D301 - as above
-    from vebench.commands import history as command
+    from vebench.commands import report as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    request = command.HistoryRequest(
+    return command.history(
         folder,
         options.one_of("--metric", metric, ("auto", "fps", "speedup")),
         parse_envs(env or ()),
         parse_backends(backend or ()),
+        form,
+        output,
     )
-    return command.run(request, form, output)
 
 
 @app.command(cls=options.Grouped)
@@ -440,7 +434,6 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
     """  # noqa: D301 - as above
-    from vebench.commands import run_file
     from vebench.commands import tune as command
 
     shown = registry.named(form, "tune")
@@ -451,8 +444,7 @@ def tune(  # noqa: PLR0913 - one parameter for each option
         return command.resume(resume, wish, budget, shown, context.obj.world, allowed=allow_code)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    path = None if output is None else run_file.named(output)
-    return command.start(command.short(options.spec_from(context)), wish, path, shown, context.obj.world)
+    return command.start(command.short(options.spec_from(context)), wish, output, shown, context.obj.world)
 
 
 @app.command(cls=options.Grouped)
@@ -486,16 +478,18 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - as above
     from vebench.commands import verify as command
 
-    spec = command.with_seed(options.spec_from(context), seed)
-    return command.verify(spec, context.obj.world, num_envs=num_envs, steps=steps, form=registry.named(form, "verify"))
+    shown = registry.named(form, "verify")
+    spec = options.spec_from(context)
+    return command.verify(spec, seed, context.obj.world, num_envs=num_envs, steps=steps, form=shown)
 
 
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why the rest cannot."""
-    from vebench.commands import list as command
+    from vebench.reports.output import show
+    from vebench.reports.pages.list import ListPage
 
-    command.show_list()
+    show(ListPage())
 
 
 @app.command()

@@ -68,6 +68,29 @@ def budget(meaning: str) -> OptionInfo:
     return duration("--budget", meaning, "parse_budget")
 
 
+def _file(text: str) -> Path:
+    """Return the file that ``-o`` names. Raises UsageError for a name of no file."""
+    from vebench.results.paths import output  # noqa: PLC0415 - imported on use
+
+    return output(text)
+
+
+def _run_file(text: str) -> Path:
+    """Return the run file that ``-o`` names. Raises UsageError for the name of a report, or a name of no file."""
+    suffix = Path(text).suffix.lower()
+    if text == "-" or suffix in registry.suffixes("run"):
+        raise UsageError(
+            f"-o {text}: -o is the run file (JSON Lines), such as run.jsonl; "
+            f"a table comes from vebench report -o report{suffix or '.md'}"
+        )
+    return _file(text)
+
+
+def run_file(meaning: str) -> OptionInfo:
+    """Return the option that names a file to measure into."""
+    return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_run_file)
+
+
 def _format(kind: Kind, default: str = "") -> OptionInfo:
     """Return the option that names a format for pages of this kind."""
     return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
@@ -133,8 +156,10 @@ OnlyEnvs = Annotated[Texts, option(WHAT, "ENV", "These only. Comma or repeat.", 
 OnlyBackends = Annotated[Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
 Junit = Annotated[Path | None, option(OUTPUT, "FILE", "Also write the verdicts as JUnit XML.")]
-RunFile = Annotated[str | None, option(OUTPUT, "FILE", "Run file. Default: a new one in .vebench/.", "--output", "-o")]
-ReportFile = Annotated[str | None, option(OUTPUT, "FILE", "Write the report to this file.", "--output", "-o")]
+RunFile = Annotated[Path | None, run_file("Run file. Default: a new one in .vebench/.")]
+ReportFile = Annotated[
+    Path | None, option(OUTPUT, "FILE", "Write the report to this file.", "--output", "-o", parser=_file)
+]
 AllowCode = Annotated[bool, option(OUTPUT, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")]
 _BY_SUFFIX = " Default: from the suffix of -o, or terminal."
 CheckFormat = Annotated[str, _format("check")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +17,10 @@ from support.in_this_process import world_here
 from vebench.child.answers import Failure
 from vebench.commands.world import World
 from vebench.machine import pinning
+from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from support.commands import Command
 
@@ -213,6 +215,20 @@ def test_what_cannot_be_measured_is_one_line_and_status_2_and_leaves_no_file(
     for word in words:
         assert word in result.refusal
     assert [path for path in tmp_path.iterdir() if path.name != ".vebench"] == []
+
+
+@pytest.mark.parametrize("suffix", registry.suffixes("run"))
+def test_the_name_of_a_report_is_refused_with_one_that_a_report_can_have(vebench: Command, suffix: str) -> None:
+    refused = vebench("run", "-e", "Pong", "-o", f"run{suffix.upper()}").refusal
+    advised = re.search(r"vebench report -o (\S+)$", refused)
+    assert advised is not None
+    assert registry.by_suffix(Path(advised[1]), "run")
+
+
+@pytest.mark.parametrize("name", ["b", "c.run"])
+def test_a_run_is_written_to_any_other_file(vebench: Command, tmp_path: Path, name: str) -> None:
+    assert vebench("run", *PONG, "-w", "1", "-o", name, *ONE_PASS, "-q", world=fake_world()).status == 0
+    assert len(lines(tmp_path / name)) == 4
 
 
 def test_a_run_is_never_overwritten(vebench: Command, tmp_path: Path) -> None:

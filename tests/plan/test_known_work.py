@@ -18,7 +18,7 @@ from vebench.backends.fast import native
 from vebench.backends.interface import Task
 from vebench.backends.setup import OwnClasses
 from vebench.child.answers import Layout, Proof
-from vebench.commands.proving import concluded
+from vebench.commands.verify import concluded
 from vebench.engine.events import Outcome
 from vebench.plan import known_work
 from vebench.plan.cells import Cell

@@ -17,8 +17,8 @@ from vebench.analysis.pairing import HOW_TO_HAVE, denominator
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
-from vebench.commands import choosing, gating, planning
-from vebench.commands.deciding import until_decided
+from vebench.commands import gate, planning
+from vebench.commands.gate import until_decided
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.cells import next_pass
@@ -75,10 +75,9 @@ class CheckRequest:
 
 def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None) -> int:
     """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status."""
-    if junit is not None:
-        gating.check_target(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
+    gate.check_junit(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     page = judge(request, world)
-    gating.publish(page, form, junit)
+    gate.publish(page, form, junit)
     return page.status
 
 
@@ -88,7 +87,7 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
     """
     started = world.clock()
-    gating.check_tolerance(request.tolerance)
+    gate.check_tolerance(request.tolerance)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
     spread = _run_spread(request, before.header)
@@ -100,12 +99,12 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
         candidate, after, found = request.candidate, store.read(request.candidate), None
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    differences += tuple(map(one_line, gating.classes_that_differ(old, new)))
+    differences += tuple(map(one_line, gate.classes_that_differ(old, new)))
     found = without_unknown_reference(found or _judged(request, old, new, spread))
     found = replace(found, new=() if request.envs or request.backends else found.new)
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    return CheckPage(str(request.baseline), str(candidate), found, differences, gating.exit_status(found))
+    return CheckPage(str(request.baseline), str(candidate), found, differences, gate.exit_status(found))
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
@@ -115,7 +114,7 @@ def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
     """
     if request.history is None:
         return None
-    runs = choosing.runs_in(request.history)
+    runs = gate.runs_in(request.history)
     spread = spread_of_runs(((str(path), run) for path, run in runs), head, request.metric)
     if spread is None:
         raise UsageError(
@@ -156,8 +155,8 @@ def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]
         raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
     if not any(cell.status in useful for cell in run.cells):
         raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
-    cells = gating.cells_of(run, path)
-    if why := gating.unusable_run(path, cells):
+    cells = gate.cells_of(run, path)
+    if why := gate.unusable_run(path, cells):
         raise NotComparableError(why)
     return cells
 
@@ -233,7 +232,7 @@ def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSum
     keys = [cell.key for cell in cells]
     # With its module, as it was asked for, or by the id alone.
     asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
-    wanted = set(choosing.chosen(keys, asked, request.backends, str(request.baseline)))
+    wanted = set(gate.chosen(keys, asked, request.backends, str(request.baseline)))
     return [cell for cell in cells if cell.key in wanted | _relative_to(wanted, request.metric)]
 
 
@@ -280,7 +279,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
         measuring.measure(plan)
 
         def look(levels: Levels) -> Comparison:
-            return _judged(request, old, gating.cells_of(measuring.run, path), spread, levels)
+            return _judged(request, old, gate.cells_of(measuring.run, path), spread, levels)
 
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))

@@ -11,8 +11,7 @@ from vebench.analysis.comparison import compare
 from vebench.analysis.pairing import COMPARE
 from vebench.analysis.summary import next_repeats
 from vebench.backends.registry import ENTRIES
-from vebench.commands import gating, planning
-from vebench.commands.deciding import until_decided
+from vebench.commands import gate, planning
 from vebench.commands.session import session
 from vebench.errors import NotComparableError, UsageError, shown
 from vebench.plan.cells import Plan, in_groups, next_pass
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison, Levels
     from vebench.commands.world import World
-    from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
@@ -40,49 +38,51 @@ _CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side of the comparison: its name, interpreter and cells, and the header and path of its run file."""
+class _Measured:
+    """One side of the comparison: its name, its Python and cells, and the header and path of its run file."""
 
     name: str
-    interpreter: Interpreter
+    python: str
     plan: Plan
     head: RunRecord
     path: Path
 
 
-@dataclass(frozen=True)
-class Gate:
-    """How strict to be, and where verdicts go: they are printed in ``form``, and written to ``junit`` unless None.
-
-    With a ``budget``, passes are added until every backend has its verdict, for at most so many seconds in all.
-    """
-
-    form: Format
-    junit: Path | None = None
-    tolerance: float = 0.05
-    budget: float | None = None
-
-
-def start(pythons: tuple[str, str], spec: RunSpec, output: Path | None, gate: Gate, world: World) -> int:
+def start(  # noqa: PLR0913 - one parameter for each option
+    pythons: tuple[str, str],
+    spec: RunSpec,
+    output: Path | None,
+    world: World,
+    *,
+    tolerance: float,
+    budget: float | None,
+    form: Format,
+    junit: Path | None,
+) -> int:
     """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
 
-    The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. Raises
-    UsageError for an interpreter that cannot be used or a plan that is not possible, NotComparableError if no cell can
-    run on both sides, InterruptedRunError if the user interrupts it.
+    The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. With a
+    ``budget``, passes are added until every backend has its verdict, for at most so many seconds in all. Verdicts are
+    printed in ``form``, and written to ``junit`` unless None. Raises UsageError for an interpreter that cannot be used
+    or a plan that is not possible, NotComparableError if no cell can run on both sides, InterruptedRunError if the user
+    interrupts it.
     """
-    files = _files(output or paths.default_path(world.now(), spec.envs))
+    base = output or paths.default_path(world.now(), spec.envs)
+    files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
-    _check_gate(gate, files)
+    gate.check_tolerance(tolerance)
+    gate.check_junit(junit, files)
     if named := next((choice.label for choice in spec.backends if choice.python), None):
         raise UsageError(
             f"--backend {shown(named)}: its Python is one of the two that are compared: leave out what follows @"
         )
     spec = replace(spec, backends=spec.backends or _CONTESTANTS, interleave=spec.replicas == 1)
-    interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
-    sides = _sides(interpreters, spec, files, world)
-    return _compare(sides, gate, world)
+    sides = _sides(pythons, spec, files, world)
+    page = _compared(sides, tolerance, budget, world)
+    gate.publish(page, form, junit)
+    return page.status
 
 
 def in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
@@ -96,19 +96,19 @@ def in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
     return Plan(plans[0].spec, in_groups(ordered, memory_available))
 
 
-def _compare(sides: Sequence[Side], gate: Gate, world: World) -> int:
-    """Measure all cells into the files of both sides, and judge. Returns the exit status."""
+def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None, world: World) -> CheckPage:
+    """Measure all cells into the files of both sides, and judge."""
     started = world.clock()
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
-    pythons = {side.name: side.interpreter.path for side in sides}
+    pythons = {side.name: side.python for side in sides}
     with session(files, world, quiet=False, pythons=pythons) as measuring:
         measuring.one_pass(in_turn([side.plan for side in sides], world.memory_available()))
 
         def cells() -> list[tuple[CellSummary, ...]]:
-            return [gating.cells_of(measuring.runs[side.name], side.path) for side in sides]
+            return [gate.cells_of(measuring.runs[side.name], side.path) for side in sides]
 
         def look(levels: Levels | None = None) -> Comparison:
-            return compare(*cells(), metric="fps", tolerance=gate.tolerance, in_turn=True, names=COMPARE, levels=levels)
+            return compare(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, levels=levels)
 
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             # Of cells that went well on both sides so far.
@@ -119,63 +119,51 @@ def _compare(sides: Sequence[Side], gate: Gate, world: World) -> int:
                 measuring.one_pass(in_turn(more, world.memory_available()))
             return bool(more[0].cells)
 
-        if gate.budget is not None:
-            passes = max(next_repeats(measuring.run).values(), default=1)
-            found = until_decided(look, one_pass, passes, started, gate.budget, world.clock)
-        else:
+        if budget is None:
             found = look()
+        else:
+            passes = max(next_repeats(measuring.run).values(), default=1)
+            found = gate.until_decided(look, one_pass, passes, started, budget, world.clock)
     measured = cells()
-    reasons = (gating.unusable_run(side.path, its) for side, its in zip(sides, measured, strict=True))
+    reasons = (gate.unusable_run(side.path, its) for side, its in zip(sides, measured, strict=True))
     notice = next(filter(None, reasons), "")
     if notice:
-        found = gating.without_verdicts(found, notice)
-    status = gating.exit_status(found)
-    differences = [
-        *header.what_differs(*(side.head for side in sides)),
-        *gating.classes_that_differ(*measured),
-    ]
-    one, other = (f"{side.path} ({side.interpreter.path})" for side in sides)
-    page = CheckPage(one, other, found, tuple(differences), status, notice)
-    gating.publish(page, gate.form, gate.junit)
-    return status
+        found = _without_verdicts(found, notice)
+    differences = (*header.what_differs(*(side.head for side in sides)), *gate.classes_that_differ(*measured))
+    one, other = (f"{side.path} ({side.python})" for side in sides)
+    return CheckPage(one, other, found, differences, gate.exit_status(found), notice)
 
 
-def _sides(interpreters: Sequence[Interpreter], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[Side, ...]:
+def _without_verdicts(found: Comparison, why: str) -> Comparison:
+    """Return the comparison with no verdict on the speed of any cell, for the reason ``why``."""
+    cells = (
+        cell if cell.verdict in gate.NO_ANSWER else replace(cell, verdict="not comparable", why=why)
+        for cell in found.cells
+    )
+    groups = (replace(group, verdict="not comparable", why=why) for group in found.groups)
+    return replace(found, cells=tuple(cells), groups=tuple(groups))
+
+
+def _sides(pythons: Sequence[str], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[_Measured, ...]:
     """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
+    interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
     tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
-    sides: list[Side] = []
+    sides: list[_Measured] = []
     for name, interpreter, path in zip(_SIDES, interpreters, files, strict=True):
         plan, head = planning.planned(spec, tasks, world, interpreter)
         plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
         started = sides[0].head.started if sides else head.started  # the same tells that they are of one comparison
-        sides.append(Side(name, interpreter, plan, structs.replace(head, started=started), path))
-    _check_pairs(sides)
-    return tuple(sides)
-
-
-def _check_gate(gate: Gate, files: Sequence[Path]) -> None:
-    """Raise UsageError, before anything is measured, if the tolerance or ``--junit`` is not possible."""
-    gating.check_tolerance(gate.tolerance)
-    if gate.junit is not None:
-        gating.check_target(gate.junit, files)
-
-
-def _check_pairs(sides: Sequence[Side]) -> None:
-    """Raise NotComparableError, which says what is missing, if no cell that is compared can run on both sides."""
-    planned = [planning.contestants(side.plan) for side in sides]
-    pairs = list(zip(*planned, strict=True))
+        sides.append(_Measured(name, interpreter.path, plan, structs.replace(head, started=started), path))
+    compared = [planning.contestants(side.plan) for side in sides]
+    pairs = list(zip(*compared, strict=True))
     if not pairs:
         rows = " and ".join(sorted({cell.backend.name for cell in sides[0].plan.cells}))
         raise NotComparableError(f"nothing to compare: {rows} alone say nothing about a backend: name others with -b")
     if all(any(cell.skip for cell in pair) for pair in pairs):
         missing = [
-            f"{side.name} ({side.interpreter.path}): {planning.reasons(cells)}"
-            for side, cells in zip(sides, planned, strict=True)
+            f"{side.name} ({side.python}): {planning.reasons(cells)}"
+            for side, cells in zip(sides, compared, strict=True)
             if any(cell.skip for cell in cells)
         ]
         raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")
-
-
-def _files(path: Path) -> list[Path]:
-    """Return the run files of both sides, whose names have that of ``path`` in common."""
-    return [path.with_name(f"{path.stem}-{name.lower()}{path.suffix}") for name in _SIDES]
+    return tuple(sides)

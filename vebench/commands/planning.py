@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.commands import knowing
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
 from vebench.plan.grammar import check_choices, check_envs
+from vebench.plan.known_work import Knowledge
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
 from vebench.plan.tasks import check_policy
 from vebench.plan.trust import refuse_not_ours
+from vebench.reports import console
 from vebench.results import header, store
 
 if TYPE_CHECKING:
@@ -32,6 +34,17 @@ if TYPE_CHECKING:
     from vebench.results.records import Run, RunRecord
 
 _MOST_REASONS = 3  # in one line
+
+
+def known() -> Knowledge:
+    """Return what is known of backends' work. If the user's file is damaged, standard error says so once."""
+    knowledge = Knowledge.load()
+    if knowledge.damage:
+        _note(knowledge.damage)
+    return knowledge
+
+
+_note = cache(console.note)
 
 
 class LaidOut(NamedTuple):
@@ -128,7 +141,7 @@ def planned(
         laid = _lay_out_on_hosts(spec, tasks, found, interpreter, interpreters)
     else:
         laid = lay_out(spec, tasks, world, None if interpreter is None else interpreter.has, interpreters)
-    plan = informed(laid.plan, knowing.known(), None if interpreter is None else interpreter.packages)
+    plan = informed(laid.plan, known(), None if interpreter is None else interpreter.packages)
     head = header.gather(
         plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter, hosts=found
     )

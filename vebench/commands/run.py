@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import knowing, planning, proving
+from vebench.commands import planning
+from vebench.commands import verify as verifying
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed
@@ -69,9 +70,9 @@ def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: boo
 
 def _verified(plan: Plan, world: World) -> Plan:
     """Return ``plan`` with new work verdicts. Raises InterruptedRunError if the user interrupts the comparison."""
-    knowledge = knowing.known()
+    knowledge = planning.known()
     try:
-        proving.learn(plan.spec, knowledge, world)
+        verifying.learn(plan.spec, knowledge, world)
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
     return informed(plan, knowledge)

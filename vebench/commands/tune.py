@@ -29,7 +29,7 @@ from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
 from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
-from vebench.commands import knowing, planning, proving
+from vebench.commands import planning, verify
 from vebench.commands.session import session
 from vebench.engine.conversation import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError, shown
@@ -227,7 +227,7 @@ class _Racing:
 
     def __init__(self, plan: Plan, session: Session, wish: Wish, world: World, budget: Budget) -> None:
         self._plan, self._session, self.wish, self._world, self.budget = plan, session, wish, world, budget
-        self.knowledge = knowing.known()
+        self.knowledge = planning.known()
         self.steps: Timed | None = None
         self._looks = 1
         self._compared: set[str] = set()  # labels of backends whose work was compared by this race
@@ -408,11 +408,11 @@ class _Racing:
         for cell in asked:
             seconds = room / len(asked)
             self._compared.add(cell.label)
-            steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
+            steps = max(_FEWEST_STEPS, min(verify.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
             spec = replace(
                 self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
             )
-            proving.learn(spec, self.knowledge, self._world, steps=steps, episode=self._cut_to(steps))
+            verify.learn(spec, self.knowledge, self._world, steps=steps, episode=self._cut_to(steps))
         return bool(asked)
 
     def _cut_to(self, steps: int) -> int | None:

@@ -1,60 +1,82 @@
-"""``vebench verify``: compare backends with the reference, and print the verdicts on their work."""
+"""``vebench verify``, and what ``run`` and ``tune`` verify first: backends are compared with the reference.
+
+Verdicts on the work of known backends and tasks are kept for later runs.
+"""
 
 from __future__ import annotations
 
+import secrets
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vebench.backends import registry
+from vebench.backends import bracketed, registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.commands import knowing, proving
+from vebench.backends.environments.suites import OTHER
+from vebench.child.answers import Comparing
+from vebench.child.request import Proving
+from vebench.commands.planning import interpreters_of, known, lay_out
+from vebench.engine.proofs import Printed, verified
 from vebench.errors import InterruptedRunError, UsageError
+from vebench.interpreters.waiting import Interrupts
+from vebench.plan import known_work
+from vebench.plan.cells import report_order
+from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.spec import check_count
+from vebench.reports import console
+from vebench.reports.figures import counted
+from vebench.reports.live import ProofScreen
 from vebench.reports.output import show
-from vebench.reports.pages.verify import VerifyPage
+from vebench.reports.pages.verify import VerifyPage, reason
+from vebench.results import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from vebench.backends.setup import Task
     from vebench.child.answers import Proof
     from vebench.commands.world import World
+    from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 _MAX_STEPS = 10_000_000
+# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
+# MuJoCo after 1,000 steps, and in most games about then.
+SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
+_LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
+# A comparison over this many steps counts even if no episode ends in it.
+_ENOUGH_STEPS = 5000
 
 
-def verify(asked: RunSpec, world: World, *, num_envs: int, steps: int, form: Format) -> int:
+def verify(  # noqa: PLR0913 - one parameter for each option
+    asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int, form: Format
+) -> int:
     """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status."""
-    page = compared(asked, world, num_envs=num_envs, steps=steps)
+    page = compared(asked, seed, world, num_envs=num_envs, steps=steps)
     show(page, form)
     return status(page.proofs)
 
 
-def compared(asked: RunSpec, world: World, *, num_envs: int, steps: int) -> VerifyPage:
+def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
     """Compare backends with the reference, and return the verdicts.
 
-    Only the tasks, backends, seed and timeout of ``asked`` are used. Each backend steps ``num_envs`` environments,
-    ``steps`` steps each, at least.
+    Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, one is drawn. Each backend steps
+    ``num_envs`` environments, ``steps`` steps each, at least.
     """
     check_count("--steps", steps, 1, _MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(choice.entry.reference_row for choice in asked.backends):
         rows = " and ".join(sorted({choice.name for choice in asked.backends}))
         raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")
-    spec = replace(asked, workers=(num_envs,))
+    spec = replace(asked, workers=(num_envs,), seed=_drawn_seed() if seed is None else seed)
     try:
-        proofs = proving.prove(spec, steps, knowing.known(), world, in_full=False)
+        proofs = _prove(spec, steps, known(), world, in_full=False)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
     return VerifyPage(tuple(proofs), steps, spec)
-
-
-def with_seed(asked: RunSpec, seed: int | None) -> RunSpec:
-    """Return the spec with this seed, or with one that is drawn anew."""
-    return replace(asked, seed=proving.drawn_seed() if seed is None else seed)
 
 
 def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
@@ -64,3 +86,148 @@ def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
     if crashed or "different" in verdicts:
         return _DIFFERENT
     return _INCONCLUSIVE if verdicts <= {"unverified"} else _DONE
+
+
+def learn(
+    spec: RunSpec, knowledge: Knowledge, world: World, *, steps: int = SHORT_STEPS, episode: int | None = None
+) -> None:
+    """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``.
+
+    With ``episode``, episodes of environments that vebench knows nothing of are cut to so many steps: where steps are
+    slow none would end otherwise, and backends differ most at resets.
+    """
+    others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
+    if spec.backends and not others:
+        return
+    short = replace(
+        spec,
+        backends=others,
+        workers=(_SHORT_ENVS,),
+        envs_per_worker=(min(spec.envs_per_worker[-1], _MOST_ENVS_PER_WORKER),),
+        repeats=1,
+        replicas=1,
+        base=False,
+        seed=_drawn_seed(),
+    )
+    for cell, proof in _prove(short, steps, knowledge, world, in_full=True, episode=episode):
+        arguments = cell.task.arguments
+        if episode is None or proof.failed or arguments.pop(_LIMIT, None) != episode:
+            continue
+        found = concluded(proof, steps, cell.workers)
+        why = f"{found.reason}{'; ' if found.reason else ''}episodes were cut to {episode} steps"
+        whole = replace(cell.task, id=bracketed.written(cell.task.name, arguments))
+        knowledge.add(whole, cell.backend, replace(found, reason=why))
+
+
+def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
+    spec: RunSpec,
+    steps: int,
+    knowledge: Knowledge,
+    world: World,
+    *,
+    in_full: bool,
+    episode: int | None = None,
+) -> list[tuple[Cell, Proof]]:
+    """Compare every backend on every task, report each on standard error, and keep the verdicts.
+
+    Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. ``in_full``:
+    nothing else will tell the seed, and the reasons of verdicts. ``episode``: see ``learn``.
+    """
+    interpreters = interpreters_of(spec, world)
+    cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
+    proofs = []
+    envs = cells[0].workers if cells else 0
+    with (
+        ProofScreen(console.for_progress(), world.clock, cells) as screen,
+        Interrupts() as interrupts,
+        world.start(spec, interrupts) as launch,
+        closing(verified(cells, launch)) as answers,
+    ):
+        drawn = f", drawn from --seed {spec.seed}" if in_full else ""
+        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
+        for cell in cells:
+            before = knowledge.of(cell.task, cell.backend, _versions(cell, interpreters))
+            if before.verdict in ("unverified", "different") and before.reason:
+                screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(before)}")
+        log: str | None = None
+        for cell, proof in answers:
+            if isinstance(proof, Comparing):
+                screen.compared(proof.rows)
+                continue
+            if isinstance(proof, Printed):
+                log = _kept_log(cell, spec, proof.text)
+                continue
+            told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
+            proofs.append((cell, told))
+            found = concluded(proof, steps, cell.workers)
+            screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)
+            fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
+            # What another class does says nothing about the backend's own, which may step the next time.
+            stepped = known_work.as_stepped(cell.task, cell.backend, proof.own_classes)
+            versions = _versions(cell, interpreters)
+            if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
+                try:
+                    known_work.keep(cell.task, stepped, found, versions)
+                except OSError as error:
+                    screen.say(f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}")
+    return proofs
+
+
+def _drawn_seed() -> int:
+    """Return a seed that nobody knew before, short enough to be typed."""
+    return secrets.randbelow(1_000_000)
+
+
+def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
+    """Return the knowledge that follows from a proof.
+
+    If no episode has ended, equal rows prove little, because backends differ most at resets.
+    """
+    if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
+        return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
+    return Known(proof.verdict, reason(proof), steps, num_envs)
+
+
+def _words(found: Known) -> str:
+    return f"{found.verdict} ({found.reason})" if found.reason else found.verdict
+
+
+def _kept_log(cell: Cell, spec: RunSpec, printed: str) -> str | None:
+    """Keep what a backend printed before it failed. Returns the path of the file, None if there is none."""
+    path = paths.LOG_OF_COMPARISONS
+    heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}, --seed {spec.seed}"
+    return str(path) if paths.keep_log(path, heading, printed) else None
+
+
+def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[str, str] | None:
+    """Return the versions of the packages of a backend's own interpreter, None if it has none of its own."""
+    own = interpreters.get(cell.backend.label)
+    return None if own is None else own.packages
+
+
+def _cells(
+    spec: RunSpec,
+    proving: Proving,
+    world: World,
+    interpreters: Mapping[str, Interpreter],
+    episode: int | None,
+) -> tuple[Cell, ...]:
+    """Return a cell for each task and backend, in the order of reports; the reference only if it is named."""
+    here = tuple(choice for choice in spec.backends if not choice.python)
+    tasks = [replace(_cut(task, episode), exact=True) for task in world.resolve(spec.envs, here)]
+    plan = lay_out(spec, tasks, world, interpreters=interpreters).plan
+    named = {choice.name for choice in spec.backends}
+    contestants = [
+        cell
+        for cell in plan.cells
+        if not cell.entry.reference_row and (cell.backend.name != registry.REFERENCE or registry.REFERENCE in named)
+    ]
+    ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
+    return tuple(replace(cell, job=proving) for cell in ordered)
+
+
+def _cut(task: Task, episode: int | None) -> Task:
+    """Return a task with episodes of so many steps at the most, if Gymnasium makes it and nobody else limits them."""
+    if episode is None or task.suite != OTHER.name or _LIMIT in task.arguments:
+        return task
+    return replace(task, id=bracketed.written(task.name, {**task.arguments, _LIMIT: episode}))

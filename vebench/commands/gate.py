@@ -1,0 +1,193 @@
+"""What ``check``, ``compare`` and ``history`` share: what they look at, when a gate stops, where its verdicts go."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from vebench.analysis.cell import in_report_order
+from vebench.analysis.gate import Decisions, passes_until_next_look, undecided
+from vebench.analysis.rules import unusable
+from vebench.analysis.summary import summarise
+from vebench.backends.environments.suites import short_name
+from vebench.commands.planning import known
+from vebench.errors import RunFileError, UsageError, did_you_mean, one_line, shown
+from vebench.reports import console
+from vebench.reports.formats.registry import JUNIT, MARKDOWN
+from vebench.reports.formats.services import workflow_commands
+from vebench.reports.output import save, show
+from vebench.results import paths, store
+from vebench.results.records import with_current_verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.pairing import SpeedVerdict
+    from vebench.plan.cells import CellKey
+    from vebench.plan.spec import BackendChoice
+    from vebench.reports.formats.registry import Format
+    from vebench.reports.pages.check import CheckPage
+    from vebench.results.records import Run
+
+    # Judges what there is so far at these levels.
+    Look = Callable[[Levels], Comparison]
+    # Measures one more pass over these cells, without repeats. Returns whether there was anything to measure.
+    OnePass = Callable[[frozenset[CellKey]], bool]
+
+DONE, WORSE, UNDECIDED = 0, 1, 3
+NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
+_MOST_TOLERANCE = 0.9
+
+
+def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
+    """Yield the runs in ``folder``, without those of ``vebench compare``: what they measured is not one series.
+
+    A run file that cannot be read is named on standard error; other files are passed over. Raises UsageError if there
+    is no run.
+    """
+    if folder.is_file():
+        raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
+    knowledge = known()
+    whole = 0
+    for path in filter(store.holds_run, paths.run_files_in(folder)):
+        try:
+            run = store.read(path)
+        except RunFileError as error:
+            console.note(f"left out: {error}")
+            continue
+        if run.header.interpreter is None:
+            whole += 1
+            yield path, with_current_verdicts(run, knowledge)
+    if not whole:
+        raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
+
+
+def chosen(
+    cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
+) -> list[CellKey]:
+    """Return the cells of these tasks and backends; empty ``envs`` or ``backends`` mean all.
+
+    A task goes by its full name or its short one. A backend without options means all choices of its options.
+    ``source`` is where the cells come from. Raises UsageError for a name that none of them has.
+    """
+    names = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
+    for env in envs:
+        if not any(env.casefold() in known for known in names.values()):
+            near = did_you_mean(env, map(short_name, names))
+            raise UsageError(f"--env {shown(env)}: not in {source}{near}")
+    for choice in backends:
+        if not any(_means(choice, cell) for cell in cells):
+            near = did_you_mean(choice.label, (cell.backend for cell in cells))
+            raise UsageError(f"--backend {shown(choice.label)}: not in {source}{near}")
+    wanted = {env.casefold() for env in envs}
+    here = [cell for cell in cells if not wanted or names[cell.env] & wanted]
+    return [cell for cell in here if not backends or any(_means(choice, cell) for choice in backends)]
+
+
+def _means(choice: BackendChoice, cell: CellKey) -> bool:
+    return cell.backend == choice.label or (not choice.options and cell.backend.partition("[")[0] == choice.name)
+
+
+def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
+    """Return a run's cells in the order of reports. Findings quote the name of its file."""
+    return in_report_order(summarise(run, one_line(str(path))), run.header.spec)
+
+
+def unusable_run(path: Path, cells: Sequence[CellSummary]) -> str:
+    """Return that the run in ``path`` is unusable, and why, in one line; empty if it may be used."""
+    finding = unusable(cells)
+    return "" if finding is None else f"{path} is {finding.code}: {finding.message}; {finding.remedy}"
+
+
+def classes_that_differ(one: Sequence[CellSummary], other: Sequence[CellSummary]) -> tuple[str, ...]:
+    """Return, in words and each once, which cells of the two runs stepped other classes: own ones or Gymnasium's."""
+    before = {cell.key: cell.own_classes for cell in one}
+    pairs = [(cell, before.get(cell.key), cell.own_classes) for cell in other]
+    texts = (
+        f"{cell.label} on {cell.env}: {first.words} against {second.words}"
+        for cell, first, second in pairs
+        if first and second and first.words != second.words
+    )
+    return tuple(dict.fromkeys(texts))
+
+
+def check_tolerance(share: float) -> None:
+    """Raise UsageError for a tolerance with which every cell, or none, would pass."""
+    if not 0 < share <= _MOST_TOLERANCE:
+        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {_MOST_TOLERANCE:.0%}")
+
+
+def check_junit(junit: Path | None, files: Sequence[Path]) -> None:
+    """Raise UsageError if ``junit`` is a run file or a folder, or its folder is missing. Call this before measuring.
+
+    ``files`` are the run files, including those that will be written.
+    """
+    if junit is None:
+        return
+    store.refuse_to_overwrite(junit, files, "--junit")
+    if junit in files:
+        raise UsageError(f"--junit {junit}: is also the run file: name another file")
+    if junit.is_dir() or not junit.parent.is_dir():
+        raise UsageError(f"--junit {junit}: name a file in a folder that exists")
+
+
+def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
+    look: Look,
+    one_pass: OnePass,
+    passes: int,
+    started: float,
+    budget: float,
+    clock: Callable[[], float],
+    enough: int | None = None,
+) -> Comparison:
+    """Look, and add passes, until every backend is decided or ``budget`` seconds are spent. Returns the verdicts.
+
+    ``passes`` were measured since ``started``, by ``clock``, which counts seconds; they are part of the budget. No pass
+    is begun that would hardly end in time. If it is known that more than ``enough`` passes would not help, there are no
+    more, and no looks on the way: each would cost some of the level.
+    """
+    decisions = Decisions()
+    now = clock()
+    deadline, longest = started + budget, (now - started) / passes
+    while True:
+        over = now + longest > deadline or (enough is not None and passes >= enough)
+        used = max((now - started) / budget, 0.0 if enough is None else passes / enough)
+        found = decisions.after(look(decisions.levels(1.0 if over else used)))
+        left = undecided(found)
+        if not left or over:
+            return found
+        wanted, added = passes_until_next_look(passes) if enough is None else enough - passes, 0
+        while added < wanted and now + longest <= deadline and one_pass(left):
+            added += 1
+            since, now = now, clock()
+            longest = now - since
+        if not added:
+            return decisions.after(look(decisions.levels(1.0)))
+        passes += added
+
+
+def exit_status(found: Comparison) -> int:
+    """Return the exit status: 1 if a backend is slower, or a cell failed that did not in the baseline.
+
+    It is 3 if a cell or a backend has no answer, or if there is none at all, and 0 otherwise.
+    """
+    verdicts = {group.verdict for group in found.groups}
+    if "slower" in verdicts or any(cell.failed for cell in found.cells):
+        return WORSE
+    unanswered = not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER)
+    return UNDECIDED if unanswered or "inconclusive" in verdicts else DONE
+
+
+def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
+    """Write the verdicts to the places where CI services expect them, and print them in ``form``."""
+    if junit is not None:
+        save(page, JUNIT, junit, "--junit")
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        console.write_error(workflow_commands(page))
+    show(page, form)

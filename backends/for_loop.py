@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.interface import Batch, NothingToReceiveError
 from vebench.backends.trees import as_rows
 
 if TYPE_CHECKING:
@@ -100,14 +100,7 @@ class ForLoop:
         self._loop = loop_over(self.environments, self._batch)
         self._actions: ArrayTree | None = None
         self._reset_done = False
-        self.info = BackendInfo(
-            num_envs=setup.batch_size,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            in_order=True,
-            reuses_buffers=True,
-        )
+        self.info = spaces.info(setup, in_order=True, reuses_buffers=True)
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""

@@ -7,56 +7,58 @@ from functools import partial
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of_all, make, read_spaces
-from vebench.backends.one_in_flight import OneInFlight, makers
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make, read_spaces
+from vebench.backends.one_in_flight import CountsInside, OneInFlight, kill_all, makers
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
-_LAST_ANSWER_SECONDS = 1.0
-_EXIT_SECONDS = 1.0  # until a process whose pipe has broken has ended
+_LAST_ANSWER_S = 1.0
+_EXIT_S = 1.0  # until a process whose pipe has broken has ended
 
 
-class GymSync(OneInFlight):
-    """All environments in the calling process, observations not copied (``copy=False``). Rewards are float64."""
+class _GymVector(OneInFlight):
+    """What both have: observations that are not copied (``copy=False``), and rewards in float64."""
 
-    frames_from = THE_SIMULATOR
+    _vector: Any
 
-    def __init__(self, setup: Setup) -> None:
-        from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
-
-        self._task = setup.task
-        self._vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+    def _report_vector(self, setup: Setup, **reported: int) -> None:
         try:
             spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
         except ValueError:
             self._vector.close()
             raise
-        self._report(setup, spaces, reuses_buffers=True)
+        self._report(setup, spaces, reuses_buffers=True, **reported)
 
     def _reset(self, seed: int) -> ArrayTree:
         observations: ArrayTree = self._vector.reset(seed=seed)[0]
         return observations
 
-    def _receive(self) -> Rows:
-        return self._vector.step(self._actions)[:4]
 
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        return frames_of_all(self._task, self._vector.envs)
+class GymSync(CountsInside, _GymVector):
+    """All environments in the calling process."""
 
-    def close(self) -> None:
-        """Close every environment."""
+    def __init__(self, setup: Setup) -> None:
+        from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
+
+        self._vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._task, self._inside = setup.task, self._vector.envs
+        self._report_vector(setup)
+
+    def _receive(self) -> RowsOfAll:
+        rows: RowsOfAll = self._vector.step(self._actions)[:4]
+        return rows
+
+    def _end(self) -> None:
         self._vector.close()
-        self._first, self._stepping = None, False
 
 
-class GymAsync(OneInFlight):
-    """A process for each environment, shared memory on, observations not copied (``copy=False``). Rewards are float64.
+class GymAsync(_GymVector):
+    """A process for each environment, shared memory on.
 
     ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
     ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).
@@ -70,19 +72,13 @@ class GymAsync(OneInFlight):
         # Earlier versions do not know the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
         self._vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
-        try:
-            spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
-        except ValueError:
-            self._vector.close()
-            raise
-        self._report(setup, spaces, processes=setup.batch_size, reuses_buffers=True)
+        self._report_vector(setup, processes=setup.batch_size)
 
     def _reset(self, seed: int) -> ArrayTree:
         try:
-            observations: ArrayTree = self._vector.reset(seed=seed)[0]
+            return super()._reset(seed)
         except (EOFError, ConnectionError) as error:
             raise self._death(error) from error
-        return observations
 
     def _send(self, actions: ArrayTree) -> None:
         try:
@@ -90,15 +86,16 @@ class GymAsync(OneInFlight):
         except (EOFError, ConnectionError) as error:
             raise self._death(error) from error
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         try:
-            return self._vector.step_wait()[:4]
+            rows: RowsOfAll = self._vector.step_wait()[:4]
         except (EOFError, ConnectionError) as error:
             raise self._death(error) from error
+        return rows
 
     def _death(self, error: Exception) -> Exception:
         """Return an error that says which process has ended, and how; the one of its pipe if none has."""
-        ended = connection.wait([process.sentinel for process in self._vector.processes], _EXIT_SECONDS)
+        ended = connection.wait([process.sentinel for process in self._vector.processes], _EXIT_S)
         for number, process in enumerate(self._vector.processes):
             if process.sentinel in ended:
                 process.join()
@@ -111,22 +108,13 @@ class GymAsync(OneInFlight):
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
         return as_counts(self._vector.call("frames_simulated"))
 
-    def close(self) -> None:
-        """End every process, by force if one does not answer or has died already."""
+    def _end(self) -> None:
         if self._vector.closed:
             return
-        self._first = None
         try:
             if self._stepping:
-                self._vector.step_wait(timeout=_LAST_ANSWER_SECONDS)
+                self._vector.step_wait(timeout=_LAST_ANSWER_S)
             self._vector.close()
         except Exception:  # noqa: BLE001 - whatever a worker raised, or that it died: the processes must end
-            self._kill()
-        self._stepping = False
-
-    def _kill(self) -> None:
-        for process in self._vector.processes:
-            process.kill()
-        for process in self._vector.processes:
-            process.join()
-        self._vector.closed = True
+            kill_all(self._vector.processes)
+            self._vector.closed = True

@@ -1,4 +1,4 @@
-"""What adapters of libraries share whose caller steps all environments together: one batch is in flight at a time."""
+"""What adapters share whose caller steps all environments together: one batch is in flight at a time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.making import make, make_counting, read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, make_counting, read_spaces
 from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
-from vebench.backends.lazy import np
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import gymnasium
+    import numpy as np
     from numpy.typing import NDArray
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup, Task
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
-    Rows = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
+    RowsOfAll = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
 
 FLOAT32_REWARDS = Difference("rewards are float32")
 
@@ -39,10 +39,14 @@ def makers(setup: Setup) -> list[Callable[[], gymnasium.Env[Any, Any]]]:
 
 
 def _make(task: Task, cpu: int | None, caller: int) -> gymnasium.Env[Any, Any]:
-    # Libraries offer no other moment for it.
+    restrict_worker(cpu, caller)
+    return make_counting(task)
+
+
+def restrict_worker(cpu: int | None, caller: int) -> None:
+    """Restrict this process to a CPU unless it is the caller: libraries offer no other moment than making for it."""
     if cpu is not None and os.getpid() != caller:
         pinning.restrict((cpu,))
-    return make_counting(task)
 
 
 def spaces_of(task: Task) -> Spaces:
@@ -54,10 +58,21 @@ def spaces_of(task: Task) -> Spaces:
         example.close()
 
 
+def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:
+    """Kill those processes that do not end by themselves, each within ``patience`` seconds, and wait for all."""
+    processes = list(processes)
+    for process in processes if patience else ():
+        process.join(patience)
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
 class OneInFlight(ABC):
     """An adapter whose every batch has all environments, in the order of their ids.
 
-    A subclass calls ``_report`` in its constructor, and has ``_reset``, ``_receive`` and ``close``. One whose library
+    A subclass calls ``_report`` in its constructor, and has ``_reset``, ``_receive`` and ``_end``. One whose library
     lets the caller go on while environments step has ``_send``, too.
     """
 
@@ -69,16 +84,9 @@ class OneInFlight(ABC):
         self._first: Batch | None = None
         self._actions: ArrayTree | None = None
         self._stepping = False
-        facts: dict[str, Any] = {
-            "num_envs": setup.batch_size,
-            "batch_size": setup.batch_size,
-            "action_space": spaces.actions,
-            "frame_skip": setup.task.frame_skip,
-            "in_order": True,
-        }
-        self.info = BackendInfo(**{**facts, **reported})
+        self.info = spaces.info(setup, in_order=True, **reported)
         if FLOAT32_REWARDS in self.info.differences:
-            self._blank = self._blank._replace(rewards=self._blank.rewards.astype(np.float32))
+            self._blank = self._blank._replace(rewards=self._blank.rewards.astype("float32"))
 
     @abstractmethod
     def _reset(self, seed: int) -> ArrayTree:
@@ -89,11 +97,11 @@ class OneInFlight(ABC):
         self._actions = actions
 
     @abstractmethod
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         """Return what the environments answer to the actions that were sent last."""
 
     @abstractmethod
-    def close(self) -> None:
+    def _end(self) -> None:
         """End every process and thread. A second call does nothing."""
 
     def reset(self, seed: int) -> None:
@@ -119,3 +127,20 @@ class OneInFlight(ABC):
             raise NothingToReceiveError
         first, self._first = self._first, None
         return first
+
+    def close(self) -> None:
+        """End every process and thread. A second call does nothing."""
+        self._end()
+        self._first, self._stepping = None, False
+
+
+class CountsInside:
+    """Frames of environments in the calling process, ``_inside``."""
+
+    frames_from = THE_SIMULATOR
+    _task: Task
+    _inside: list[gymnasium.Env[Any, Any]]
+
+    def frames(self) -> NDArray[np.int64] | None:
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
+        return frames_of_all(self._task, self._inside)

@@ -11,17 +11,17 @@ import os
 import queue
 import time
 import traceback
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.environments.making import make
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.interface import Batch, NothingToReceiveError
+from vebench.backends.one_in_flight import kill_all, restrict_worker, spaces_of
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
-from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup, Task
 
 # What a worker is told, if it is not the seed of a reset.
@@ -59,108 +58,81 @@ class Bells(Protocol):
         """Close what the caller has of them, once no worker is left."""
 
 
-class Share(NamedTuple):
-    """What one worker steps: environments ``start`` to ``stop``, on its CPU, None if it is free to run on any."""
-
-    start: int
-    stop: int
-    cpu: int | None
-
-
-class Arrays(NamedTuple):
-    """The rows of all environments, and their actions."""
-
-    rows: Batch
-    actions: ArrayTree
-
-
-def in_shared_memory(spaces: Spaces, count: int) -> Arrays:
-    """Return arrays for ``count`` environments in memory without a name, which forked processes share."""
-    return shared_by(_shared, spaces, count)
-
-
-def shared_by(share: Callable[[NDArray[np.generic]], NDArray[np.generic]], spaces: Spaces, count: int) -> Arrays:
-    """Return arrays for ``count`` environments in the memory to which ``share`` takes each of them."""
-    rows = Batch._make(trees.mapped(share, array) for array in spaces.rows(count))
-    return Arrays(rows, trees.mapped(share, spaces.zero_actions(count)))
-
-
-def _shared(array: NDArray[np.generic]) -> NDArray[np.generic]:
+def _in_memory(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return a copy of an array in memory without a name, which forked processes share."""
     shared: NDArray[np.generic] = np.ndarray(array.shape, array.dtype, mmap.mmap(-1, max(1, array.nbytes)))
     shared[...] = array
     return shared
 
 
+def _in_tensor(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return NumPy's view of a copy in a tensor that processes share."""
+    from torch import from_numpy  # noqa: PLC0415 - imported on use
+    from torch import multiprocessing as mp  # noqa: PLC0415 - likewise
+
+    mp.set_sharing_strategy("file_descriptor")  # it has no name that could be left behind
+    view: NDArray[np.generic] = from_numpy(array).share_memory_().numpy()
+    return view
+
+
 class Processes:
     """``min(workers, CPUs owned)`` forked processes, none of which is the caller. Rewards are float64.
 
-    ``arrays`` returns the shared arrays, ``bells`` what so many workers are rung with. After ``recv_timeout`` seconds
-    without a whole batch, ``recv`` returns the rows of those workers that are done, ``recv_min`` rows at least.
+    ``shared`` returns a copy of an array in shared memory, ``bells`` what so many workers are rung with. After
+    ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows of those workers that are done,
+    ``recv_min`` rows at least.
     """
 
     def __init__(
         self,
         setup: Setup,
-        arrays: Callable[[Spaces, int], Arrays],
+        shared: Callable[[NDArray[np.generic]], NDArray[np.generic]],
         bells: Callable[[int], Bells],
         recv_timeout: float | None = None,
         recv_min: int = 1,
     ) -> None:
         if recv_timeout is None and recv_min > 1:
             raise ValueError(f"recv_min={recv_min} needs a recv_timeout: without one, recv waits for the whole batch")
-        example = make(setup.task)
-        spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-        example.close()
-        count = setup.batch_size
+        spaces, count = spaces_of(setup.task), setup.batch_size
         workers = min(setup.workers, len(setup.cpus))
-        bounds = [count * number // workers for number in range(workers + 1)]
-        self._shares = [
-            Share(bounds[number], bounds[number + 1], setup.cpus[number] if setup.pinned else None)
-            for number in range(workers)
-        ]
-        self._arrays, self._bells = arrays(spaces, count), bells(workers)
-        self._actions = as_rows(self._arrays.actions)
+        self._shares = [slice(count * part // workers, count * (part + 1) // workers) for part in range(workers)]
+        self._rows = Batch._make(trees.mapped(shared, array) for array in spaces.rows(count))
+        actions = trees.mapped(shared, spaces.zero_actions(count))
+        self._actions = as_rows(actions)
+        self._bells = bells(workers)
         self._timeout, self._fewest = recv_timeout, min(recv_min, count)
         self._busy: set[int] = set()
         self._done: list[int] = []  # workers, in the order in which they told
         self._last: list[int] = []  # those that were received last
         self._stepping = self._closed = False
-        self.info = BackendInfo(
-            num_envs=count,
-            batch_size=count,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
+        self.info = spaces.info(
+            setup,
             processes=workers,
             in_order=recv_timeout is None,
             reuses_buffers=True,
             fewest_rows=None if recv_timeout is None else self._fewest,
         )
-        context = multiprocessing.get_context("fork")
-        self._processes: list[BaseProcess] = [
-            context.Process(
-                target=_work,
-                args=(setup.task, number, share, self._arrays, self._bells, os.getpid()),
-                daemon=True,
-            )
-            for number, share in enumerate(self._shares)
-        ]
+        context, caller = multiprocessing.get_context("fork"), os.getpid()
+        self._processes: list[BaseProcess] = []
         try:
             with sigint_blocked():
-                for process in self._processes:
-                    process.start()
+                for number, share in enumerate(self._shares):
+                    own = self._rows.part(share), trees.part(actions, share)
+                    cpu = setup.cpus[number] if setup.pinned else None
+                    arguments = (setup.task, number, *own, cpu, self._bells, caller)
+                    self._processes.append(context.Process(target=_work, args=arguments, daemon=True))
+                    self._processes[-1].start()
         except BaseException:
             self.close()
             raise
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        while self._busy:
-            self._wait(None)
+        self._wait_for_all()
         self._done.clear()
         for worker in range(len(self._shares)):
             self._call(worker, seed)
-        while self._busy:
-            self._wait(None)
+        self._wait_for_all()
         self._stepping = True
 
     def send(self, actions: ArrayTree) -> None:
@@ -170,7 +142,7 @@ class Processes:
         for worker in self._last:
             share = self._shares[worker]
             count = share.stop - share.start
-            self._actions[share.start : share.stop] = given[first : first + count]
+            self._actions[share] = given[first : first + count]
             first += count
             self._call(worker, _STEP)
         self._stepping = True
@@ -188,36 +160,32 @@ class Processes:
                 self._wait(None)
             elif (left := deadline - time.monotonic()) > 0:
                 self._wait(left)
-            elif self._rows_done() < self._fewest:
+            elif sum(self._shares[worker].stop - self._shares[worker].start for worker in self._done) < self._fewest:
                 self._wait(None)
             else:
                 break
         self._stepping = False
         self._last, self._done = sorted(self._done), []
         if len(self._last) == len(self._shares):
-            return self._arrays.rows
-        places = np.concatenate([np.arange(*self._shares[worker][:2]) for worker in self._last])
-        return self._arrays.rows.part(places)
+            return self._rows
+        shares = [self._shares[worker] for worker in self._last]
+        return self._rows.part(np.concatenate([np.arange(share.start, share.stop) for share in shares]))
 
     def close(self) -> None:
         """End every worker: by itself within two seconds, or else by force."""
         if self._closed:
             return
-        self._closed = True
-        self._stepping = False
+        self._closed, self._stepping = True, False
+        started = [(number, process) for number, process in enumerate(self._processes) if process.pid]
+        for number, process in started:
+            if process.is_alive():
+                self._bells.call(number, _CLOSE)
         until = time.monotonic() + _CLOSE_S
-        alive = [number for number, process in enumerate(self._processes) if process.pid and process.is_alive()]
-        for number in alive:
-            self._bells.call(number, _CLOSE)
-        for number in alive:
-            self._processes[number].join(max(0.0, until - time.monotonic()))
-        for process in self._processes:
-            if process.pid and process.is_alive():
-                process.kill()
-                process.join()
-        for process in self._processes:
-            if process.pid:
-                process.close()
+        for _, process in started:
+            process.join(max(0.0, until - time.monotonic()))
+        kill_all(process for _, process in started)
+        for _, process in started:
+            process.close()
         self._bells.close()
         self._busy.clear()
 
@@ -225,8 +193,9 @@ class Processes:
         self._busy.add(worker)
         self._bells.call(worker, word)
 
-    def _rows_done(self) -> int:
-        return sum(self._shares[worker].stop - self._shares[worker].start for worker in self._done)
+    def _wait_for_all(self) -> None:
+        while self._busy:
+            self._wait(None)
 
     def _wait(self, timeout: float | None) -> None:
         """Wait until one more worker is done, for ``timeout`` seconds at most. Raises RuntimeError if one failed."""
@@ -234,8 +203,7 @@ class Processes:
         if told is None:
             for worker in self._busy:
                 if not self._processes[worker].is_alive():
-                    status = self._processes[worker].exitcode
-                    share = self._shares[worker]
+                    status, share = self._processes[worker].exitcode, self._shares[worker]
                     raise RuntimeError(
                         f"the process of environments {share.start} to {share.stop - 1} died (exit status {status})"
                     )
@@ -248,14 +216,12 @@ class Processes:
 
 
 def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
-    task: Task, number: int, share: Share, arrays: Arrays, bells: Bells, caller: int
+    task: Task, number: int, rows: Batch, own_actions: ArrayTree, cpu: int | None, bells: Bells, caller: int
 ) -> None:
     """Step a share of the environments, until the caller says that it closes, or has ended."""
     ignore_sigint()
-    if share.cpu is not None:
-        pinning.restrict((share.cpu,))
-    part = slice(share.start, share.stop)
-    actions = as_rows(trees.part(arrays.actions, part))
+    restrict_worker(cpu, caller)
+    actions = as_rows(own_actions)
     environments = []
     loop = None
     while os.getppid() == caller:
@@ -265,8 +231,8 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
         failure = ""
         try:
             if loop is None:
-                environments = [make(task) for _ in range(share.start, share.stop)]
-                loop = loop_over(environments, arrays.rows.part(part))
+                environments = [make(task) for _ in rows.env_ids]
+                loop = loop_over(environments, rows)
             if word == _STEP:
                 loop.step(actions.copy())  # an environment may keep its action
             else:
@@ -278,18 +244,8 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
         environment.close()
 
 
-class QueueBackend(Processes):
-    """Processes whose rows and actions are in shared memory, with queues for notice and answer.
-
-    ``recv_timeout`` and ``recv_min``: as large-scale samplers use them, to go on with the workers that are done.
-    """
-
-    def __init__(self, setup: Setup, *, recv_timeout: float | None = None, recv_min: int = 1) -> None:
-        super().__init__(setup, in_shared_memory, Queues, recv_timeout, recv_min)
-
-
-class Queues:
-    """A queue to each of ``workers``, and one from all of them."""
+class _Queues:
+    """A ``multiprocessing.Queue`` to each of ``workers``, and one from all of them."""
 
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -297,60 +253,35 @@ class Queues:
         self._told: Queue[tuple[int, str]] = context.Queue()
 
     def call(self, worker: int, word: int) -> None:
-        """Tell a worker to go on."""
         self._words[worker].put(word)
 
     def wait(self, worker: int) -> int:
-        """Wait for the caller's word, in the worker."""
         return self._words[worker].get()
 
     def tell(self, worker: int, failure: str) -> None:
-        """Tell the caller that it is done, and how it failed, if it did; in the worker."""
         self._told.put((worker, failure))
 
     def told(self, timeout: float) -> tuple[int, str] | None:
-        """Wait for a worker to be done. Returns which one is, and how it failed; None after ``timeout`` seconds."""
         try:
             return self._told.get(timeout=timeout)
         except queue.Empty:
             return None
 
     def close(self) -> None:
-        """Close the queues, and end the threads that write to them."""
         for words in self._words:
             words.close()
-            words.join_thread()
+            words.join_thread()  # which writes to it
         self._told.close()
         # A queue that this process only reads has no thread to close its descriptors: they go with the queue.
         self._words.clear()
         del self._told
 
 
-class TorchMultiprocessing(Processes):
-    """Processes whose rows and actions are tensors of ``torch.multiprocessing``; the caller waits for each in turn."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, _in_tensors, Semaphores)
-
-
-def _in_tensors(spaces: Spaces, count: int) -> Arrays:
-    """Return NumPy's view of tensors in memory that processes share."""
-    from torch import from_numpy  # noqa: PLC0415 - imported on use
-    from torch import multiprocessing as mp  # noqa: PLC0415 - likewise
-
-    mp.set_sharing_strategy("file_descriptor")  # it has no name that could be left behind
-
-    def shared(array: NDArray[np.generic]) -> NDArray[np.generic]:
-        view: NDArray[np.generic] = from_numpy(array).share_memory_().numpy()
-        return view
-
-    return shared_by(shared, spaces, count)
-
-
-class Semaphores:
-    """A semaphore to each of ``workers`` and one back. What it is told, and how it failed, is in shared memory.
+class _Semaphores:
+    """A semaphore to each of ``workers`` and one back, as rlpyt has it; words and failures are in shared memory.
 
     Into a pipe a worker could write no more than fits before the caller reads, who may be waiting for another worker.
+    The caller waits for workers in the order in which it has called them.
     """
 
     def __init__(self, workers: int) -> None:
@@ -363,25 +294,21 @@ class Semaphores:
         self._called: list[int] = []
 
     def call(self, worker: int, word: int) -> None:
-        """Tell a worker to go on."""
         self._words[worker] = word
         self._called.append(worker)
         self._go[worker].release()
 
     def wait(self, worker: int) -> int:
-        """Wait for the caller's word, in the worker."""
         self._go[worker].acquire()
         return int(self._words[worker])
 
     def tell(self, worker: int, failure: str) -> None:
-        """Tell the caller that it is done, and how it failed, if it did; in the worker."""
         text = failure.encode(errors="backslashreplace")[:_LONGEST]
         self._failures[worker][: len(text)] = text
         self._lengths[worker] = len(text)
         self._ready[worker].release()
 
     def told(self, timeout: float) -> tuple[int, str] | None:
-        """Wait for the worker that was called first. Returns it, and how it failed; None after ``timeout`` seconds."""
         worker = self._called[0]
         if not self._ready[worker].acquire(timeout=timeout):
             return None
@@ -389,6 +316,22 @@ class Semaphores:
         return worker, self._failures[worker][: self._lengths[worker]].decode(errors="replace")  # it may be cut
 
     def close(self) -> None:
-        """Let go of the memory for failures."""
         for failure in self._failures:
             failure.close()
+
+
+class QueueBackend(Processes):
+    """Processes that queues give notice to, and answer the caller by another one.
+
+    ``recv_timeout`` and ``recv_min``: as large-scale samplers use them, to go on with the workers that are done.
+    """
+
+    def __init__(self, setup: Setup, *, recv_timeout: float | None = None, recv_min: int = 1) -> None:
+        super().__init__(setup, _in_memory, _Queues, recv_timeout, recv_min)
+
+
+class TorchMultiprocessing(Processes):
+    """Processes whose rows and actions are tensors of ``torch.multiprocessing``; the caller waits for each in turn."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, _in_tensor, _Semaphores)

@@ -6,55 +6,41 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
+from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import BackendInfo, NothingToReceiveError
+from vebench.backends.interface import NothingToReceiveError
+from vebench.backends.one_in_flight import CountsInside
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from vebench.backends.interface import ArrayTree, Batch, Setup
 
 
-class Threads:
+class Threads(CountsInside):
     """``min(workers, CPUs owned)`` threads of a ``ThreadPoolExecutor``, each pinned to a CPU. Rewards are float64.
 
     They run at the same time as far as environments let go of Python's lock (the GIL). Environments that draw from a
     generator of their module, and not from their own, draw in an order that nobody knows.
     """
 
-    frames_from = THE_SIMULATOR
-
     def __init__(self, setup: Setup) -> None:
-        self._task = setup.task
-        count = setup.batch_size
-        self._threads = min(setup.workers, len(setup.cpus))
-        self._environments = [make(setup.task) for _ in range(count)]
-        spaces = read_spaces(setup.task, self._environments[0].observation_space, self._environments[0].action_space)
+        self._task, count = setup.task, setup.batch_size
+        threads = min(setup.workers, len(setup.cpus))
+        self._inside = [make(setup.task) for _ in range(count)]
+        spaces = read_spaces(setup.task, self._inside[0].observation_space, self._inside[0].action_space)
         self._batch = spaces.rows(count)
-        bounds = [count * number // self._threads for number in range(self._threads + 1)]
-        self._shares = [slice(bounds[number], bounds[number + 1]) for number in range(self._threads)]
-        self._loops = [loop_over(self._environments[share], self._batch.part(share)) for share in self._shares]
+        self._shares = [slice(count * part // threads, count * (part + 1) // threads) for part in range(threads)]
+        self._loops = [loop_over(self._inside[share], self._batch.part(share)) for share in self._shares]
         cpus: SimpleQueue[tuple[int, ...]] = SimpleQueue()
-        for cpu in setup.cpus[: self._threads]:
+        for cpu in setup.cpus[:threads]:
             cpus.put((cpu,) if setup.pinned else ())
-        self._pool = ThreadPoolExecutor(self._threads, initializer=lambda: pinning.restrict(cpus.get()))
+        self._pool = ThreadPoolExecutor(threads, initializer=lambda: pinning.restrict(cpus.get()))
         self._stepping: list[Future[None]] = []
         self._reset_done = False
-        self.info = BackendInfo(
-            num_envs=count,
-            batch_size=count,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            threads=self._threads,
-            in_order=True,
-            reuses_buffers=True,
-        )
+        self.info = spaces.info(setup, threads=threads, in_order=True, reuses_buffers=True)
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
@@ -82,16 +68,12 @@ class Threads:
             raise NothingToReceiveError
         return self._batch
 
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        return frames_of_all(self._task, self._environments)
-
     def close(self) -> None:
         """End every thread once it has made its step, and close every environment."""
         self._settle()
         self._pool.shutdown()
-        while self._environments:
-            self._environments.pop().close()
+        while self._inside:
+            self._inside.pop().close()
 
     def _settle(self) -> None:
         """Wait until nothing steps."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES, load
-from vebench.backends.interface import ActionSpace, Batch
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.backends.lazy import np
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
     from vebench.backends.trees import Tree
 
 THE_SIMULATOR = "the simulator"  # who counts frames, where the simulator itself is asked
@@ -145,6 +145,16 @@ class Spaces:
             lambda space: np.zeros((count, *space.low.shape), space.low.dtype), self.actions
         )
         return zeros
+
+    def info(self, setup: Setup, **reported: Any) -> BackendInfo:  # noqa: ANN401 - fields of BackendInfo
+        """Return what an adapter reports: what follows from the setup, unless it is among what is ``reported``."""
+        facts: dict[str, Any] = {
+            "num_envs": setup.batch_size,
+            "batch_size": setup.batch_size,
+            "action_space": self.actions,
+            "frame_skip": setup.task.frame_skip,
+        }
+        return BackendInfo(**{**facts, **reported})
 
 
 def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:

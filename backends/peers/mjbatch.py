@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.fast.physics_tasks import Slice
     from vebench.backends.interface import ArrayTree, Batch, Setup, Task
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
 _NEVER = 1 << 62
 
@@ -51,7 +51,7 @@ class MjBatch(OneInFlight):
         self._open.reset(seed)
         return self._rows.observations
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         self._open.step(self._actions)
         return self._rows[:4]
 
@@ -59,10 +59,8 @@ class MjBatch(OneInFlight):
         """Return the sub-steps that each environment has simulated in its episode."""
         return self._open.frames()
 
-    def close(self) -> None:
-        """End the threads, which go with the last of mjbatch's arrays."""
-        self._simulations = None
-        self._first, self._stepping = None, False
+    def _end(self) -> None:
+        self._simulations = None  # the threads go with the last of mjbatch's arrays
 
 
 class _Simulations:

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.entry import TORCH_BYTES, BackendEntry
 from vebench.backends.environments.making import make
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, restrict_worker, spaces_of
 from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
-from vebench.machine import pinning
 
 if TYPE_CHECKING:
     import gymnasium
 
     from vebench.backends.interface import ArrayTree, Setup, Task
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
 _CLOSE_S = 2.0
 
@@ -37,10 +36,11 @@ class Multiprocessing(OneInFlight):
         import pufferlib.vector  # noqa: PLC0415 - imported on use
 
         spaces = spaces_of(setup.task)
-        each = setup.envs_per_worker
+        each, cpus = setup.envs_per_worker, setup.cpus if setup.pinned else (None,)
         creators = [
-            partial(_emulated, setup.task, _cpu(setup, index // each), os.getpid(), (index // each) * (each - 1))
-            for index in range(setup.batch_size)
+            partial(_emulated, setup.task, cpus[worker % len(cpus)], os.getpid(), worker * (each - 1))
+            for worker in range(setup.workers)
+            for _ in range(each)
         ]
         self._vector = pufferlib.vector.make(
             creators,
@@ -53,13 +53,8 @@ class Multiprocessing(OneInFlight):
             overwork=True,  # more workers than cores is the user's choice
         )
         self._action_type = self._vector.single_action_space.dtype
-        self._report(
-            setup,
-            spaces,
-            processes=setup.workers,
-            reuses_buffers=True,
-            differences=(FLOAT32_REWARDS,),
-        )
+        reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
+        self._report(setup, spaces, **reported)
 
     def _reset(self, seed: int) -> ArrayTree:
         # It would wait for the ``info`` that the last ``recv`` has taken, if there was one.
@@ -71,28 +66,17 @@ class Multiprocessing(OneInFlight):
     def _send(self, actions: ArrayTree) -> None:
         self._vector.send(np.asarray(actions, self._action_type))
 
-    def _receive(self) -> Rows:
-        rows: Rows = self._vector.recv()[:4]
+    def _receive(self) -> RowsOfAll:
+        rows: RowsOfAll = self._vector.recv()[:4]
         return rows
 
-    def close(self) -> None:
-        """End every process."""
-        self._first, self._stepping = None, False
+    def _end(self) -> None:
         processes, self._vector.processes = self._vector.processes, []
-        if not processes:
-            return
-        self._vector.driver_env.close()
+        if processes:
+            self._vector.driver_env.close()
         for process in processes:
             process.terminate()
-        for process in processes:
-            process.join(_CLOSE_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
-
-
-def _cpu(setup: Setup, worker: int) -> int | None:
-    return setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
+        kill_all(processes, _CLOSE_S)
 
 
 def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: object) -> gymnasium.Env[Any, Any]:
@@ -103,8 +87,7 @@ def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: ob
     """
     from pufferlib.emulation import GymnasiumPufferEnv  # noqa: PLC0415 - imported on use
 
-    if cpu is not None and os.getpid() != caller:
-        pinning.restrict((cpu,))
+    restrict_worker(cpu, caller)
     environment = make(task)
     reset = environment.reset
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Setup, Task
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
 _ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
@@ -109,14 +109,14 @@ class RayActors(OneInFlight):
             self._running.enter_context(local_ray(setup.workers))
             self._start(setup)
         except BaseException:
-            self.close()
+            self._end()
             raise
 
     def _start(self, setup: Setup) -> None:
         import ray  # noqa: PLC0415 - imported on use, once its settings are in the environment
 
         self._ray: Any = ray
-        actor = self._ray.remote(num_cpus=1)(Share)
+        actor = self._ray.remote(num_cpus=1)(Actor)
         for worker, share in enumerate(self._shares):
             rows = Batch._make(part(field, share) for field in self._rows)
             cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
@@ -132,7 +132,7 @@ class RayActors(OneInFlight):
             actor.step.remote(part(actions, share)) for actor, share in zip(self._actors, self._shares, strict=True)
         ]
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         for share, rows in zip(self._shares, self._ray.get(self._answers), strict=True):
             for whole, theirs in zip(self._fields, rows, strict=True):
                 whole[share] = theirs
@@ -143,14 +143,12 @@ class RayActors(OneInFlight):
         counts = self._ray.get([actor.frames.remote() for actor in self._actors])
         return as_counts([count for share in counts for count in share])
 
-    def close(self) -> None:
-        """End every actor, and Ray's own processes."""
-        self._first, self._stepping = None, False
+    def _end(self) -> None:
         self._actors, self._answers = [], []
         self._running.close()
 
 
-class Share:
+class Actor:
     """The environments of one actor, in its process, which is restricted to ``cpu`` unless that is None."""
 
     def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
@@ -164,12 +162,12 @@ class Share:
     def ready(self) -> None:
         """Answer once the environments are made."""
 
-    def reset(self, seed: int) -> Rows:
+    def reset(self, seed: int) -> RowsOfAll:
         """Start a new episode in each environment."""
         self._loop.reset(seed)
         return self._rows[:4]
 
-    def step(self, actions: ArrayTree) -> Rows:
+    def step(self, actions: ArrayTree) -> RowsOfAll:
         """Step each environment."""
         self._loop.step(mapped(np.copy, actions))  # an environment may keep its action, or write to it
         return self._rows[:4]

@@ -10,16 +10,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import TORCH_BYTES, BackendEntry, Option, whole
-from vebench.backends.environments.making import make, read_spaces, sample
+from vebench.backends.environments.making import make, sample
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, spaces_of
 from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Setup, Task
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
 _CHECKOUT = "RLPYT"
 _LOOK_S = 1.0  # how often the caller looks whether workers are alive
@@ -38,9 +38,7 @@ class GpuSampler(OneInFlight):
             raise ValueError(f"rlpyt is on no registry: name its checkout by the variable {_CHECKOUT}")
         if folder not in sys.path:
             sys.path.append(folder)
-        example = make(setup.task)
-        self._spaces = read_spaces(setup.task, example.observation_space, example.action_space)
-        example.close()
+        self._spaces = spaces_of(setup.task)
         self._setup, self._steps = setup, steps_per_batch
         self._sampler: Any = None
         self._step = 0  # of the batch, that the next actions are for
@@ -65,7 +63,7 @@ class GpuSampler(OneInFlight):
         for worker in self._sampler.sync.act_ready:
             worker.release()
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         self._wait()
         buffer, infos = self._sampler.step_buffer_np, self._sampler.samples_np.env.env_info
         ended = np.asarray(buffer.done, np.bool_)
@@ -91,19 +89,11 @@ class GpuSampler(OneInFlight):
                     status = self._sampler.workers[worker].exitcode
                     raise RuntimeError(f"worker {worker} of rlpyt died (exit status {status})")
 
-    def close(self) -> None:
-        """End every process."""
-        self._first, self._stepping = None, False
-        self._end()
-
     def _end(self) -> None:
         sampler, self._sampler = self._sampler, None
         if sampler is None:
             return
-        for worker in sampler.workers:  # they may wait for actions, or at a barrier
-            worker.kill()
-        for worker in sampler.workers:
-            worker.join()
+        kill_all(sampler.workers)  # they may wait for actions, or at a barrier
         for queue in (sampler.traj_infos_queue, sampler.eval_traj_infos_queue):
             queue.close()
 

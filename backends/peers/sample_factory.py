@@ -10,7 +10,6 @@ import gc
 import logging
 from contextlib import suppress
 from functools import partial
-from multiprocessing.sharedctypes import RawValue
 from queue import Empty
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.entry import TORCH_BYTES, BackendEntry, Option, whole
 from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, spaces_of
 from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
 _LOOK_S = 1.0  # how often the caller looks whether workers are alive
 _CLOSE_S = 2.0  # how long a worker may take to close its environments
@@ -59,6 +58,8 @@ class SampleFactory(OneInFlight):
 
     def _start(self) -> None:
         """Start the workers. They make their environments once they are told to begin."""
+        from multiprocessing.sharedctypes import RawValue  # noqa: PLC0415 - not for its entry alone
+
         from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler  # noqa: PLC0415 - imported on use
         from sample_factory.algo.utils.env_info import extract_env_info  # noqa: PLC0415 - likewise
         from sample_factory.algo.utils.make_env import make_env_func_non_batched  # noqa: PLC0415 - likewise
@@ -100,7 +101,7 @@ class SampleFactory(OneInFlight):
         for worker in range(self._setup.workers):
             self._sampler.emit_many(f"advance{worker}", [(group, POLICY) for group in range(self._groups)])
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         acted = self._places, self._step
         observations = self._wait()
         rewards, ended, truncated = (self._trajectories[name][acted] for name in ("rewards", "dones", "time_outs"))
@@ -138,21 +139,12 @@ class SampleFactory(OneInFlight):
                 for _, _, (full, device) in self._loop.signal_queue.get_many(block=False):
                     self._buffers.traj_buffer_queues[device].put_many([one["traj_buffer_idx"] for one in full])
 
-    def close(self) -> None:
-        """End every process."""
-        self._first, self._stepping = None, False
-        self._end()
-
     def _end(self) -> None:
         if self._sampler is None:
             return
         self._sampler.emit("stop")
-        for process in self._sampler.processes:
-            process.join(_CLOSE_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        self._sampler = self._loop = self._buffers = self._trajectories = self._actions_of = process = None
+        kill_all(self._sampler.processes, _CLOSE_S)
+        self._sampler = self._loop = self._buffers = self._trajectories = self._actions_of = None
         gc.collect()  # the library's objects refer to each other, and hold memory that is shared
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import TORCH_BYTES, BackendEntry
-from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of_all, make
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make
 from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, CountsInside, OneInFlight, kill_all, makers, spaces_of
 from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
 ONE_FLAG = Difference("an end that is a limit on time, too, is told as a termination alone", "truncated", "end")
 
@@ -42,14 +43,10 @@ class _VecEnv(OneInFlight):
     frames_from = THE_SIMULATOR
     rewards: str  # the type in which the library hands them over
 
-    def __init__(self, setup: Setup, **reported: Any) -> None:  # noqa: ANN401 - fields of BackendInfo
+    def _start(self, setup: Setup, make_vector: Callable[[], Any], **reported: Any) -> None:  # noqa: ANN401 - of BackendInfo
         self._report(setup, _spaces(setup), autoreset="same_step", **reported)
         self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
-        self._vector = self._make(setup)
-
-    @abstractmethod
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - the library need not be installed where types are checked
-        """Return the library's vector environment."""
+        self._vector = make_vector()
 
     def _reset(self, seed: int) -> ArrayTree:
         self._vector.seed(seed)  # of the next reset
@@ -59,7 +56,7 @@ class _VecEnv(OneInFlight):
     def _send(self, actions: ArrayTree) -> None:
         self._vector.step_async(actions)
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         observations, rewards, ended, infos = self._vector.step_wait()
         truncated = np.zeros_like(ended)
         if ended.any():
@@ -67,31 +64,23 @@ class _VecEnv(OneInFlight):
         return observations, np.asarray(rewards, self.rewards), ended & ~truncated, truncated
 
 
-class Dummy(_VecEnv):
+class SB3Dummy(CountsInside, _VecEnv):
     """All environments in the calling process. Rewards are float32, and everything is copied, infos included."""
 
     rewards = "float32"
 
     def __init__(self, setup: Setup) -> None:
-        self._task = setup.task
-        super().__init__(setup, differences=(Difference("rewards are float32"), ONE_FLAG))
-
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from stable_baselines3.common.vec_env import DummyVecEnv  # noqa: PLC0415 - imported on use
 
-        return DummyVecEnv([partial(make, setup.task)] * setup.batch_size)
+        environments = [partial(make, setup.task)] * setup.batch_size
+        self._start(setup, partial(DummyVecEnv, environments), differences=(FLOAT32_REWARDS, ONE_FLAG))
+        self._task, self._inside = setup.task, self._vector.envs
 
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        return frames_of_all(self._task, self._vector.envs)
-
-    def close(self) -> None:
-        """Close every environment."""
+    def _end(self) -> None:
         self._vector.close()
-        self._first, self._stepping = None, False
 
 
-class Subproc(_VecEnv):
+class SB3Subproc(_VecEnv):
     """A process for each environment, all told and heard over pipes, observations included. Rewards are float64.
 
     Processes start as the library starts them by default, by ``forkserver``: each imports the library, and with it
@@ -101,41 +90,31 @@ class Subproc(_VecEnv):
     rewards = "float64"
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, processes=setup.batch_size, differences=(ONE_FLAG,))
-
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from stable_baselines3.common.vec_env import SubprocVecEnv  # noqa: PLC0415 - imported on use
 
-        return SubprocVecEnv(makers(setup))
+        start = partial(SubprocVecEnv, makers(setup))
+        self._start(setup, start, processes=setup.batch_size, differences=(ONE_FLAG,))
 
     def frames(self) -> NDArray[np.int64] | None:
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
         return as_counts(self._vector.env_method("frames_simulated"))
 
-    def close(self) -> None:
-        """End every process, by force if steps are under way, or one of them has died."""
+    def _end(self) -> None:
         if not self._stepping:  # otherwise the library would wait for answers, of which some may never come
             with suppress(OSError, EOFError):
                 self._vector.close()
         if not self._vector.closed:
-            self._kill()
-        self._first, self._stepping = None, False
-
-    def _kill(self) -> None:
-        for process in self._vector.processes:
-            process.kill()
-        for process in self._vector.processes:
-            process.join()
-        for remote in self._vector.remotes:
-            remote.close()
-        self._vector.closed = True
+            kill_all(self._vector.processes)
+            for remote in self._vector.remotes:
+                remote.close()
+            self._vector.closed = True
 
 
 _INSTALLATION = Installation("sb3", "Stable-Baselines3", (Step((TORCH_OF_PEERS, "stable-baselines3==2.9.2")),))
 _MODULE = "stable_baselines3.common.vec_env"
 _DUMMY = BackendEntry(
     "sb3-dummy",
-    "vebench.backends.peers.stable_baselines3:Dummy",
+    "vebench.backends.peers.stable_baselines3:SB3Dummy",
     "Stable-Baselines3's DummyVecEnv",
     packages=(Package("stable-baselines3", "stable_baselines3", places=2),),
     by_default=False,
@@ -148,7 +127,7 @@ ENTRIES = (
     replace(
         _DUMMY,
         name="sb3-subproc",
-        target="vebench.backends.peers.stable_baselines3:Subproc",
+        target="vebench.backends.peers.stable_baselines3:SB3Subproc",
         summary="Stable-Baselines3's SubprocVecEnv",
         steppers="process each",
         lines=lambda built: built.listed(_MODULE, "SubprocVecEnv", forks=False),

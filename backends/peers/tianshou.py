@@ -6,18 +6,17 @@ have ended, in the step that ends them.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry, no_lines
-from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make
+from vebench.backends.environments.making import make
 from vebench.backends.environments.suites import MIB
 from vebench.backends.interface import ActionSpace
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
+from vebench.backends.one_in_flight import CountsInside, OneInFlight, makers, spaces_of
 from vebench.backends.packages import RAY, TORCH_OF_PEERS, Installation, Package, Step
 from vebench.backends.peers.ray import RAY_BYTES, local_ray
 from vebench.backends.trees import is_leaf
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import Setup
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
 
 
 def _spaces(setup: Setup) -> Spaces:
@@ -44,13 +43,9 @@ def _spaces(setup: Setup) -> Spaces:
 class _VectorEnv(OneInFlight):
     """What all have: an ``EnvWorker`` for each environment, and rewards in float64."""
 
-    def __init__(self, setup: Setup, *, processes: int) -> None:
+    def _start(self, setup: Setup, make_vector: Callable[[], Any], processes: int) -> None:
         self._report(setup, _spaces(setup), autoreset="same_step", processes=processes)
-        self._vector = self._make(setup)
-
-    @abstractmethod
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - the library need not be installed where types are checked
-        """Return the library's vector environment."""
+        self._vector = make_vector()
 
     def _reset(self, seed: int) -> NDArray[np.generic]:
         workers = self._vector.workers
@@ -58,79 +53,65 @@ class _VectorEnv(OneInFlight):
             worker.send(None, seed=seed + index)  # the library's own reset gives all of them one seed
         return np.stack([worker.recv()[0] for worker in workers])
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         observations, rewards, terminated, truncated, _ = self._vector.step(self._actions)
         (ended,) = np.nonzero(terminated | truncated)
         if len(ended):
             observations[ended], _ = self._vector.reset(ended)
         return observations, np.asarray(rewards, np.float64), terminated, truncated
 
-    def close(self) -> None:
-        """End every process."""
+    def _end(self) -> None:
         if not self._vector.is_closed:
             self._vector.close()
 
 
-class Dummy(_VectorEnv):
+class TianshouDummy(CountsInside, _VectorEnv):
     """``DummyVectorEnv``: all environments in the calling process."""
 
-    frames_from = THE_SIMULATOR
-
     def __init__(self, setup: Setup) -> None:
-        self._task = setup.task
-        super().__init__(setup, processes=1)
-
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from tianshou.env import DummyVectorEnv  # noqa: PLC0415 - imported on use
 
-        return DummyVectorEnv([partial(make, setup.task)] * setup.batch_size)
-
-    def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
-        return frames_of_all(self._task, [worker.env for worker in self._vector.workers])
+        self._start(setup, partial(DummyVectorEnv, [partial(make, setup.task)] * setup.batch_size), 1)
+        self._task, self._inside = setup.task, [worker.env for worker in self._vector.workers]
 
 
-class Subproc(_VectorEnv):
+class TianshouSubproc(_VectorEnv):
     """``SubprocVectorEnv``: a process for each environment, all told and heard over pipes, observations included."""
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, processes=setup.batch_size)
-
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
         from tianshou.env import SubprocVectorEnv  # noqa: PLC0415 - imported on use
 
-        return SubprocVectorEnv(makers(setup))
+        self._start(setup, partial(SubprocVectorEnv, makers(setup)), setup.batch_size)
 
 
-class Shmem(Subproc):
+class TianshouShmem(_VectorEnv):
     """``ShmemVectorEnv``: the same, with observations in shared memory, from which they are copied."""
 
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
+    def __init__(self, setup: Setup) -> None:
         from tianshou.env import ShmemVectorEnv  # noqa: PLC0415 - imported on use
 
-        return ShmemVectorEnv(makers(setup))
+        self._start(setup, partial(ShmemVectorEnv, makers(setup)), setup.batch_size)
 
 
-class Ray(_VectorEnv):
+class TianshouRay(_VectorEnv):
     """``RayVectorEnv``: an actor for each environment, on a Ray of its own, which ends with it."""
 
     def __init__(self, setup: Setup) -> None:
         self._ray = ExitStack()
         try:
-            super().__init__(setup, processes=setup.batch_size)
+            self._start(setup, partial(self._on_ray, setup), setup.batch_size)
         except BaseException:
-            self.close()
+            self._end()
             raise
 
-    def _make(self, setup: Setup) -> Any:  # noqa: ANN401 - likewise
+    def _on_ray(self, setup: Setup) -> Any:  # noqa: ANN401 - the library need not be installed where types are checked
         self._ray.enter_context(local_ray(len(setup.cpus)))
         from tianshou.env import RayVectorEnv  # noqa: PLC0415 - imported on use
 
         return RayVectorEnv([partial(_ToBeMade, maker) for maker in makers(setup)])
 
-    def close(self) -> None:
-        """End Ray, and with it every actor."""
-        self._ray.close()
+    def _end(self) -> None:
+        self._ray.close()  # and with it every actor
 
 
 class _ToBeMade:
@@ -151,7 +132,7 @@ _BYTES = 300 * MIB  # with pandas and what else tianshou imports
 _MODULE = "tianshou.env"
 _DUMMY = BackendEntry(
     "tianshou-dummy",
-    "vebench.backends.peers.tianshou:Dummy",
+    "vebench.backends.peers.tianshou:TianshouDummy",
     "tianshou's DummyVectorEnv",
     packages=(Package("tianshou", "tianshou", places=2),),
     by_default=False,
@@ -162,7 +143,7 @@ _DUMMY = BackendEntry(
 _SUBPROC = replace(
     _DUMMY,
     name="tianshou-subproc",
-    target="vebench.backends.peers.tianshou:Subproc",
+    target="vebench.backends.peers.tianshou:TianshouSubproc",
     summary="tianshou's SubprocVectorEnv",
     steppers="process each",
     lines=lambda built: built.listed(_MODULE, "SubprocVectorEnv"),
@@ -173,14 +154,14 @@ ENTRIES = (
     replace(
         _SUBPROC,
         name="tianshou-shmem",
-        target="vebench.backends.peers.tianshou:Shmem",
+        target="vebench.backends.peers.tianshou:TianshouShmem",
         summary="tianshou's ShmemVectorEnv, observations in shared memory",
         lines=lambda built: built.listed(_MODULE, "ShmemVectorEnv"),
     ),
     replace(
         _SUBPROC,
         name="tianshou-ray",
-        target="vebench.backends.peers.tianshou:Ray",
+        target="vebench.backends.peers.tianshou:TianshouRay",
         summary="tianshou's RayVectorEnv, an actor for each environment",
         packages=(*_SUBPROC.packages, RAY),
         lines=no_lines,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import TORCH_BYTES, BackendEntry, alive_per_row
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import ActionSpace, Batch, NothingToReceiveError
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import OneInFlight, makers, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, spaces_of
 from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup
-    from vebench.backends.one_in_flight import Rows
+    from vebench.backends.one_in_flight import RowsOfAll
     from vebench.backends.trees import Tree
 
-_FLOAT32_REWARDS = Difference("rewards are float32")
 _CLOSE_SECONDS = 2.0  # workers may take this long to close their environments before they are killed
 _NO_SEED = -1
+_REPORTED: dict[str, Any] = {"autoreset": "same_step", "differences": (FLOAT32_REWARDS,)}
 
 
 def _spaces(setup: Setup) -> Spaces:
@@ -37,12 +37,6 @@ def _spaces(setup: Setup) -> Spaces:
     if _has_tuple(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
         raise ValueError("TorchRL's adapter takes actions that are one array, and observations without tuples")
     return spaces
-
-
-def _blank(spaces: Spaces, count: int) -> Batch:
-    """Return zeroed rows for ``count`` environments, with rewards as TorchRL has them."""
-    rows = spaces.rows(count)
-    return rows._replace(rewards=rows.rewards.astype(np.float32))
 
 
 def _has_tuple(tree: Tree) -> bool:
@@ -82,7 +76,7 @@ def _wrapped(maker: Callable[[], Any]) -> Any:  # noqa: ANN401 - TorchRL is impo
     return GymWrapper(maker(), categorical_action_encoding=True)
 
 
-def _rows(stepped: Any, root: Any, form: Tree) -> Rows:  # noqa: ANN401 - TensorDicts
+def _rows(stepped: Any, root: Any, form: Tree) -> RowsOfAll:  # noqa: ANN401 - TensorDicts
     """Return the rows of a step, whose observations are those of the next, after a reset where an episode has ended."""
     after = stepped.get("next")
     rewards, terminated, truncated = (after.get(key).numpy()[:, 0] for key in ("reward", "terminated", "truncated"))
@@ -104,14 +98,7 @@ class TorchRLParallel(OneInFlight):
         self._tensor = tensor
         spaces = _spaces(setup)
         self._form = spaces.observations
-        self._report(
-            setup,
-            spaces,
-            processes=setup.batch_size,
-            autoreset="same_step",
-            differences=(_FLOAT32_REWARDS,),
-        )
-        self._blank = _blank(spaces, setup.batch_size)
+        self._report(setup, spaces, processes=setup.batch_size, **_REPORTED)
         with _forking():
             self._vector = ParallelEnv(
                 setup.batch_size,
@@ -130,7 +117,7 @@ class TorchRLParallel(OneInFlight):
         self._root = self._vector.reset(list_of_kwargs=seeds)
         return _observations(self._root, self._form)
 
-    def _receive(self) -> Rows:
+    def _receive(self) -> RowsOfAll:
         self._root.set("action", self._tensor(self._actions, dtype=self._type))
         stepped, self._root = self._vector.step_and_maybe_reset(self._root)
         return _rows(stepped, self._root, self._form)
@@ -139,9 +126,7 @@ class TorchRLParallel(OneInFlight):
         """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
         return as_counts(self._vector.frames_simulated())
 
-    def close(self) -> None:
-        """End every process, by force if one does not answer or has died already."""
-        self._first, self._stepping = None, False
+    def _end(self) -> None:
         with suppress(Exception):  # whatever a worker raised, or that it died: the processes must end
             self._vector.close(raise_if_closed=False)
         for process in self._processes:
@@ -183,20 +168,12 @@ class TorchRLAsync:
         spaces = _spaces(setup)
         self._form = spaces.observations
         count = ratio * setup.batch_size
-        self._blank = _blank(spaces, setup.batch_size)
+        blank = spaces.rows(setup.batch_size)
+        self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
         self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
         self._unreset = self._unstepped = 0  # environments that were told to reset, and to step, and were not received
         self._waiting = False
-        self.info = BackendInfo(
-            num_envs=count,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            processes=count,
-            autoreset="same_step",
-            in_order=ratio == 1,
-            differences=(_FLOAT32_REWARDS,),
-        )
+        self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))
         with _forking():
             self._pool = AsyncEnvPool(

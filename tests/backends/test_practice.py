@@ -17,7 +17,7 @@ from support.waiting import PATIENCE_S
 from vebench.backends.ceiling import FreeLoop, FreeRunning
 from vebench.backends.environments.suites import BURST, OTHER
 from vebench.backends.interface import Setup, Task
-from vebench.backends.processes import Processes, QueueBackend, Queues, Semaphores, in_shared_memory
+from vebench.backends.processes import Processes, QueueBackend, _in_memory, _Queues, _Semaphores
 from vebench.backends.threads import Threads
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def until_all_fail(backend: Processes) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-@pytest.mark.parametrize("bells", [Queues, Semaphores])
+@pytest.mark.parametrize("bells", [_Queues, _Semaphores])
 def test_each_worker_that_fails_is_heard_however_much_they_say_at_once(bells: Callable[[int], Bells]) -> None:
-    with closing(Processes(Setup(VERBOSE, 3, 1, (0, 1, 2)), in_shared_memory, bells)) as backend:
+    with closing(Processes(Setup(VERBOSE, 3, 1, (0, 1, 2)), _in_memory, bells)) as backend:
         for _ in range(2):  # a reset begins anew
             until_all_fail(backend)
             failures = []

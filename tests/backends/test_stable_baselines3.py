@@ -7,7 +7,7 @@ import pytest
 
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import importable
-from vebench.backends.peers.stable_baselines3 import ONE_FLAG, Dummy, Subproc
+from vebench.backends.peers.stable_baselines3 import ONE_FLAG, SB3Dummy, SB3Subproc
 from vebench.child.proof.reference import Reference
 
 pytestmark = pytest.mark.skipif(not importable("stable_baselines3"), reason="Stable-Baselines3 is not installed")
@@ -16,8 +16,10 @@ LIMIT = 9  # steps, about when a pole falls that is always pushed one way
 LIMITED = Task(f"CartPole-v1[max_episode_steps={LIMIT}]", "classic", 1)
 
 
-@pytest.mark.parametrize("vectoriser", [Dummy, Subproc])
-def test_an_end_that_is_a_limit_on_time_too_is_told_as_a_termination_alone(vectoriser: type[Dummy | Subproc]) -> None:
+@pytest.mark.parametrize("vectoriser", [SB3Dummy, SB3Subproc])
+def test_an_end_that_is_a_limit_on_time_too_is_told_as_a_termination(
+    vectoriser: type[SB3Dummy | SB3Subproc],
+) -> None:
     backend = vectoriser(Setup(LIMITED, workers=2))
     references = [Reference(LIMITED, env_id, 0, same_step=True) for env_id in range(2)]
     backend.reset(0)

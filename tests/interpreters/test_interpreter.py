@@ -15,7 +15,7 @@ from support.commands import command_in
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.errors import StorageError, UsageError
-from vebench.interpreters.interpreter import Facts, ask, examine, look_up, packages_here
+from vebench.interpreters.interpreter import ask, examine, look_up, packages_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def script(path: Path, text: str) -> str:
 
 def test_an_interpreter_answers_for_its_version_its_packages_and_its_modules() -> None:
     request = {"packages": ["numpy", "no-such-package"], "modules": ["numpy", "no_such_module"]}
-    facts = ask("Python A python", sys.executable, request, LONG, Facts)
+    facts = ask("Python A python", sys.executable, request, LONG)
     assert facts["version"] == sys.version_info[:3]
     assert list(facts["packages"]) == facts["modules"] == ["numpy"]
 
@@ -41,7 +41,7 @@ def test_an_interpreter_answers_for_its_version_its_packages_and_its_modules() -
 def test_a_file_in_the_users_folder_is_no_installed_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shadow.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert ask("Python A python", sys.executable, {"modules": ["shadow"]}, LONG, Facts)["modules"] == []
+    assert ask("Python A python", sys.executable, {"modules": ["shadow"]}, LONG)["modules"] == []
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_an_interpreter_that_does_not_answer_is_one_line_that_says_how_it_ended(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
-        ask("Python A python", script(tmp_path / "python", text), {}, LONG, Facts)
+        ask("Python A python", script(tmp_path / "python", text), {}, LONG)
     assert str(raised.value) == f"Python A python: Python {reason}"
     with pytest.raises(UsageError) as raised:
-        ask("Python A python", str(tmp_path / "python"), {}, LONG, Facts, examined=False)
+        ask("Python A python", str(tmp_path / "python"), {}, LONG, examined=False)
     assert str(raised.value) == f"Python A python: is no Python that runs: it {reason}"
 
 
@@ -100,26 +100,26 @@ def test_a_program_that_answers_something_else_is_one_line_and_status_2(
     assert refused.refusal.startswith(f"vebench: Python A {odd}: is no Python that runs: it ")
     assert WRONG[answer] in refused.refusal
     with pytest.raises(UsageError) as raised:
-        look_up(["Own-v0"], [], odd, LONG)
+        look_up(odd, LONG, envs=["Own-v0"])
     assert str(raised.value).startswith("looking up Own-v0: Python ")
     assert str(raised.value).isprintable()
 
 
 def test_what_answers_without_an_end_is_not_read_to_its_end() -> None:
     with pytest.raises(UsageError, match="Python A python: Python answered more than 16 MiB"):
-        ask("Python A python", "/usr/bin/yes", {}, LONG, Facts)
+        ask("Python A python", "/usr/bin/yes", {}, LONG)
 
 
-def test_an_answer_counts_even_if_what_was_started_meanwhile_keeps_the_pipe_open(tmp_path: Path) -> None:
+def test_an_answer_counts_even_if_what_was_started_meanwhile_keeps_its_output_open(tmp_path: Path) -> None:
     python = script(tmp_path / "python", 'sleep 600 & echo \'{"version": [3, 12, 1], "packages": {}, "modules": []}\'')
-    assert ask("Python A python", python, {}, LONG, Facts)["version"] == (3, 12, 1)
+    assert ask("Python A python", python, {}, LONG)["version"] == (3, 12, 1)
 
 
 @pytest.mark.parametrize("facts", ["", "{}", '{"id": "a"}', '{"error": ""}, {"error": ""}'])
 def test_a_lookup_has_an_answer_for_each_question(tmp_path: Path, facts: str) -> None:
     odd = script(tmp_path / "odd", f'echo \'{{"adapters": [], "envs": [{facts}]}}\'')
     with pytest.raises(UsageError, match="looking up Own-v0: Python gave a wrong answer"):
-        look_up(["Own-v0"], [], odd, LONG)
+        look_up(odd, LONG, envs=["Own-v0"])
 
 
 def test_a_lookup_finds_the_part_of_vebench_that_a_cell_finds_in_a_python_that_has_none_or_another(
@@ -128,12 +128,12 @@ def test_a_lookup_finds_the_part_of_vebench_that_a_cell_finds_in_a_python_that_h
     (tmp_path / "mine.py").write_text("import vebench.errors, vebench.machine.pinning\ndef build(setup): ...\n")
     bare = script(tmp_path / "python", f'exec "{sys.executable}" -S "$@"')  # without what is installed in it
     monkeypatch.chdir(tmp_path)
-    assert look_up([], [("mine:build", [])], bare, LONG)["adapters"] == [{}]
+    assert look_up(bare, LONG, adapters=[("mine:build", [])])["adapters"] == [{}]
     (tmp_path / "other" / "vebench").mkdir(parents=True)
     (tmp_path / "other" / "vebench" / "__init__.py").write_text("1 / 0")
     (tmp_path / "mine.py").rename(tmp_path / "other" / "mine.py")
     monkeypatch.setenv("PYTHONPATH", "other")
-    assert look_up([], [("mine:build", [])], bare, LONG)["adapters"] == [{}]
+    assert look_up(bare, LONG, adapters=[("mine:build", [])])["adapters"] == [{}]
 
 
 @pytest.mark.parametrize("text", ["echo 1", "exit 3"])
@@ -144,14 +144,14 @@ def test_an_interpreter_leaves_nothing_of_what_it_wrote_where_it_worked(
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     with suppress(UsageError):
-        ask("Python A python", python, {}, LONG, Facts)
+        ask("Python A python", python, {}, LONG)
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_without_a_folder_to_work_in_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StorageError) as raised:
-        ask("Python A python", sys.executable, {}, LONG, Facts)
+        ask("Python A python", sys.executable, {}, LONG)
     assert str(raised.value) == f"cannot make a scratch folder in {tmp_path}/gone: No such file or directory"
 
 
@@ -159,7 +159,7 @@ def test_what_a_silent_interpreter_started_is_ended_with_it(tmp_path: Path) -> N
     pid_file = tmp_path / "pid"
     silent = script(tmp_path / "python", f"sleep 600 & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait")
     with pytest.raises(UsageError, match="Python A python: no answer within 1 s"):
-        ask("Python A python", silent, {}, 1.0, Facts)
+        ask("Python A python", silent, {}, 1.0)
     started = int(pid_file.read_text())
     deadline = time.monotonic() + LONG
     while _runs(started):

@@ -197,11 +197,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
     adapters = [*REFUSED_ADAPTERS, *((f"adapters_of_mine:{target}", options) for target, options in TAKEN)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(with_modules(tmp_path_factory.mktemp("user")))
-        answer = look_up(envs, adapters, sys.executable, 60.0)
+        answer = look_up(sys.executable, 60.0, envs=envs, adapters=adapters)
     env_facts = dict(zip(envs, answer["envs"], strict=True))
     adapter_facts = dict(zip(adapters, answer["adapters"], strict=True))
 
-    def answered(envs: list[str], adapters: list[tuple[str, tuple[str, ...]]], *_: object) -> dict[str, Any]:
+    def answered(*_: object, envs: list[str], adapters: list[tuple[str, tuple[str, ...]]]) -> dict[str, Any]:
         facts = {"envs": [env_facts[name] for name in envs], "adapters": [adapter_facts[asked] for asked in adapters]}
         return {**answer, **facts}
 
@@ -373,7 +373,7 @@ def test_the_users_folder_does_not_shadow_a_library_and_stays_clean(beside_user:
 
 @pytest.mark.usefixtures("beside_user")
 def test_what_a_library_prints_stays_out_of_the_answer() -> None:
-    assert look_up(["mine:user/Mine-v3"], [], sys.executable, 60.0)["envs"][0]["id"] == "user/Mine-v3"
+    assert look_up(sys.executable, 60.0, envs=["mine:user/Mine-v3"])["envs"][0]["id"] == "user/Mine-v3"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import time
@@ -15,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -29,29 +28,51 @@ from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.scratch import python_path
 from vebench.machine import guardian
+from vebench.machine.outside import Log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
+LONGEST_QUOTE = 300  # characters of the last line that was printed
 _PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
-LONGEST_QUOTE = 300  # characters of the last line that it printed
-MOST_BYTES = 1 << 24  # of an answer: those that are honest are thousands
-_LAST_PRINTED = 1 << 14  # bytes of what it printed that are kept
-_CHECK_S = 0.1  # how often to look whether the interpreter has ended, if another process keeps its pipes open
+_MOST_BYTES = 1 << 24  # of an answer: those that are honest are thousands
+_CHECK_S = 0.05  # how often to look whether the interpreter has ended, or has answered too much
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 _TIMEOUT_S = 60.0
-PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
-
-_Answer = TypeVar("_Answer")
-Part = Annotated[int, Meta(ge=0, lt=1000)]
+_WHOLE = {"id", "package", "module", "frame_skip", "called", "problem"}
+_Part = Annotated[int, Meta(ge=0, lt=1000)]
 
 
-class Facts(TypedDict):
-    """What ``child/probe.py`` answers about an interpreter: its version, and the packages and modules that it has."""
+class _ObjectFacts(TypedDict, total=False):
+    """The facts of an adapter or a function. Without an error it can be loaded."""
 
-    version: tuple[Part, Part, Part]
+    error: str
+    wanted: str
+    names: list[str]
+
+
+class _EnvFacts(_ObjectFacts, total=False):
+    """The facts of an environment: an error, or all of ``_WHOLE``."""
+
+    id: str
+    package: str
+    module: str | None
+    frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    called: bool
+    problem: str | None
+
+
+class ProbeFacts(TypedDict):
+    """What ``child/probe.py`` answers, which describes it. Lists are in the order of what was asked for."""
+
+    version: tuple[_Part, _Part, _Part]
     packages: dict[str, str]
     modules: list[str]
+    adapters: NotRequired[list[_ObjectFacts]]
+    functions: NotRequired[list[_ObjectFacts]]
+    envs: NotRequired[list[_EnvFacts]]
+    registered: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +96,7 @@ def packages_here() -> dict[str, str]:
 
 @cache
 def _recorded_here() -> dict[str, str]:
-    """Return what is installed. To read it takes long, and each cell of a plan asks for it."""
+    """Return what is installed. Reading it is slow, and each cell of a plan asks for it."""
     return probe.versions(RECORDED)
 
 
@@ -93,7 +114,7 @@ def examine(option: str, path: str) -> Interpreter:
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"
     request: dict[str, object] = {"packages": RECORDED, "modules": [package.module for package in PACKAGES]}
-    facts = ask(about, python, request, _TIMEOUT_S, Facts, examined=False)
+    facts = ask(about, python, request, _TIMEOUT_S, examined=False)
     if facts["version"] < _OLDEST:
         found, oldest = (".".join(map(str, version[:2])) for version in (facts["version"], _OLDEST))
         raise UsageError(f"{about}: Python {found} is too old; {oldest} or later is needed")
@@ -103,157 +124,94 @@ def examine(option: str, path: str) -> Interpreter:
     return Interpreter(python, version, with_ours(facts["packages"]), frozenset(facts["modules"]))
 
 
-class AdapterFacts(TypedDict, total=False):
-    """The facts of an adapter; ``child/probe.py`` says what they mean. Without an error it can be loaded."""
-
-    error: str
-    wanted: str
-    names: list[str]
-
-
-class EnvFacts(TypedDict, total=False):
-    """The facts of an environment: an error, or all of ``_FOUND``."""
-
-    id: str
-    package: str
-    module: str | None
-    frame_skip: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-    called: bool
-    problem: str | None
-    error: str
-    names: list[str]
-
-
-class Answer(TypedDict):
-    """The facts of all adapters and environments in the order in which they were asked for."""
-
-    adapters: list[AdapterFacts]
-    envs: NotRequired[list[EnvFacts]]
-    registered: NotRequired[list[str]]
-
-
-_FOUND = {"id", "package", "module", "frame_skip", "called", "problem"}
-
-
-class FunctionsAnswer(TypedDict):
-    """The facts of the functions that were asked for."""
-
-    functions: list[AdapterFacts]
-
-
-def look_up_function(target: str, python: str, timeout: float) -> AdapterFacts:
-    """Return the facts of ``module:function``; the arguments and errors are those of ``look_up``."""
-    request: dict[str, object] = {"functions": [target]}
-    answer = ask(f"looking up {shown(target)}", python, request, timeout, FunctionsAnswer)
-    if len(answer["functions"]) != 1:
-        raise UsageError(f"looking up {shown(target)}: Python gave a wrong answer: it has not what was asked for")
-    return answer["functions"][0]
-
-
 def look_up(
-    envs: Sequence[str],
-    adapters: Sequence[tuple[str, Sequence[str]]],
     python: str,
     timeout: float,
-) -> Answer:
-    """Return the answer of ``child/probe.py`` about these environments and adapters.
+    *,
+    envs: Sequence[str] = (),
+    adapters: Sequence[tuple[str, Sequence[str]]] = (),
+    functions: Sequence[str] = (),
+) -> ProbeFacts:
+    """Return the facts of these environments, adapters and functions.
 
     An environment is a name with its arguments, as a user writes it. An adapter is ``module:Class`` and the names of
     the options that it gets. ``timeout`` is in seconds. Raises UsageError if there is no answer.
     """
-    about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters)]))}"
+    about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
     request: dict[str, object] = {
         "envs": [bracketed.read(name) for name in envs],
         "adapters": [*adapters],
+        "functions": [*functions],
         "plugins": PLUGINS,
     }
-    answer = ask(about, python, request, timeout, Answer)
-    found = answer.get("envs", [])
-    whole = all("error" in facts or facts.keys() >= _FOUND for facts in found)
-    if (len(found), len(answer["adapters"]), whole) != (len(envs), len(adapters), True):
+    facts = ask(about, python, request, timeout)
+    found = facts.get("envs", [])
+    counts = len(found), len(facts.get("adapters", [])), len(facts.get("functions", []))
+    whole = all("error" in env or env.keys() >= _WHOLE for env in found)
+    if counts != (len(envs), len(adapters), len(functions)) or not whole:
         raise UsageError(f"{about}: Python gave a wrong answer: it has not what was asked for")
-    return answer
+    return facts
 
 
-def ask(  # noqa: PLR0913 - a question and how to put it
-    about: str, python: str, request: dict[str, object], timeout: float, kind: type[_Answer], *, examined: bool = True
-) -> _Answer:
+def ask(about: str, python: str, request: dict[str, object], timeout: float, *, examined: bool = True) -> ProbeFacts:
     """Return the answer of ``child/probe.py`` in ``python``. Requests and answers are described there.
 
-    What it imports, it finds where a cell would find it. It works in a scratch folder, so that nothing is written into
-    the user's. ``about`` says what the question is about; every error begins with it. ``timeout`` is in seconds.
-    ``kind`` is the type of the answer. ``examined`` is whether ``python`` is known to be a Python that runs. Processes
-    that the interpreter has started are ended, too. Raises UsageError if there is no answer, because the interpreter
-    does not start, or because an import crashes or hangs, or if the answer is of another type, and StorageError if
-    there is no room for the scratch folder.
+    It imports what a cell would import, and works in a scratch folder, so that it writes nothing into the user's. Every
+    error begins with ``about``. ``timeout`` is in seconds. ``examined`` is whether ``python`` is known to be a Python.
+    All processes that it starts are ended. Raises UsageError if it does not start, does not answer or answers something
+    else, StorageError if the scratch folder cannot be made.
     """
     which = "Python" if examined else "is no Python that runs: it"
     with Guarded() as guarded:
-        process = _start(about, python, guarded, request)
-        guarded.add(process.pid)
-        with process:
-            try:
-                answer, printed = _read(process, time.monotonic() + timeout)
-            except subprocess.TimeoutExpired:
-                raise UsageError(f"{about}: no answer within {timeout:g} s") from None
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-    if len(answer) > MOST_BYTES:
-        raise UsageError(f"{about}: {which} answered more than {MOST_BYTES >> 20} MiB")
+        process, answer, printed = _run(about, python, guarded, request, timeout)
+    if len(answer) > _MOST_BYTES:
+        raise UsageError(f"{about}: {which} answered more than {_MOST_BYTES >> 20} MiB")
     try:
         found = json.loads(answer.decode(errors="replace"))
     except (ValueError, RecursionError):
         ended = f"status {process.returncode}" if process.returncode >= 0 else f"signal {-process.returncode}"
-        last = one_line(printed.decode(errors="replace").strip().rpartition("\n")[2])[:LONGEST_QUOTE]
+        last = one_line(printed.strip().rpartition("\n")[2])[:LONGEST_QUOTE]
         why = f": {last}" if last else ", without an answer"
         raise UsageError(f"{about}: {which} ended with {ended}{why}") from None
     try:
-        return msgspec.convert(found, kind)
+        return msgspec.convert(found, ProbeFacts)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{about}: {which} gave a wrong answer: {one_line(str(error).replace('`', ''))}") from None
 
 
-def _start(about: str, python: str, guarded: Guarded, request: dict[str, object]) -> subprocess.Popen[bytes]:
-    asked = guarded.scratch / "request.json"  # a pipe would block if nobody read it
+def _run(
+    about: str, python: str, guarded: Guarded, request: dict[str, object], timeout: float
+) -> tuple[subprocess.Popen[bytes], bytes, str]:
+    """Run the probe to its end. Returns its process, its answer, and the end of what it printed to standard error."""
+    asked, answered, printed = (guarded.scratch / name for name in ("request.json", "answer.json", "log"))
     asked.write_text(json.dumps({**request, "scratch": str(guarded.scratch)}), encoding="utf-8")
-    pipe = subprocess.PIPE
-    try:
-        with asked.open("rb") as file:
-            return subprocess.Popen(
+    marks = {guardian.TOKEN_VARIABLE: guarded.token, "PYTHONPATH": python_path(guarded.scratch)}
+    # Files, not pipes: a pipe stays open as long as anything that was started has it.
+    with asked.open("rb") as question, answered.open("w+b") as answer, printed.open("a+b") as errors:
+        try:
+            process = subprocess.Popen(
                 [python, str(_PROBE)],
-                stdin=file,
-                stdout=pipe,
-                stderr=pipe,
-                env={**os.environ, guardian.TOKEN_VARIABLE: guarded.token, "PYTHONPATH": python_path(guarded.scratch)},
+                stdin=question,
+                stdout=answer,
+                stderr=errors,
+                env={**os.environ, **marks},
                 start_new_session=True,
             )
-    except OSError as error:
-        name, example = shown(python), "name a Python, such as venv/bin/python"
-        which = "" if about.endswith(f" {name}") else f"{name} "  # as the user typed it, it is named already
-        raise UsageError(f"{about}: {which}does not start: {error.strerror}: {example}") from None
-
-
-def _read(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """Return what a process answers, and the end of what it prints to standard error, once it has ended.
-
-    An answer of more than ``MOST_BYTES`` is not read to its end. Raises TimeoutExpired at the deadline.
-    """
-    answer, printed = bytearray(), bytearray()
-    left = {pipe.fileno(): kept for pipe, kept in ((process.stdout, answer), (process.stderr, printed)) if pipe}
-    while left and len(answer) <= MOST_BYTES:
-        ended = process.poll() is not None
-        if time.monotonic() > deadline:
-            raise subprocess.TimeoutExpired(process.args, 0)
-        readable, _, _ = select.select([*left], [], [], 0 if ended else _CHECK_S)
-        if ended and not readable:  # what it has started keeps its pipes open
-            break
-        for pipe in readable:
-            if chunk := os.read(pipe, 1 << 16):
-                left[pipe] += chunk
-            else:
-                del left[pipe]
-        del printed[:-_LAST_PRINTED]
-    if len(answer) <= MOST_BYTES:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    return bytes(answer), bytes(printed)
+        except OSError as error:
+            name, example = shown(python), "name a Python, such as venv/bin/python"
+            named = "" if about.endswith(f" {name}") else f"{name} "  # as the user typed it, it is named already
+            raise UsageError(f"{about}: {named}does not start: {error.strerror}: {example}") from None
+        guarded.add(process.pid)
+        log, deadline = Log(errors), time.monotonic() + timeout
+        try:
+            while process.poll() is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
+                if time.monotonic() > deadline:
+                    raise UsageError(f"{about}: no answer within {timeout:g} s")
+                log.keep_short()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_CHECK_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return process, os.pread(answer.fileno(), _MOST_BYTES + 1, 0), log.end()

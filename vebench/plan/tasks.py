@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.interpreters.interpreter import PLUGINS, look_up, look_up_function
+from vebench.interpreters.interpreter import PLUGINS, look_up
 from vebench.plan.grammar import MISSING_ENV
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def resolve(
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
     found = dict(BY_NAME)
     if unknown or adapters:
-        answer = look_up(unknown, adapters, python, timeout)
-        for (target, _), facts in zip(adapters, answer["adapters"], strict=True):
+        answer = look_up(python, timeout, envs=unknown, adapters=adapters)
+        for (target, _), facts in zip(adapters, answer.get("adapters", ()), strict=True):
             _check_loaded("--backend", target, facts)
         for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
             found[name] = _task(name, of_env, answer.get("registered", ()))
@@ -111,7 +111,7 @@ def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
 
 def check_policy(target: str, *, python: str = sys.executable, timeout: float = 120.0) -> None:
     """Raise UsageError unless a user's policy, ``module:function``, can be loaded; arguments as for ``resolve``."""
-    _check_loaded("--policy", target, look_up_function(target, python, timeout))
+    _check_loaded("--policy", target, look_up(python, timeout, functions=[target])["functions"][0])
 
 
 def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:

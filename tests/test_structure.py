@@ -21,7 +21,7 @@ from vebench.analysis import findings
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
-from vebench.interpreters.scratch import link_packages
+from vebench.interpreters.guarded import link_packages
 from vebench.results.records import CellRecord
 
 FOLDERS = {

@@ -27,8 +27,7 @@ from vebench.engine.far import started
 from vebench.engine.pace import Pace
 from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
 from vebench.hosts.site import reached
-from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.scratch import python_path, restore_scratch
+from vebench.interpreters.guarded import Guarded, python_path, restore_scratch
 from vebench.interpreters.waiting import readable, wakeful
 from vebench.machine import guardian, pinning
 from vebench.machine.outside import EXIT_S, Log, how_it_ended, short_of_memory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import vebench
 import vebench.backends
 from vebench.backends.registry import PACKAGES, RECORDED
-from vebench.interpreters.scratch import CHILD_SIDE, PREFIX
+from vebench.interpreters.guarded import CHILD_SIDE, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -3,6 +3,9 @@
 This process cleans up itself. If it is killed, its guardians do: two, because one may be killed with it, or be stopped.
 If all of them are killed, the kernel has ended the process groups of cells (``child/lifeline.py``), and what is left is
 removed by the next process that needs a scratch folder.
+
+The folder has links to the part of vebench that processes in any Python import. A cell and a lookup before it must find
+the same code, or one would succeed where the other fails.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import stat
 import subprocess
 import sys
@@ -19,15 +23,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from vebench.errors import UsageError
-from vebench.interpreters.scratch import PREFIX, make_scratch
+import vebench
+import vebench.backends
+from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+# What the child may import, besides the adapters.
+CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
+PREFIX = "vebench-"
 _GUARDIANS = 2
-PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
+_PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
 LOCK = "lock"  # held by this process and its guardians; it has the token, and the name of the machine
 _TOKEN = re.compile("[0-9a-f]{16}")
 
@@ -46,7 +54,7 @@ class Guarded:
 
     def __enter__(self) -> Self:
         sweep()
-        self.scratch = make_scratch()
+        self.scratch = _make_scratch()
         try:
             self.lifeline, writing = os.pipe()
             self._open += [self.lifeline, writing]
@@ -65,9 +73,12 @@ class Guarded:
         self._close()
         guardian.end(self.token, self._groups)
         guardian.remove(str(self.scratch))
-        if self.scratch.exists():  # it takes descriptors, of which this process may have no more
-            for process in self._guardians:
-                _let_act(process)
+        for process in self._guardians if self.scratch.exists() else ():
+            # To remove it takes descriptors, of which this process may have no more: a guardian does.
+            if process.stdin is not None:
+                process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_S)
         for process in self._guardians:
             process.kill()  # at the same time, since each takes milliseconds
         for process in self._guardians:
@@ -157,17 +168,10 @@ def _watches(process: subprocess.Popen[bytes]) -> bool:
         return False
 
 
-def _let_act(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(PATIENCE_S)
-
-
 def _dismiss(process: subprocess.Popen[bytes]) -> None:
     process.kill()  # it has nothing to do any more
     with suppress(subprocess.TimeoutExpired):
-        process.wait(PATIENCE_S)
+        process.wait(_PATIENCE_S)
     if process.stdin is not None:
         process.stdin.close()
 
@@ -176,3 +180,49 @@ def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
     with suppress(OSError):  # it was killed or stopped: another takes its place at the next call
         if process.stdin is not None:
             os.write(process.stdin.fileno(), line)
+
+
+def _make_scratch() -> Path:
+    """Make a scratch folder with the packages for ``python_path``. Raises StorageError if that is not possible."""
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
+    except OSError as error:
+        raise StorageError(f"cannot make a scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
+    try:
+        link_packages(_packages(scratch))
+    except OSError as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise StorageError(f"cannot make links in {scratch}: {error.strerror}") from None
+    return scratch
+
+
+def restore_scratch(scratch: Path) -> None:
+    """Make the scratch folder again if somebody has removed it, as cleaners of temporary folders do."""
+    if not _packages(scratch).exists():
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        link_packages(_packages(scratch))
+
+
+def link_packages(folder: Path) -> None:
+    """Make packages in ``folder`` of links to the code that the child loads, so that ``folder`` can be on a path."""
+    package = folder / "vebench"
+    package.mkdir(parents=True)
+    ours = Path(vebench.__path__[0])
+    backends = Path(vebench.backends.__path__[0])
+    for source in (*(ours / name for name in CHILD_SIDE), backends):
+        (package / source.name).symlink_to(source.absolute())
+
+
+def python_path(scratch: Path) -> str:
+    """Return the ``PYTHONPATH`` of a process: the packages in ``scratch``, then what the user has there.
+
+    The packages come first. So every interpreter finds this code, and no other, whether vebench is installed in it or
+    not. This includes the interpreters that a backend spawns.
+    """
+    # The process may run in another folder, so relative paths must become absolute.
+    theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join([str(_packages(scratch)), *theirs])
+
+
+def _packages(scratch: Path) -> Path:
+    return scratch / "packages"

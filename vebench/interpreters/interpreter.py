@@ -25,8 +25,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child import probe
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.scratch import python_path
+from vebench.interpreters.guarded import Guarded, python_path
 from vebench.machine import guardian
 from vebench.machine.outside import Log
 

@@ -8,11 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,7 +26,7 @@ from vebench.interpreters.interpreter import LONGEST_QUOTE, examine
 from vebench.machine import guardian
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vebench.backends.packages import Installation
 
@@ -39,7 +39,7 @@ class NotHadError(Exception):
     """An interpreter could not be made. The text says why, in one line."""
 
 
-class Made(msgspec.Struct, frozen=True):
+class _Made(msgspec.Struct, frozen=True):
     """What an interpreter was made from: the digest of the installation and of the versions that it got of ours."""
 
     made_from: str
@@ -53,74 +53,59 @@ def folder_of(name: str) -> Path:
 
 def python_of(name: str) -> str | None:
     """Return the path of an installation's interpreter, None if it has not been made to the end."""
-    folder = folder_of(name)
-    return str(python_in(folder)) if mark_of(folder) is not None and python_in(folder).exists() else None
-
-
-def python_in(folder: Path) -> Path:
-    """Return where the Python of a virtual environment is."""
-    return folder / "bin" / "python"
-
-
-def mark_of(folder: Path) -> Made | None:
-    """Return what an interpreter was made from, None if it has not been made to the end."""
-    try:
-        with (folder / _MARK).open("rb") as file:
-            return msgspec.json.decode(file.read(_LONGEST_MARK), type=Made)
-    except (OSError, ValueError):
-        return None
-
-
-def digest(installation: Installation, versions: Mapping[str, str]) -> str:
-    """Return a digest of all that decides what an interpreter becomes."""
-    facts: dict[str, Any] = {"installation": asdict(installation), "versions": dict(versions)}
-    return sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
-
-
-def _versions_for(installation: Installation) -> dict[str, str]:
-    """Return the versions of the simulators and their packages that an interpreter gets: those that are here."""
-    packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
-    names = tuple(name for package in packages for name in (package.name, *package.variants))
-    return {name: version for name, version in probe.versions(names).items() if name not in installation.without}
+    python = _python_in(folder_of(name))
+    return str(python) if _made_from(name) is not None and python.exists() else None
 
 
 def is_made(installation: Installation) -> bool:
     """Return whether the interpreter is there, as it would be made now."""
-    mark = mark_of(folder_of(installation.name))
-    return mark is not None and mark.made_from == digest(installation, _versions_for(installation))
+    return _made_from(installation.name) == _planned(installation).made_from
+
+
+def _python_in(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _made_from(name: str) -> str | None:
+    """Return the digest of what an interpreter was made from, None if it has not been made to the end."""
+    try:
+        with (folder_of(name) / _MARK).open("rb") as file:
+            return msgspec.json.decode(file.read(_LONGEST_MARK), type=_Made).made_from
+    except (OSError, ValueError):
+        return None
+
+
+def _planned(installation: Installation) -> _Made:
+    """Return what an interpreter would be made from: with the versions of the simulators that are here."""
+    packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
+    names = tuple(name for package in packages for name in (package.name, *package.variants))
+    versions = {name: version for name, version in probe.versions(names).items() if name not in installation.without}
+    facts = {"installation": asdict(installation), "versions": versions}
+    return _Made(sha256(msgspec.json.encode(facts, order="sorted")).hexdigest(), versions)
 
 
 def make(installation: Installation, say: Callable[[str], None]) -> Path:
     """Make the interpreter of an installation, and return its path. What was there before is removed.
 
-    ``python`` is the Python it is made with, by default the first on the search path that fits. ``say`` is told what is
-    done. Nothing that is started outlives this call, and nothing unfinished is left unless vebench is killed. Raises
-    NotHadError if it cannot be made, StorageError if there is no place for it.
+    ``say`` is called with what is done. Nothing that is started outlives this call, and nothing unfinished is left
+    unless vebench is killed. Raises NotHadError if it cannot be made, StorageError if there is no place for it.
     """
-    chosen = _fitting(installation)
-    versions = _versions_for(installation)
+    python = _fitting(installation)
     folder = folder_of(installation.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with folder.with_suffix(".lock").open("w") as lock:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until no other vebench makes it
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                _install(installation, chosen, versions, folder, say)
+                _install(installation, python, folder, say)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
     except OSError as error:
         raise StorageError(f"{folder}: {error.strerror or error}") from None
-    return python_in(folder)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other vebench makes an interpreter in ``folder``."""
-    with folder.with_suffix(".lock").open("w") as lock:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return _python_in(folder)
 
 
 def _fitting(installation: Installation) -> str:
@@ -129,51 +114,46 @@ def _fitting(installation: Installation) -> str:
     if not installation.pythons or here in installation.pythons:
         return sys.executable
     for version in installation.pythons:
-        if (found := shutil.which(f"python{version}")) and _runs(found):
-            return found
-    needed = " or ".join(installation.pythons)
-    raise NotHadError(f"needs Python {needed}, and none is on PATH")
+        if found := shutil.which(f"python{version}"):
+            with suppress(OSError, subprocess.SubprocessError):  # such as a stand-in that says that none is chosen
+                subprocess.run([found, "-c", ""], capture_output=True, timeout=_PATIENCE_S, check=True)
+                return found
+    raise NotHadError(f"needs Python {' or '.join(installation.pythons)}, and none is on PATH")
 
 
-def _runs(python: str) -> bool:
-    """Return whether a Python on the search path is one, and not what tells that none was chosen."""
-    try:
-        return subprocess.run([python, "-c", ""], capture_output=True, timeout=_PATIENCE_S, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-
-
-def _install(
-    installation: Installation, python: str, versions: Mapping[str, str], folder: Path, say: Callable[[str], None]
-) -> None:
-    base = tuple(f"{name}=={version}" for name, version in versions.items())
+def _install(installation: Installation, python: str, folder: Path, say: Callable[[str], None]) -> None:
+    planned = _planned(installation)
+    base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
     uv = shutil.which("uv")
-    with Guarded() as guarded, (folder.with_suffix(".log")).open("w+b") as log:
-
-        def call(command: Sequence[str], variables: Mapping[str, str]) -> None:
-            _call(command, variables, guarded, log.fileno())
-
+    mine = str(_python_in(folder))
+    venv = [uv, "venv", "-q", "--python", python, str(folder)] if uv else [python, "-m", "venv", str(folder)]
+    pip = [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
+    log_file = folder.with_suffix(".log")
+    with Guarded() as guarded, log_file.open("w+b") as log:
         try:
-            call([uv, "venv", "-q", "--python", python, str(folder)] if uv else [python, "-m", "venv", str(folder)], {})
+            _call(venv, {}, guarded, log.fileno())
             for name, text in installation.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
-            mine = str(python_in(folder))
-            pip = [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
             for number, step in enumerate(installation.steps):
-                wanted = (*(base if number == 0 else ()), *step.requirements)
                 say(f"{installation.name}: installing {', '.join(step.requirements)}")
-                call(
-                    [*pip, *step.options, *wanted],
-                    {name: value.format(folder=folder) for name, value in step.variables.items()},
-                )
-            _check(installation, mine)
+                variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
+                wanted = (*(base if number == 0 else ()), *step.requirements)
+                _call([*pip, *step.options, *wanted], variables, guarded, log.fileno())
         except subprocess.CalledProcessError as error:
-            raise NotHadError(f"{_cause(log.fileno()) or error}; all of it: {folder.with_suffix('.log')}") from None
-        mark = Made(digest(installation, versions), dict(versions))
-        (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(mark))
+            # The last line that pip calls an error, or the last of all.
+            end = os.pread(log.fileno(), 1 << 20, max(0, os.fstat(log.fileno()).st_size - (1 << 20)))
+            lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
+            errors = [line for line in lines if line.lower().startswith("error")] or lines
+            cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else error
+            raise NotHadError(f"{cause}; all of it: {log_file}") from None
+        found = examine("its Python", mine)
+        needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
+        if missing := sorted(package.name for package in needed if not found.has(package.module)):
+            raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
+        (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(planned))
         (folder / f"new-{_MARK}").rename(folder / _MARK)
-    folder.with_suffix(".log").unlink(missing_ok=True)
+    log_file.unlink(missing_ok=True)
 
 
 def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: int) -> None:
@@ -200,33 +180,17 @@ def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded
         raise subprocess.CalledProcessError(status, command)
 
 
-def _cause(log: int) -> str:
-    """Return the line that says why an installation failed: the last that pip calls an error, or the last of all."""
-    text = os.pread(log, 1 << 20, max(0, os.fstat(log).st_size - (1 << 20))).decode(errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")]
-    return one_line((errors or lines or [""])[-1])[:LONGEST_QUOTE]
-
-
-def _check(installation: Installation, python: str) -> None:
-    """Raise NotHadError unless the interpreter has what the backends need."""
-    found = examine("its Python", python)
-    needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
-    if missing := sorted(package.name for package in needed if not found.has(package.module)):
-        raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
-
-
 def cache_folder() -> Path:
     """Return the folder of what vebench keeps for later runs. It may not exist."""
-    return _folder("XDG_CACHE_HOME", "~/.cache")
+    return _user_folder("XDG_CACHE_HOME", "~/.cache")
 
 
 def config_folder() -> Path:
     """Return the folder of the user's configuration of vebench. It may not exist."""
-    return _folder("XDG_CONFIG_HOME", "~/.config")
+    return _user_folder("XDG_CONFIG_HOME", "~/.config")
 
 
-def _folder(variable: str, otherwise: str) -> Path:
+def _user_folder(variable: str, otherwise: str) -> Path:
     # XDG Base Directory Specification: a path that is not absolute must be ignored.
     asked = Path(os.environ.get(variable, ""))
     try:

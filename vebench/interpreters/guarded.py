@@ -15,13 +15,14 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import vebench
 import vebench.backends
@@ -29,7 +30,10 @@ from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
+
+    _File = IO[bytes] | int
 
 # What the child may import, besides the adapters.
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
@@ -83,6 +87,22 @@ class Guarded:
             process.kill()  # at the same time, since each takes milliseconds
         for process in self._guardians:
             _dismiss(process)
+
+    @contextmanager
+    def process(
+        self, command: Sequence[str], env: Mapping[str, str], stdin: _File, stdout: _File, stderr: _File
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a process, and end it and its process group with the context. Raises OSError if it does not start."""
+        env = {**env, guardian.TOKEN_VARIABLE: self.token}
+        process = subprocess.Popen(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+        self.add(process.pid)
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            self.discard(process.pid)
 
     def add(self, group: int) -> None:
         """Let a process group end with this context, even if its processes have not the token."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -26,7 +25,6 @@ from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child import probe
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.guarded import Guarded, python_path
-from vebench.machine import guardian
 from vebench.machine.outside import Log
 
 if TYPE_CHECKING:
@@ -184,33 +182,20 @@ def _run(
     """Run the probe to its end. Returns its process, its answer, and the end of what it printed to standard error."""
     asked, answered, printed = (guarded.scratch / name for name in ("request.json", "answer.json", "log"))
     asked.write_text(json.dumps({**request, "scratch": str(guarded.scratch)}), encoding="utf-8")
-    marks = {guardian.TOKEN_VARIABLE: guarded.token, "PYTHONPATH": python_path(guarded.scratch)}
+    env = {**os.environ, "PYTHONPATH": python_path(guarded.scratch)}
     # Files, not pipes: a pipe stays open as long as anything that was started has it.
     with asked.open("rb") as question, answered.open("w+b") as answer, printed.open("a+b") as errors:
+        log, deadline = Log(errors), time.monotonic() + timeout
         try:
-            process = subprocess.Popen(
-                [python, str(_PROBE)],
-                stdin=question,
-                stdout=answer,
-                stderr=errors,
-                env={**os.environ, **marks},
-                start_new_session=True,
-            )
+            with guarded.process([python, str(_PROBE)], env, question, answer, errors) as process:
+                while process.poll() is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
+                    if time.monotonic() > deadline:
+                        raise UsageError(f"{about}: no answer within {timeout:g} s")
+                    log.keep_short()
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_CHECK_S)
         except OSError as error:
             name, example = shown(python), "name a Python, such as venv/bin/python"
             named = "" if about.endswith(f" {name}") else f"{name} "  # as the user typed it, it is named already
             raise UsageError(f"{about}: {named}does not start: {error.strerror}: {example}") from None
-        guarded.add(process.pid)
-        log, deadline = Log(errors), time.monotonic() + timeout
-        try:
-            while process.poll() is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
-                if time.monotonic() > deadline:
-                    raise UsageError(f"{about}: no answer within {timeout:g} s")
-                log.keep_short()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_CHECK_S)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         return process, os.pread(answer.fileno(), _MOST_BYTES + 1, 0), log.end()

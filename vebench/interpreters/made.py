@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +22,6 @@ from vebench.child import probe
 from vebench.errors import StorageError, one_line
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.interpreter import LONGEST_QUOTE, examine
-from vebench.machine import guardian
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -131,7 +129,7 @@ def _install(installation: Installation, python: str, folder: Path, say: Callabl
     log_file = folder.with_suffix(".log")
     with Guarded() as guarded, log_file.open("w+b") as log:
         try:
-            _call(venv, {}, guarded, log.fileno())
+            _call(venv, {}, guarded, log)
             for name, text in installation.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
@@ -139,7 +137,7 @@ def _install(installation: Installation, python: str, folder: Path, say: Callabl
                 say(f"{installation.name}: installing {', '.join(step.requirements)}")
                 variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
                 wanted = (*(base if number == 0 else ()), *step.requirements)
-                _call([*pip, *step.options, *wanted], variables, guarded, log.fileno())
+                _call([*pip, *step.options, *wanted], variables, guarded, log)
         except subprocess.CalledProcessError as error:
             # The last line that pip calls an error, or the last of all.
             end = os.pread(log.fileno(), 1 << 20, max(0, os.fstat(log.fileno()).st_size - (1 << 20)))
@@ -156,26 +154,13 @@ def _install(installation: Installation, python: str, folder: Path, say: Callabl
     log_file.unlink(missing_ok=True)
 
 
-def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: int) -> None:
+def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: IO[bytes]) -> None:
     """Run a command to its end. Raises CalledProcessError if it fails; nothing of it is left, whatever is raised."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", guardian.TOKEN_VARIABLE: guarded.token}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        env={**environment, **settings, "TMPDIR": str(guarded.scratch), **variables},
-        start_new_session=True,
-    )
-    guarded.add(process.pid)
-    try:
+    settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    env = {**environment, **settings, "TMPDIR": str(guarded.scratch), **variables}
+    with guarded.process(command, env, subprocess.DEVNULL, log, log) as process:
         status = process.wait()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        guarded.discard(process.pid)
     if status:
         raise subprocess.CalledProcessError(status, command)
 

@@ -13,7 +13,8 @@ import typer
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
-from vebench.options import HOW_LONG, OUTPUT, VERDICT, WHAT, option
+from vebench.options import OUTPUT, option
+from vebench.plan.spec import HOW_LONG, OPTIONS, PLAN_OF_RUN, VERDICT, WHAT
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -127,45 +128,18 @@ def vebench(
         raise typer.Exit(UsageError.exit_status)
 
 
-# So that the error can say how to name an environment.
-@app.command(cls=options.Grouped, context_settings={"allow_extra_args": True})
+@app.command(
+    cls=options.planned(*OPTIONS, settings=("base", "interleave", "memory"), **PLAN_OF_RUN),
+    context_settings={"allow_extra_args": True},  # so that the error can say how to name an environment
+)
 def run(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    envs: options.Envs = None,
-    backends: options.Backends = None,
-    workers: options.Workers = None,
-    envs_per_worker: options.EnvsPerWorker = None,
-    policy: options.Policy = None,
-    learner: options.Learner = None,
-    seed: options.Seed = None,
-    # Several processes of few windows, since processes differ more than windows do: see docs/method.md.
-    duration: options.Duration = 0.5,
-    rounds: options.Rounds = 2,
-    warmup: options.Warmup = 0.5,
-    repeats: options.Repeats = 3,
-    until: options.Until = None,
-    budget: Annotated[float | None, options.budget("Longest time that --until adds. Default: 10m.")] = None,
-    timeout: options.Timeout = 300.0,
-    pin: options.Pin = None,
-    replicas: options.Replicas = None,
-    hosts: options.OnHosts = None,
-    proof: options.Proof = "auto",
-    verify: Annotated[
-        bool,
-        option(VERDICT, "", "First compare backends with a plain loop.", "--verify"),
-    ] = False,
-    settings: Annotated[list[str] | None, options.settings("base", "interleave", "memory")] = None,
+    verify: Annotated[bool, option(VERDICT, "", "First compare backends with a plain loop.", "--verify")] = False,
     output: options.RunFile = None,
-    resume: Annotated[
-        Path | None,
-        option(OUTPUT, "FILE", "Finish the run in this file, by its own plan."),
-    ] = None,
+    resume: Annotated[Path | None, option(OUTPUT, "FILE", "Finish the run in this file, by its own plan.")] = None,
     allow_code: options.AllowCode = False,
-    dry_run: Annotated[
-        bool,
-        option(OUTPUT, "", "Print the plan and measure nothing.", "--dry-run"),
-    ] = False,
+    dry_run: Annotated[bool, option(OUTPUT, "", "Print the plan and measure nothing.", "--dry-run")] = False,
     quiet: Annotated[bool, option(OUTPUT, "", "No progress and no table.", "--quiet", "-q")] = False,
 ) -> int:
     """Measure, and print a table. Exit status: 0 done, 1 a cell failed, 2 bad input, 3 others disturbed most cells.
@@ -186,9 +160,10 @@ def run(  # noqa: PLR0913 - one parameter for each option
         return command.resume(resume, context.obj.world, dry_run=dry_run, allowed=allow_code, quiet=quiet)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
+    budget, until = context.params["budget"], context.params["until"]
     if budget is not None and until is None:
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
-    spec = options.spec_from(context, base=True, interleave=True)
+    spec = options.spec_from(context, **PLAN_OF_RUN)
     return command.start(spec, output, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
@@ -313,23 +288,20 @@ def check(  # noqa: PLR0913 - one parameter for each option
     return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit)
 
 
-@app.command(cls=options.Grouped)
+@app.command(
+    cls=options.planned(
+        *("envs", "backends", "workers", "envs_per_worker", "duration", "rounds", "repeats"),
+        settings=("memory", "pin", "policy", "proof", "replicas", "seed", "timeout", "warmup"),
+        duration=1.0,
+        rounds=3,
+        repeats=5,
+    )
+)
 def compare(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     a: Annotated[str, typer.Argument(metavar="PYTHON_A", hidden=True)],  # described below
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
-    envs: options.Envs = None,
-    backends: options.Backends = None,
-    workers: options.Workers = None,
-    envs_per_worker: options.EnvsPerWorker = None,
-    duration: options.Duration = 1.0,
-    rounds: options.Rounds = 3,
-    repeats: options.Repeats = 5,
-    settings: Annotated[
-        list[str] | None,
-        options.settings("memory", "pin", "policy", "proof", "replicas", "seed", "timeout", "warmup"),
-    ] = None,
     deciding: Annotated[
         float | None,
         options.budget("Add passes until every backend has its verdict, for as long in all at the most."),
@@ -395,12 +367,12 @@ def history(  # noqa: PLR0913 - one parameter for each option
     )
 
 
-@app.command(cls=options.Grouped)
+@app.command(
+    cls=options.planned("envs", "backends", "learner", settings=("memory", "pin", "policy", "seed", "timeout"))
+)
 def tune(  # noqa: PLR0913 - one parameter for each option
     context: typer.Context,
     *,
-    envs: options.Envs = None,
-    backends: options.Backends = None,
     batch: Annotated[
         int | None,
         option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number."),
@@ -409,8 +381,6 @@ def tune(  # noqa: PLR0913 - one parameter for each option
         str,
         option(WHAT, "ok|no", "Whether rows may come from whichever environments are ready.", "--async"),
     ] = "ok",
-    learner: options.Learner = None,
-    settings: Annotated[list[str] | None, options.settings("memory", "pin", "policy", "seed", "timeout")] = None,
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[
         str,
@@ -447,12 +417,10 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     return command.start(command.short(options.spec_from(context)), wish, output, shown, context.obj.world)
 
 
-@app.command(cls=options.Grouped)
-def verify(  # noqa: PLR0913 - one parameter for each option
+@app.command(cls=options.planned("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
+def verify(
     context: typer.Context,
     *,
-    envs: options.Envs = None,
-    backends: options.Backends = None,
     steps: Annotated[
         int,
         option(HOW_LONG, "N", "Steps of each environment in the first layout, at least."),
@@ -461,8 +429,6 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         int,
         option(WHAT, "N", "Environments stepped at a time in the first layout, or one more."),
     ] = 2,
-    seed: options.Seed = None,
-    timeout: options.Timeout = 300.0,
     form: options.VerifyFormat = "terminal",
 ) -> int:
     """Compare what backends return with what a plain loop returns.
@@ -480,6 +446,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
 
     shown = registry.named(form, "verify")
     spec = options.spec_from(context)
+    seed = context.params["seed"]
     return command.verify(spec, seed, context.obj.world, num_envs=num_envs, steps=steps, form=shown)
 
 
@@ -517,7 +484,7 @@ def doctor(
         list[str] | None,
         typer.Option("--workers", "-w", metavar="COUNTS", help="Show where this many workers would be placed."),
     ] = None,
-    pin: options.Pin = None,
+    pin: Annotated[str | None, options.of_plan("pin")] = None,
     sysroot: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Show another machine: a folder with a copy of its /sys and /proc."),

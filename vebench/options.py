@@ -1,12 +1,11 @@
-"""Options that commands share, each written once, and the ``RunSpec`` that those of a plan ask for.
+"""The options of a plan, as ``plan.spec.OPTIONS`` declares them, and those that several commands share.
 
-Options of a plan have the names of the spec's fields: a command lists those that it has, with its own defaults, and
-``spec_from`` reads them. ``--set`` is for the fields that a command has no option for. Importing this costs little more
-than typer.
+``--set`` is for fields of the spec that a command has no option for. Importing this costs little more than typer.
 """
 
 from __future__ import annotations
 
+from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -14,11 +13,11 @@ import typer
 from typer.core import TyperCommand
 
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import RunSpec
+from vebench.plan.spec import HOW_LONG, OPTIONS, VERDICT, WHAT, WHERE, RunSpec
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from typer.models import OptionInfo
 
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", bound=str)
 
-# Groups of options in the help, in this order.
-WHAT, HOW_LONG, _WHERE, VERDICT, OUTPUT = "What to measure", "How long", "Where", "Verdict", "Output and files"
+OUTPUT = "Output and files"  # a group of the help, after those of a plan
+_FIELDS = RunSpec.__dataclass_fields__
 
 
 class Grouped(TyperCommand):
@@ -35,7 +34,7 @@ class Grouped(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own copies of click's types
         """Write the options of each group."""
-        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, _WHERE, VERDICT, OUTPUT)}
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT)}
         for one in self.get_params(ctx):
             if (line := one.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(one, "rich_help_panel", None) or "Help", []).append(line)
@@ -45,27 +44,103 @@ class Grouped(TyperCommand):
                     formatter.write_dl(lines)
 
 
+def planned(*fields: str, settings: Collection[str], **defaults: Any) -> type[Grouped]:  # noqa: ANN401 - values of fields
+    """Return the class of a command that also has the options of these fields, and ``--set`` for the ``settings``.
+
+    They are no parameters of its function, which gets the spec by ``spec_from``.
+    """
+
+    class Planned(Grouped):
+        def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
+            made = [(name, Annotated[_kind(name), of_plan(name)], field(default=defaults.get(name))) for name in fields]
+            others = ("settings", Annotated[list[str] | None, _settings(settings)], field(default=None))
+            app = typer.Typer(add_completion=False)
+            app.command()(make_dataclass("Plan", [*made, others] if settings else made))
+            self.of_plan = typer.main.get_command(app).params
+            super().__init__(*args, params=[*self.of_plan, *params], **how)
+
+        def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as typer has it
+            names = {one.name for one in self.of_plan}
+            return ctx.invoke(self.callback, **{name: one for name, one in ctx.params.items() if name not in names})
+
+    return Planned
+
+
+def of_plan(name: str) -> OptionInfo:
+    """Return the option of a field of ``RunSpec``."""
+    group, metavar, meaning, *flags = OPTIONS[name]
+    flags = flags or [f"--{name.replace('_', '-')}"]
+    return time(flags[0], meaning) if _kind(name) is float else option(group, metavar, meaning, *flags)
+
+
+def _kind(name: str) -> Any:  # noqa: ANN401 - a type
+    """Return what typer makes of an option's text: a number, a time in seconds, or what ``spec_from`` parses."""
+    kind = str(_FIELDS[name].type)
+    return list[str] if kind.startswith("tuple") else {"int": int, "float": float}.get(kind, str)
+
+
+def _settings(names: Collection[str]) -> OptionInfo:
+    """Return the option that sets these fields of a spec."""
+
+    def checked(given: list[str] | None) -> list[str]:
+        for text in given or []:
+            key, equals, _ = text.partition("=")
+            if key not in names or not equals:
+                near = did_you_mean(key, names)
+                raise UsageError(f"--set {shown(text)}: write KEY=VALUE{near}; keys are {', '.join(names)}")
+        return given or []
+
+    meaning = f"Another setting: {', '.join(names)}. Repeat."
+    return option(WHAT, "KEY=VALUE", meaning, "--set", callback=checked)
+
+
+def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN401 - values of fields
+    """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed.
+
+    ``defaults`` are those of fields that the command has no option for, or none with a default.
+    """
+    from vebench.plan.grammar import PARSERS  # noqa: PLC0415 - imported on use
+
+    values: dict[str, Any] = defaults | {
+        # Numbers and times are parsed by typer.
+        name: PARSERS[name](value) if isinstance(value, str | list) and name in PARSERS else value
+        for name, value in context.params.items()
+        if name in _FIELDS and value not in (None, [], ())
+    }
+    for text in context.params.get("settings") or ():
+        key, _, value = text.partition("=")
+        values[key] = PARSERS[key](value)
+    return RunSpec(**{"envs": (), **values})
+
+
 def option(group: str, metavar: str, meaning: str, *names: str, **how: Any) -> OptionInfo:  # noqa: ANN401 - as typer has it
     """Return an option of this group of the help. A flag has no metavar."""
     made: OptionInfo = typer.Option(*names, metavar=metavar or None, help=meaning, rich_help_panel=group, **how)
     return made
 
 
-def duration(name: str, meaning: str, parse: str = "parse_duration") -> OptionInfo:
-    """Return an option that is a time, in seconds once it is parsed. A default is in seconds already."""
+def _parsed(parse: str, *before: str) -> Callable[[str | float], Any]:
+    """Return what a function of ``plan.grammar``, with these arguments first, makes of an option's text.
 
-    def seconds(text: str | float) -> float:
+    Typer also hands it the default, which may be the value already.
+    """
+
+    def value(text: str | float) -> Any:  # noqa: ANN401 - what that function returns
         from vebench.plan import grammar  # noqa: PLC0415 - imported on use
 
-        found: float = getattr(grammar, parse)(name, str(text))
-        return found
+        return getattr(grammar, parse)(*before, str(text))
 
-    return option(HOW_LONG, "TIME", meaning, name, parser=seconds)
+    return value
+
+
+def time(name: str, meaning: str, parse: str = "parse_duration") -> OptionInfo:
+    """Return an option that is a time, in seconds once it is parsed. A default is in seconds already."""
+    return option(HOW_LONG, "TIME", meaning, name, parser=_parsed(parse, name))
 
 
 def budget(meaning: str) -> OptionInfo:
     """Return the option for the longest time that a command may take, or add."""
-    return duration("--budget", meaning, "parse_budget")
+    return time("--budget", meaning, "parse_budget")
 
 
 def _file(text: str) -> Path:
@@ -96,64 +171,27 @@ def _format(kind: Kind, default: str = "") -> OptionInfo:
     return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
 
 
-Texts = list[str] | None
+def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
+    """Return the one of ``names`` that equals ``text``. Raises UsageError if there is none."""
+    for name in names:
+        if name == text:
+            return name
+    raise UsageError(f"{option} {text}: must be one of {', '.join(names)}")
 
-# The plan of a run: fields of RunSpec.
-Envs = Annotated[
-    Texts, option(WHAT, "ENV", "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...", "--env", "-e")
-]
-Backends = Annotated[
-    Texts,
-    option(
-        *(WHAT, "NAME", "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones."),
-        *("--backend", "-b"),
-    ),
-]
-Workers = Annotated[
-    Texts,
-    option(
-        *(WHAT, "COUNTS", "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4."),
-        *("--workers", "-w"),
-    ),
-]
-EnvsPerWorker = Annotated[Texts, option(WHAT, "COUNTS", "Environments of each worker. Default: 1.")]
-Policy = Annotated[
-    str | None,
-    option(
-        *(WHAT, "POLICY"),
-        "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand).",
-    ),
-]
-Learner = Annotated[
-    str | None,
-    option(
-        WHAT, "TIME[/STEPS]", "Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048)."
-    ),
-]
-Seed = Annotated[int | None, option(WHAT, "N", "Seed of all that is drawn at random.")]
-Duration = Annotated[float, duration("--duration", "Length of one window.")]
-Rounds = Annotated[int, option(HOW_LONG, "N", "Windows of a cell in each pass.")]
-Warmup = Annotated[float, duration("--warmup", "Least time before the first window.")]
-Repeats = Annotated[int, option(HOW_LONG, "N", "Passes, each in fresh processes.")]
-Until = Annotated[str | None, option(HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%.")]
-Timeout = Annotated[float, duration("--timeout", "Longest time for one cell.")]
-Pin = Annotated[
-    str | None,
-    option(_WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."),
-]
-Replicas = Annotated[
-    str | None,
-    option(_WHERE, "N", "Copies of the backend in each cell: a number, or node for one on each memory node."),
-]
-OnHosts = Annotated[
-    str | None,
-    option(_WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
-]
-Proof = Annotated[str, option(VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off.")]
+
+def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> None:
+    """Raise UsageError, which names what to leave out, if any parameter was given but those ``besides``."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    if excess := given.difference(besides):
+        names = {one.name: one.opts[0] for one in context.command.params}
+        raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
+
 
 # Options of several commands that are no part of a plan.
-OnlyEnvs = Annotated[Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
-OnlyBackends = Annotated[Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
+_Texts = list[str] | None
+OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
+OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
 Junit = Annotated[Path | None, option(OUTPUT, "FILE", "Also write the verdicts as JUnit XML.")]
 RunFile = Annotated[Path | None, run_file("Run file. Default: a new one in .vebench/.")]
@@ -168,61 +206,3 @@ MachineFormat = Annotated[str, _format("machine")]
 VerifyFormat = Annotated[str, _format("verify")]
 ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
 HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]
-
-
-def settings(*names: str) -> OptionInfo:
-    """Return the option that sets these fields of a spec, for which a command has no option of their own."""
-
-    def checked(given: list[str] | None) -> list[str]:
-        for text in given or []:
-            key, equals, _ = text.partition("=")
-            if key not in names or not equals:
-                near = did_you_mean(key, names)
-                raise UsageError(f"--set {shown(text)}: write KEY=VALUE{near}; keys are {', '.join(names)}")
-        return given or []
-
-    meaning = f"Another setting: {', '.join(names)}. Repeat."
-    return option(WHAT, "KEY=VALUE", meaning, "--set", callback=checked)
-
-
-def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN401 - values of fields
-    """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed.
-
-    Parameters of the command with the names of fields are those that are read, and the list ``settings``. ``defaults``
-    are those of fields that the command has no option for, or none with a default.
-    """
-    from vebench.plan.grammar import PARSERS  # noqa: PLC0415 - imported on use
-
-    known = RunSpec.__dataclass_fields__
-    values: dict[str, Any] = defaults | {
-        # Numbers and times are parsed by typer.
-        name: PARSERS[name](value) if isinstance(value, str | list) and name in PARSERS else value
-        for name, value in context.params.items()
-        if name in known and value not in (None, [], ())
-    }
-    for text in context.params.get("settings") or ():
-        key, _, value = text.partition("=")
-        values[key] = PARSERS[key](value)
-    return RunSpec(**{"envs": (), **values})
-
-
-def given(context: typer.Context) -> set[str]:
-    """Return the names of the parameters that were given on the command line."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> None:
-    """Raise UsageError, which names what to leave out, if any parameter was given but those ``besides``."""
-    excess = given(context).difference(besides)
-    if excess:
-        names = {one.name: one.opts[0] for one in context.command.params}
-        raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
-
-
-def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
-    """Return the one of ``names`` that equals ``text``. Raises UsageError if there is none."""
-    for name in names:
-        if name == text:
-            return name
-    raise UsageError(f"{option} {text}: must be one of {', '.join(names)}")

@@ -1,7 +1,7 @@
 """What the user asked for, as immutable values. Only the command line handles its text, and parses it once.
 
-``vebench.options`` has the options of the command line by the names of these fields. The bounds are in ``check``,
-because a spec is also read from run files.
+``OPTIONS`` declares how the command line names the fields. The bounds are in ``check``, because a spec is also read
+from run files.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from vebench.backends.entry import BackendEntry
 
+# Groups of options in the help.
+WHAT, HOW_LONG, WHERE, VERDICT = "What to measure", "How long", "Where", "Verdict"
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
 _MAX_ROUNDS = 1 << 16
@@ -46,7 +48,16 @@ _STARTUP_ALLOWANCE = 30.0
 # What ``vebench run`` and ``vebench.measure`` do unless something else is asked for. Several processes of few windows,
 # since processes differ more than windows do: docs/method.md has how this was chosen.
 PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
-    {"base": True, "rounds": 2, "repeats": 3, "duration": 0.5, "warmup": 0.5, "interleave": True, "proof": "auto"}
+    {
+        "base": True,
+        "interleave": True,
+        "proof": "auto",
+        "rounds": 2,
+        "repeats": 3,
+        "duration": 0.5,
+        "warmup": 0.5,
+        "timeout": 300.0,
+    }
 )
 
 
@@ -112,9 +123,6 @@ class Pinning:
         return bracketed.written(self.cpus, {key: value for key, value in details.items() if value != usual[key]})
 
 
-_COMPACT = Pinning()
-
-
 @dataclass(frozen=True)
 class Hosts:
     """The hosts on which a cell has a replica each.
@@ -142,6 +150,9 @@ class Hosts:
     def label(self) -> str:
         """The hosts as a user writes them, without details: ``a,b,c``."""
         return ",".join(self.names) or f"ray[address={self.address}]"
+
+
+_COMPACT = Pinning()
 
 
 @dataclass(frozen=True)
@@ -203,6 +214,35 @@ class RunSpec:
     def longest_warmup(self) -> float:
         """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
         return self.warmup + min((_MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
+
+
+_BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones."
+_COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4."
+_POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand)."
+_LEARNER = "Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048)."
+_REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
+# Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
+# the value, the meaning, and their names, by default --FIELD. Fields without one are set by --set, or by no user.
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "envs": (WHAT, "ENV", "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...", "--env", "-e"),
+    "backends": (WHAT, "NAME", _BACKENDS, "--backend", "-b"),
+    "workers": (WHAT, "COUNTS", _COUNTS, "--workers", "-w"),
+    "envs_per_worker": (WHAT, "COUNTS", "Environments of each worker. Default: 1."),
+    "policy": (WHAT, "POLICY", _POLICY),
+    "learner": (WHAT, "TIME[/STEPS]", _LEARNER),
+    "seed": (WHAT, "N", "Seed of all that is drawn at random."),
+    "duration": (HOW_LONG, "TIME", "Length of one window."),
+    "rounds": (HOW_LONG, "N", "Windows of a cell in each pass."),
+    "warmup": (HOW_LONG, "TIME", "Least time before the first window."),
+    "repeats": (HOW_LONG, "N", "Passes, each in fresh processes."),
+    "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%."),
+    "budget": (HOW_LONG, "TIME", "Longest time that --until adds. Default: 10m."),
+    "timeout": (HOW_LONG, "TIME", "Longest time for one cell."),
+    "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."),
+    "replicas": (WHERE, "N", _REPLICAS),
+    "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8]."),
+    "proof": (VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off."),
+}
 
 
 def check(spec: RunSpec) -> None:

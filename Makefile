@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests start many interpreters: let them find what the first has compiled, whatever the shell was told.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-peers test-cluster lint gate clean
+.PHONY: demo test test-all test-peers test-cluster lint gate clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at
 	$(BIN)/vebench run --env Pong --workers 1..4 || case $$? in 1|3) ;; *) exit 1 ;; esac  # the report says why
@@ -15,6 +15,9 @@ demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and
 
 test: $(VENV)/tested
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -rs
+
+# All that `make test` skips for want of a package, too: PyTorch, Stable-Baselines3, dm_control, MiniGrid and Chromium.
+test-all: $(VENV)/everything test
 
 # Other projects' backends, in interpreters that are set up for them: gigabytes, and what cannot be had is left out.
 test-peers: $(VENV)/tested
@@ -54,6 +57,11 @@ $(VENV)/installed: $(VENV)/made pyproject.toml $(wildcard backends/fast/*.c)
 $(VENV)/tested: $(VENV)/installed tests/constraints.txt
 	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis html5lib
 	$(BIN)/python tests/support/oldest_python.py $(VENV)/oldest
+	touch $@
+
+$(VENV)/everything: $(VENV)/tested
+	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all,dm-control,minigrid,torch]' stable-baselines3
+	command -v chromedriver || { apt-get update && apt-get install --yes chromium chromium-driver; }  # Debian's
 	touch $@
 
 $(VENV)/clustered: $(VENV)/made pyproject.toml tests/constraints.txt

@@ -135,7 +135,7 @@ def build_one(
 ) -> VectorBackend:
     entry = BY_NAME[name]
     if (not entry.by_default or not SUITES[task.suite].usual) and (missing := entry.missing(task)):
-        pytest.skip(f"not installed: {', '.join(package.name for package in missing)}")
+        pytest.skip(f"not installed: {', '.join(package.name for package in missing)}: make test-all")
     module, _, attribute = entry.target.partition(":")
     factory = getattr(importlib.import_module(module), attribute)
     try:

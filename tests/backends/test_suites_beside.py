@@ -30,7 +30,7 @@ needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPo
 
 def skip_unless_installed(task: Task) -> None:
     if missing := BY_NAME["for-loop"].missing(task):
-        pytest.skip(f"not installed: {', '.join(package.name for package in missing)}")
+        pytest.skip(f"not installed: {', '.join(package.name for package in missing)}: make test-all")
 
 
 def stepped(backend: VectorBackend, steps: int) -> list[Batch]:

@@ -13,7 +13,7 @@ from vebench.child.policy import parse_policy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch", reason="needs torch: make test-all")
 
 VECTOR, PICTURE = np.zeros((5, 17)), np.zeros((5, 4, 84, 84), np.uint8)
 DISCRETE = ActionSpace.discrete(6)

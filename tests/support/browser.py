@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DRIVER, BROWSER = which("chromedriver"), which("chromium") or which("google-chrome")
-NO_BROWSER = "needs chromium and chromedriver"
+NO_BROWSER = "needs chromium and chromedriver: make test-all"
 ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-extensions"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

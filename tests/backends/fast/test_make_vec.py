@@ -464,7 +464,7 @@ def test_importing_make_vec_is_all_that_loads_gymnasium_and_no_simulator_comes_w
 
 
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("torch", reason="needs torch: make test-all")
     train = runpy.run_path(str(EXAMPLE))["train"]
     ours, theirs = (train(CHEETAH, 2, 2_100, 1, with_gymnasium=with_gymnasium) for with_gymnasium in (False, True))
     assert ours == theirs

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from support.interrupting import Interrupt
 from support.recipes import recipe
 
-pytest.importorskip("stable_baselines3")
+pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3: make test-all")
 
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv

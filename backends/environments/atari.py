@@ -41,17 +41,13 @@ TALL_SCREENS = {
 }
 
 
-def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``; its exact variant makes ``task.no_ops`` no-ops at a reset.
-
-    With ``upper_rows`` the picture is made from so many rows of the raw screen. No backend should do that: it serves to
-    recognise one that does.
-    """
+def make(task: Task) -> gymnasium.Env[Any, Any]:
+    """Return one environment of ``task``; its exact variant makes ``task.no_ops`` no-ops at a reset."""
     import ale_py  # noqa: PLC0415 - imported on use
     import gymnasium  # noqa: PLC0415 - imported on use
     from gymnasium.wrappers import FrameStackObservation  # noqa: PLC0415 - imported on use
 
-    from vebench.backends.environments.atari_screen import AtariScreen, UpperScreen  # noqa: PLC0415 - imported on use
+    from vebench.backends.environments.atari_screen import AtariScreen  # noqa: PLC0415 - imported on use
 
     gymnasium.register_envs(ale_py)
     arguments: dict[str, Any] = task.arguments
@@ -69,8 +65,7 @@ def make(task: Task, *, upper_rows: int | None = None) -> gymnasium.Env[Any, Any
         "frame_skip": task.frame_skip,
         "screen_size": SCREEN_SIZE,
     }
-    screen = AtariScreen(emulator, **settings) if upper_rows is None else UpperScreen(emulator, upper_rows, **settings)
-    return FrameStackObservation(screen, STACK, padding_type="reset")
+    return FrameStackObservation(AtariScreen(emulator, **settings), STACK, padding_type="reset")
 
 
 def noop_max(task: Task) -> int:
@@ -82,13 +77,6 @@ def frames(environment: gymnasium.Env[Any, Any]) -> int:
     """Return the frames of this episode by the emulator's own count, those of no-ops at the reset included."""
     simulator: Any = environment.unwrapped
     return int(simulator.ale.getEpisodeFrameNumber())
-
-
-def faulty_variants(environment: gymnasium.Env[Any, Any]) -> dict[str, dict[str, int]]:
-    """Return by its fault the variant of a game with a tall screen that lacks the rows which most games do not have."""
-    simulator: Any = environment.unwrapped
-    rows = int(simulator.ale.getScreenDims()[0])
-    return {upper_rows_shown(SCREEN_ROWS, rows): {"upper_rows": SCREEN_ROWS}} if rows > SCREEN_ROWS else {}
 
 
 def upper_rows_shown(shown: int, rows: int) -> str:

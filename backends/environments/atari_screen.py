@@ -70,20 +70,3 @@ class AtariScreen(AtariPreprocessing):
                 self._read_screen()
                 observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
         return observation, reward, terminated, truncated, info
-
-
-class UpperScreen(AtariScreen):
-    """A screen of which only the upper rows are shown, as EnvPool does: it reads 210 rows, whatever the game has."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], upper_rows: int, **settings: Any) -> None:  # noqa: ANN401 - likewise
-        RecordConstructorArgs.__init__(self, upper_rows=upper_rows, **settings)
-        super().__init__(env, **settings)
-        self._upper_rows = upper_rows
-
-    def _get_obs(self) -> Any:  # noqa: ANN401 - as Gymnasium's
-        whole = self.obs_buffer
-        self.obs_buffer = [frame[: self._upper_rows] for frame in whole]
-        try:
-            return super()._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types
-        finally:
-            self.obs_buffer = whole

@@ -14,7 +14,7 @@ from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.backends.lazy import np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import gymnasium
     from numpy.typing import NDArray
@@ -26,15 +26,14 @@ THE_SIMULATOR = "the simulator"  # who counts frames, where the simulator itself
 _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 
 
-def make(task: Task, **variant: int) -> gymnasium.Env[Any, Any]:
+def make(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
 
-    It can be sent to another process as ``functools.partial(make, task)``. ``variant`` is passed on to the suite's own
-    function, for an environment that is not as every backend has it.
+    It can be sent to another process as ``functools.partial(make, task)``.
     """
     if task.module is not None:
         importlib.import_module(task.module)
-    environment: gymnasium.Env[Any, Any] = load(SUITES[task.suite].make)(task, **variant)
+    environment: gymnasium.Env[Any, Any] = load(SUITES[task.suite].make)(task)
     keep_opencv_to_one_thread()
     return environment
 
@@ -43,13 +42,6 @@ def keep_opencv_to_one_thread() -> None:
     """Let OpenCV, if it is loaded, start no pool of threads: it would in every process, however many there are."""
     if (opencv := sys.modules.get("cv2")) is not None:
         opencv.setNumThreads(1)
-
-
-def faulty_variants(task: Task, environment: gymnasium.Env[Any, Any]) -> Mapping[str, Mapping[str, int]]:
-    """Return the variants whose observations faulty backends are known to return, as ``make`` takes them, by fault."""
-    target = SUITES[task.suite].faulty_variants
-    variants: Mapping[str, Mapping[str, int]] = {} if target is None else load(target)(environment)
-    return variants
 
 
 def make_registered(task: Task) -> gymnasium.Env[Any, Any]:

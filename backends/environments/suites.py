@@ -58,9 +58,6 @@ class Suite:
     - ``observed``: names of the arrays that are kept of what an environment observes; empty: all.
     - ``frames``: ``module:function`` that returns how many frames an environment's simulator has made in its episode.
       ``make`` then sets the frame skip that the task asks for. None: a step has no frames of its own to be counted.
-    - ``faulty_variants``: ``module:function`` that takes an environment and returns the variants whose observations
-      faulty backends are known to return: for each fault, in words, the further arguments of ``make``. None: no such
-      fault is known.
     - ``simulator``: ``module:Class`` of the bare simulator that ``ceiling`` steps, None if there is none.
     - ``real_actions``: the type of real-valued actions, None for the one that each environment declares.
     - ``drifting_engines``: names of engines whose versions are known to give different results.
@@ -82,7 +79,6 @@ class Suite:
     observed: tuple[str, ...] = ()
     namespace: str | None = None
     frames: str | None = None
-    faulty_variants: str | None = None
     simulator: str | None = None
     real_actions: Literal["float32", "float64"] | None = None
     drifting_engines: frozenset[str] = frozenset()
@@ -203,7 +199,6 @@ SUITES: Mapping[str, Suite] = {
             plugin="ale_py",
             namespace="ALE/",
             frames="vebench.backends.environments.atari:frames",
-            faulty_variants="vebench.backends.environments.atari:faulty_variants",
             simulator="vebench.backends.environments.atari:Emulator",
             # Games of different ALE versions gave the same bytes, so no engine is named: vebench verify shows the rest.
         ),

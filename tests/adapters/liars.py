@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.making import make
-from vebench.backends.for_loop import EnvironmentLoop, ForLoop
+from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import ActionSpace, Batch, Difference
 
 if TYPE_CHECKING:
@@ -151,15 +150,6 @@ class UpsideDownColumn(ForLoop):
         shown = batch.observations.copy()
         shown[:, :, 0] = shown[:, ::-1, 0]
         return batch._replace(observations=shown)
-
-
-class Cropped(ForLoop):
-    """Shows the upper 210 rows of the screen only, and does not say so."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.environments = [make(setup.task, upper_rows=210) for _ in self.environments]
-        self._loop = EnvironmentLoop(self.environments, self._batch)
 
 
 class Sticky(ForLoop):

@@ -138,7 +138,7 @@ FAULTS: dict[str, tuple[str, str | None]] = {
     "Dirty": ("step 40: observations/camera ", "camera"),
     "Overwrites": ("observations/arm/1 change after they were handed out", None),
     "Loose": ("step 1: observations/camera ", "camera"),
-    "Deaf": ("actions are ignored", "arm/0"),
+    "Deaf": ("step 1: observations/arm/0 ", "arm/0"),
     "Narrow": ("actions are drawn from another space than the task's: bounds, shape or type differ (move)", None),
 }
 

@@ -21,7 +21,7 @@ from support.fakes import fake_world
 from vebench.backends.setup import Setup
 from vebench.child import main as child
 from vebench.child import trials
-from vebench.child.proof import faults
+from vebench.child.proof import judge
 from vebench.child.record import ids
 from vebench.child.request import Request, Timing
 from vebench.engine.conversation import decode
@@ -100,7 +100,7 @@ class CellHere:
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
                 (trials, "draw"): lambda *asked, draw=trials.draw, **chance: draw(*asked, **chance)[: self._layouts],
-                (faults, "NAMING_S"): 300.0,
+                (judge, "LOOK_ON_S"): 300.0,
                 (ids, "PATIENCE_S"): 1.0,
                 (trials, "LEAST_S"): 0.0,
                 (trials, "TIMES_LONGER"): 1,

@@ -17,7 +17,7 @@ from vebench.backends.interface import Batch, Setup, Task
 from vebench.backends.registry import find
 from vebench.child import trials
 from vebench.child.actions import action_tape
-from vebench.child.proof import faults
+from vebench.child.proof import judge
 from vebench.child.proof.replay import prove, replay
 from vebench.child.record.batches import about
 from vebench.child.record.recording import Began, Broken, Ended, Rows, write
@@ -39,7 +39,7 @@ LATER_ROWS = 40
 
 @pytest.fixture(autouse=True)
 def _however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "NAMING_S", 300.0)
+    monkeypatch.setattr(judge, "LOOK_ON_S", 300.0)
 
 
 def request_for(task: Task) -> Request:

@@ -176,7 +176,7 @@ class Followed:
             self._places.extend((at, place))
             self.step += 1
             self._frames = self.reference.frames
-            self.expected.append(digested(self.reference.rows[-1]))
+            self.expected.append(digested(self.reference.row))
         if not self._places or self._places[-2] != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
         return self.expected[-1]
@@ -194,7 +194,7 @@ class Followed:
             yield self._coming.popleft()
 
     def _count(self, claim: int | None) -> None:
-        ended = self.reference.rows[-1].ended
+        ended = self.reference.row.ended
         self.ends += ended
         self.fresh_for += 1
         if self.reference.fresh:

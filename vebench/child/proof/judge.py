@@ -1,4 +1,4 @@
-"""Judges what a backend returned: computes it anew with the reference, and finds where the two first differ.
+"""Judges what a backend returned: computes it anew with the reference, finds where they first differ, and names why.
 
 The judge is not in the process that steps the backend, and takes nothing from there but the records. The reference
 steps one environment at a time, with the for-loop's own code, so that it can follow a backend that returns rows in any
@@ -7,8 +7,10 @@ order: the comparison is always of environment i after its k-th step.
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,9 +23,11 @@ from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
 from vebench.child.proof.following import MOST_EXCUSED, FaultError, Followed, History, References
 from vebench.child.proof.reference import FIELDS, Reference, Row, alike, describe, digest, digested, same
-from vebench.child.record.recording import About, Acted, Began, Broken, CutOffError, Order, Rows
+from vebench.child.record.recording import About, Acted, Began, Broken, CutOffError, Ended, Order, Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpaceTree, Task
@@ -31,6 +35,28 @@ if TYPE_CHECKING:
     from vebench.child.record.recording import Record
 
 MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
+# Steps after the first row that differs which a name has to explain, too, and how long they may take.
+_AFTER, LOOK_ON_S = 24, 10.0
+# Names of faults, each with what it makes of the reference's row, given the row of the step before.
+_ALTERED: dict[str, Callable[[Row, Row], Row]] = {
+    "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
+    "whole rows are one step late": lambda _now, before: before,
+    "rewards are one step stale": lambda now, before: now._replace(reward=before.reward),
+    "rewards are always 0": lambda now, _: now._replace(reward=0.0),
+    "rewards are clipped to their signs": lambda now, _: now._replace(reward=float(np.sign(now.reward))),
+    "rewards are clipped to [-1, 1]": lambda now, _: now._replace(reward=float(np.clip(now.reward, -1, 1))),
+    "rewards are rounded to float16": lambda now, _: now._replace(reward=float(np.float16(now.reward))),
+    "an end is not reported": lambda now, _: now._replace(terminated=False, truncated=False),
+    "terminated and truncated are confused": lambda now, _: now._replace(
+        terminated=now.truncated, truncated=now.terminated
+    ),
+}
+# What differs where all rows agree, by the field of the mismatch.
+_MISCOUNTED = {
+    "frames": "simulates {found} frames of {expected} claimed",
+    "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
+    "ends": "reports {found} ends where there were {expected}",
+}
 
 
 class Judge:
@@ -124,7 +150,7 @@ class Judge:
             if self.mismatch is None and alike(expected, found):
                 self._tally.count(expected)
             elif self.mismatch is None:
-                whole = followed.reference.rows[-1]
+                whole = followed.reference.row
                 seen = found._replace(observation=whole.observation if observation is None else observation)
                 self.mismatch = self._tally.compare(env_id, followed, whole, seen)
             if self.mismatch is None:
@@ -166,14 +192,13 @@ class Judge:
         again = Reference(self.task, followed.env_id, self.now.seed, same_step=same_step)
         # Those that draw from a generator of their process depend on what else is there.
         beside = Reference(self.task, followed.env_id + 1, self.now.seed, same_step=same_step)
-        rows = [again.rows[-1]]
+        rows = deque([digested(again.row)], followed.expected.maxlen)
         for action in followed.actions(self.now):
             beside.step(action)
-            rows.append(again.step(action))
+            rows.append(digested(again.step(action)))
         again.close()
         beside.close()
-        kept = followed.expected
-        return all(alike(one, digested(other)) for one, other in zip(kept, rows[len(rows) - len(kept) :], strict=True))
+        return all(map(alike, followed.expected, rows))
 
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
@@ -289,7 +314,7 @@ class Tally:
                 continue
             # No declaration excuses a different end, because steps are counted by ends.
             hidden = field in ("terminated", "truncated") and expected.ended != found.ended
-            excuse = None if hidden else excused(self._declared, field, expected, followed.fresh_for)
+            excuse = None if hidden else _excuse(self._declared, field, expected, followed.fresh_for)
             mismatch = describe(env_id, followed.step, field, expected, found)
             if excuse is None:
                 return mismatch
@@ -332,16 +357,99 @@ class Tally:
         return "equal" if self._rounded else "identical"
 
 
-def excused(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
-    """Return the text of the declared difference that excuses this field of this row, None if there is none."""
+def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
+    """Return the text of the declared difference that excuses this field of this row, None if there is none.
+
+    One that is declared for every row excuses none.
+    """
     for difference in declared:
-        if difference.field == field and _covers(difference, expected, since_reset):
+        at_start = difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
+        if difference.field == field and (at_start or (difference.rows == "end" and expected.ended)):
             return difference.text
     return None
 
 
-def _covers(difference: Difference, expected: Row, since_reset: int) -> bool:
-    """Return whether a declared difference excuses this row. A difference declared for every row excuses none."""
-    if difference.rows == "end":
-        return expected.ended
-    return difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
+def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
+    """Return the names of the known faults that predict the backend's rows, None if none does.
+
+    ``records`` are those after the row that differs. A prediction must hold for every recorded row from there on; if it
+    does not hold for those before, the name says from which step on it does.
+    """
+    mismatch = judge.mismatch
+    if mismatch is None:
+        return None
+    if mismatch.field in _MISCOUNTED:
+        return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
+    followed, step = judge.followed[mismatch.env_id], mismatch.step
+    _look_on(judge, records, followed, step + _AFTER)
+    fitting = {
+        name: predict
+        for name, predict in _predictions(judge, followed, step).items()
+        if all(_is(predict(at), row) for at, row in followed.found.items() if at >= step)
+    }
+    before = [(at, row) for at, row in followed.found.items() if at < step]
+    always = [
+        name
+        for name, predict in fitting.items()
+        if all(_is(predicted, row) for at, row in before if (predicted := predict(at)) is not None)
+    ]
+    if always or fitting:
+        return " or ".join(always) or f"from step {step} on {' or '.join(fitting)}"
+    return "a later reset does not begin as its seed says" if step == 0 and len(judge.seeds) > 1 else None
+
+
+def _look_on(judge: Judge, records: Iterator[Record], followed: Followed, last: int) -> None:
+    """Let the judge take the records up to step ``last`` of an environment, but none of another history."""
+    until = time.monotonic() + LOOK_ON_S
+    try:
+        while followed.step < last and time.monotonic() < until:
+            record = next(records, None)
+            if record is None or isinstance(record, (Began, Ended)):
+                return
+            judge.take(record)
+    except (CutOffError, FaultError):
+        pass  # what is there has to do
+
+
+def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Callable[[int], Row | None]]:
+    """Return the known faults that may explain a difference in ``step``, each with its prediction of any step's row."""
+    changes = dict(_ALTERED)
+    first, expected = followed.found[step], followed.expected_at(step)
+    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
+    if expected is not None and len(later) > 1:  # one row alone would always agree
+        gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
+        changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
+        changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
+        if not all(np.array_equal(expected.observation, row.observation) for row in later):
+            changes["observations stand still"] = lambda now, _: now._replace(observation=first.observation)
+
+    def altered(change: Callable[[Row, Row], Row], at: int) -> Row | None:
+        now, before = followed.expected_at(at), followed.expected_at(at - 1)
+        return None if now is None else change(now, before or now)
+
+    def of_another(other: Followed, at: int) -> Row | None:
+        row = other.expected_at(at)
+        return None if row is None else followed.found[at]._replace(observation=row.observation)
+
+    others = [other for env_id, other in judge.followed.items() if env_id != followed.env_id]
+    return {
+        **{name: partial(altered, change) for name, change in changes.items()},
+        **{_shown_as(judge, followed, other, step): partial(of_another, other) for other in others},
+    }
+
+
+def _shown_as(judge: Judge, followed: Followed, other: Followed, step: int) -> str:
+    """Return what the fault is called if an environment shows the rows of another one."""
+    row = other.expected_at(step)
+    shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
+    if row is not None and len(shown) > 1 and all(np.array_equal(each, row.observation) for each in shown):
+        return f"row {other.env_id} stands for every environment"
+    return f"environment {followed.env_id} shows the rows of environment {other.env_id}"
+
+
+def _is(predicted: Row | None, found: Row) -> bool:
+    """Return whether a digested row is as predicted, but for the rounding of rewards."""
+    if predicted is None:
+        return False
+    near = np.isclose(predicted.reward, found.reward, rtol=1e-6, atol=1e-12, equal_nan=True)
+    return bool(near) and alike(predicted._replace(reward=found.reward), found)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from math import isnan
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import faulty_variants, frames_of, make, read_spaces
+from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.child.answers import Mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Batch, Task
@@ -126,9 +123,6 @@ def _digest(name: str, leaf: NDArray[np.generic]) -> NDArray[np.uint8]:
     return np.frombuffer(whole.digest(), np.uint8)
 
 
-_KEPT_ROWS = 4  # the last rows of each environment
-
-
 class Checked:
     """An environment whose values are checked before the loop writes them into arrays, which casts them silently.
 
@@ -181,32 +175,22 @@ def _undeclared(name: str, declared: Tree, value: Any) -> str | None:  # noqa: A
 
 
 class Reference:
-    """One environment, stepped as the for-loop steps it, with its last rows. Without ``seed`` it is not reset yet.
+    """One environment, stepped as the for-loop steps it, with its last row. Without ``seed`` it is not reset yet.
 
     With ``same_step``, the row of an end has the next episode's first observation, and resets have no rows of their
-    own. ``variant`` is passed on to ``make``. ``fresh``: whether the last row has the first observation of an episode.
-    ``spaces`` are those of the environment itself; for ``invalid`` see ``Checked``.
+    own. ``fresh``: whether the last row has the first observation of an episode.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        env_id: int,
-        seed: int | None = None,
-        variant: Mapping[str, int] = MappingProxyType({}),
-        *,
-        same_step: bool = False,
-    ) -> None:
+    def __init__(self, task: Task, env_id: int, seed: int | None = None, *, same_step: bool = False) -> None:
         self.task = task
         self.fresh = True
-        self.rows: list[Row] = []
         self._same_step = same_step
-        self._environment = make(task, **variant)
+        self._environment = make(task)
         self.spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
-        self._rows = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
+        self._batch = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
         self._checked = Checked(self._environment, self.spaces.observations)
         environments: Any = [self._checked]
-        self._loop = loop_over(environments, self._rows)
+        self._loop = loop_over(environments, self._batch)
         if seed is not None:
             self.reset(seed)
 
@@ -214,12 +198,12 @@ class Reference:
         """Begin again, with ``seed`` plus the environment's id; return the first row."""
         self._loop.reset(seed)
         self.fresh = True
-        self.rows = [row_of(self._rows, 0)]
-        return self.rows[-1]
+        self.row = row_of(self._batch, 0)
+        return self.row
 
     def stand_for(self, env_id: int, *, same_step: bool) -> None:
         """Be the reference of another environment from the next reset on, since it takes time to make one."""
-        self._rows.env_ids[0] = env_id
+        self._batch.env_ids[0] = env_id
         self._same_step = same_step
 
     @property
@@ -237,39 +221,18 @@ class Reference:
         """Frames simulated in this episode, None if unknown."""
         return frames_of(self.task, self._environment)
 
-    @property
-    def faulty_variants(self) -> Mapping[str, Mapping[str, int]]:
-        """The variants whose observations faulty backends are known to return, by fault."""
-        return faulty_variants(self.task, self._environment)
-
     def step(self, action: ArrayTree) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
-        after_end = self.rows[-1].ended and not self._same_step
-        self._loop.step(_as_batch(action))
-        row = self._keep()
-        self.fresh = after_end or (self._same_step and row.ended)
-        if self._same_step and row.ended:
-            self._loop.step(_as_batch(action))
-            self.rows[-1] = row._replace(observation=row_of(self._rows, 0).observation)
-        return self.rows[-1]
-
-    def step_on(self, action: ArrayTree) -> Row:
-        """Step with ``action`` even if the episode is over; return the row."""
-        self._loop.forget_ends()
-        self._loop.step(_as_batch(action))
-        return self._keep()
-
-    def _keep(self) -> Row:
-        self.rows.append(row_of(self._rows, 0))
-        if len(self.rows) > _KEPT_ROWS:
-            del self.rows[0]
-        return self.rows[-1]
+        after_end = self.row.ended and not self._same_step
+        batch: ArrayTree = trees.mapped(lambda array: array[None], action)
+        self._loop.step(batch)
+        self.row = row_of(self._batch, 0)
+        self.fresh = after_end or (self._same_step and self.row.ended)
+        if self._same_step and self.row.ended:
+            self._loop.step(batch)
+            self.row = self.row._replace(observation=row_of(self._batch, 0).observation)
+        return self.row
 
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-def _as_batch(action: ArrayTree) -> ArrayTree:
-    batch: ArrayTree = trees.mapped(lambda array: array[None], action)
-    return batch

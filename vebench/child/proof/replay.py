@@ -19,9 +19,8 @@ import numpy as np
 
 from vebench.backends import registry, trees
 from vebench.child.answers import CellProof, Proof
-from vebench.child.proof.faults import NAMING_S, name_fault
 from vebench.child.proof.following import FaultError
-from vebench.child.proof.judge import MOST_SHARE, Judge
+from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault
 from vebench.child.proof.reference import Reference
 from vebench.child.record.recording import About, Began, Broken, CutOffError, Ended, Rows, read
 from vebench.child.trials import planned
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from vebench.child.request import Judging, Replaying, Request
     from vebench.child.trials import Trial
 
-T = TypeVar("T")
-R = TypeVar("R")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 # So many neighbours are looked at together for what came right after a reset. After _BEGINNINGS_NS only the rows of the
 # resets themselves are, after _RESETS_NS of no more environments.
@@ -52,7 +51,7 @@ _NOT_REPEATABLE = (
 )
 
 
-class Judged(NamedTuple):
+class _Judged(NamedTuple):
     """The proof of some environments, and how far it goes: the reset, counted from 1, and the batch since then."""
 
     proof: Proof
@@ -60,7 +59,7 @@ class Judged(NamedTuple):
     batch: int = -1
 
 
-class Outline(NamedTuple):
+class _Outline(NamedTuple):
     """What a recording is of: what the backend reports, the last batch, a fault, and how it breaks off if it does.
 
     The last of its ``histories`` is that of the measured steps, in which ``env_ids`` are shown; in those before, which
@@ -80,13 +79,13 @@ class Outline(NamedTuple):
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
     """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
     task = request.setup.task
-    named_until = clock() + int((_MOST_OF_TIMEOUT * request.settings.timeout - NAMING_S) * 1e9)
+    named_until = clock() + int((_MOST_OF_TIMEOUT * request.settings.timeout - LOOK_ON_S) * 1e9)
     try:
         outline = _outline(job.path, job.rows)
-        verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
-        chance = registry.find(request.backend).chance(task)
         if outline.about is None or outline.cut_off is not None:
             return CellProof("unverified", reason=outline.cut_off)
+        verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
+        chance = registry.find(request.backend).chance(task)
         if chance is not None:
             return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
         try:
@@ -99,53 +98,52 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
 
 
 def _compared(
-    job: Replaying, task: Task, outline: Outline, clock: Callable[[], int], named_until: int
-) -> tuple[list[Judged], list[Judged]]:
+    job: Replaying, task: Task, outline: _Outline, clock: Callable[[], int], named_until: int
+) -> tuple[list[_Judged], list[_Judged]]:
     """Compare the measured steps, and what came right after the resets. Returns what was found of both."""
     resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
-    begin = partial(_begun, job.path, task, clock, resets)
-    begun = [one for found in _in_parallel(begin, _groups(outline.first_ids)) for one in found]
+    ids = outline.first_ids
+    groups = [ids[first : first + _TOGETHER] for first in range(0, len(ids), _TOGETHER)]
+    random.SystemRandom().shuffle(groups)  # nobody can foresee which are left out if it takes long
+    shares = _in_parallel(partial(_begun, job.path, task, clock, resets), groups)
+    begun = [one for share in shares for one in share]
     wrong = [one for one in begun if one.proof.verdict == "different"]
-    found: list[Judged] = []
+    found: list[_Judged] = []
     # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
     if all(one.reset > 1 for one in wrong):
-        follow = partial(judged, job.path, task, last, of_steps=True)
+        follow = partial(_judged, job.path, task, last, of_steps=True)
         try:
-            found = _in_parallel(
-                partial(follow, is_wanted=Until(clock, int(job.seconds * 1e9))), _shares(outline.env_ids)
-            )
+            found = _in_parallel(partial(follow, is_wanted=_Until(clock, int(job.seconds * 1e9))), outline.env_ids)
         except CutOffError:
             if not wrong:
                 raise
         else:
-            time_left = Until(clock, named_until - clock())
-            found = _named(found, outline.env_ids, partial(follow, is_wanted=time_left, naming=True))
+            found = _named(found, outline.env_ids, partial(follow, is_wanted=_Until(clock, named_until - clock())))
     if not any(one.proof.verdict == "different" for one in found):
-        beginning = partial(judged, job.path, task, resets, most_share=1.0, naming=True)
-        begun = _named(begun, outline.first_ids, beginning)
+        begun = _named(begun, ids, partial(_judged, job.path, task, resets, most_share=1.0))
     return found, begun
 
 
-def _of_cell(found: Sequence[Judged], begun: Sequence[Judged], outline: Outline, about: About) -> CellProof:
+def _of_cell(found: list[_Judged], begun: list[_Judged], outline: _Outline, about: About) -> CellProof:
     """Return what was found of all environments, and what of the first batches, ``begun``."""
-    seen = [one.proof for one in (*found, *begun) if one.proof.rows or one.proof.reason or one.proof.fault]
-    worst = min(seen, key=lambda proof: _WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
-    if worst.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
-        worst = Proof("different", fault=outline.fault)
-    nothing = worst.verdict != "different" and not any(one.proof.rows for one in found)
+    fewest_ends = min((one.proof.fewest_ends for one in found), default=0)
+    whole = _merged([one.proof for one in (*found, *begun)], fewest_ends)
+    if whole.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
+        whole = replace(whole, verdict="different", mismatch=None, fault=outline.fault, reason=None)
+    nothing = whole.verdict != "different" and not any(one.proof.rows for one in found)
     return CellProof(
-        "unverified" if nothing else worst.verdict,
-        rows=sum(one.proof.rows for one in (*found, *begun)),
-        ends=min((one.proof.fewest_ends for one in found), default=0),
+        "unverified" if nothing else whole.verdict,
+        rows=whole.rows,
+        ends=whole.fewest_ends,
         environments=len(outline.env_ids),
         num_envs=about.num_envs,
         steps=max(0, min((one.batch for one in found), default=0)) * about.batch_size // about.num_envs,
         of_steps=max(0, outline.batch) * about.batch_size // about.num_envs,
-        allowed=tuple(dict.fromkeys(text for one in found for text in one.proof.allowed)),
-        mismatch=worst.mismatch,
-        fault=worst.fault,
-        reason=worst.reason or (_NOTHING_COMPARED if nothing else None),
-        invalid=next((one.proof.invalid for one in (*found, *begun) if one.proof.invalid), None),
+        allowed=whole.allowed,
+        mismatch=whole.mismatch,
+        fault=whole.fault,
+        reason=whole.reason or (_NOTHING_COMPARED if nothing else None),
+        invalid=whole.invalid,
     )
 
 
@@ -160,10 +158,10 @@ def prove(request: Request, job: Judging) -> Proof:
         for path, trial in zip(paths, trials):  # noqa: B905 - those after a failure were not stepped
             outline = _outline(path)
             place, whole = _place(outline, trial), whole + outline.is_over
-            proof = _of_trial(request, path, trial, outline)
-            if proof.verdict == "different" and proof.fault and path != paths[0]:
+            proof = _of_trial(path, trial.setup(request.setup).task, outline)
+            if path != paths[0] and proof.verdict == "different" and proof.fault:
                 proof = replace(proof, fault=f"{proof.fault} ({trial.words(outline.about)})")
-            so_far = proof if path == paths[0] else _merged((so_far, proof), so_far.fewest_ends)
+            so_far = proof if path == paths[0] else _merged([so_far, proof], so_far.fewest_ends)
             if so_far.verdict == "different" or so_far.reason:
                 break
     finally:
@@ -181,19 +179,17 @@ def prove(request: Request, job: Judging) -> Proof:
     return replace(so_far, verdict="different", fault=fault)
 
 
-def _of_trial(request: Request, path: str, trial: Trial, outline: Outline) -> Proof:
+def _of_trial(path: str, task: Task, outline: _Outline) -> Proof:
     env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
-    task = trial.setup(request.setup).task
-    follow = partial(judged, path, task, range(outline.histories), most_share=1.0)  # a trial may have few steps
-    found = _in_parallel(follow, _shares(env_ids))
-    found = _named(found, env_ids, partial(follow, naming=True))
+    follow = partial(_judged, path, task, range(outline.histories), most_share=1.0)  # a trial may have few steps
+    found = _named(_in_parallel(follow, env_ids), env_ids, follow)
     proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
-    if outline.fault is not None and proof.verdict != "different":
-        proof = replace(proof, verdict="different", fault=outline.fault)
-    return proof
+    if outline.fault is None or proof.verdict == "different":
+        return proof
+    return replace(proof, verdict="different", fault=outline.fault)
 
 
-def _place(outline: Outline, trial: Trial) -> str:
+def _place(outline: _Outline, trial: Trial) -> str:
     """Return how far a backend is, in words: ``in step 3 after reset 1, with 2 environments``."""
     words = trial.words(outline.about)
     if outline.about is None:
@@ -228,7 +224,7 @@ def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
     )
 
 
-def _outline(path: str, rows: Sequence[int] = ()) -> Outline:
+def _outline(path: str, rows: Sequence[int] = ()) -> _Outline:
     """Return what a recording is of, whose windows claim so many rows, as far as it can be read."""
     about: About | None = None
     shown: set[int] = set()
@@ -252,7 +248,7 @@ def _outline(path: str, rows: Sequence[int] = ()) -> Outline:
                     fault = fault or record.fault or (None if about is None else _miscounted(about, record, rows))
         except CutOffError as error:
             cut_off = str(error)
-    return Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batch, fault, is_over, cut_off)
+    return _Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batch, fault, is_over, cut_off)
 
 
 def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
@@ -264,30 +260,31 @@ def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
     return None
 
 
-class Until:
-    """Rows are wanted for ``span`` nanoseconds of ``clock``, without the time in which environments are built."""
+class _Until:
+    """Rows are wanted for ``span`` nanoseconds of ``clock``, without the time in which environments are built.
+
+    They are built between the first time that this is asked and the second.
+    """
 
     def __init__(self, clock: Callable[[], int], span: int) -> None:
         self._clock, self._span = clock, span
-        self._asked = 0
-        self._deadline = 0
+        self._asked = self._deadline = 0
 
     def __call__(self, _rows: Rows) -> bool:
-        """Return whether these rows are wanted. Environments are built for those that it is asked of first."""
-        self._asked += 1
-        if self._asked == 2:  # noqa: PLR2004 - the second time
+        if self._asked <= 1:
+            self._asked += 1
             self._deadline = self._clock() + self._span
-        return self._asked <= 2 or self._clock() <= self._deadline  # noqa: PLR2004 - likewise
+        return self._clock() <= self._deadline
 
 
 def _begun(
     path: str, task: Task, clock: Callable[[], int], resets: range, groups: tuple[tuple[int, ...], ...]
-) -> list[Judged]:
+) -> list[_Judged]:
     """Compare what environments returned right after a reset, group by group, for as long as it may take.
 
     Where that is too short, groups are smaller, and rows or environments fewer.
     """
-    found: list[Judged] = []
+    found: list[_Judged] = []
     began = clock()
     Reference(task, 0).close()
     if _TOGETHER * (clock() - began) > _BEGINNINGS_NS:  # one that can stand for all must do
@@ -299,11 +296,11 @@ def _begun(
     for env_ids in groups:
         if found and (found[-1].proof.verdict == "different" or clock() > began + _RESETS_NS):
             break
-        found.append(judged(path, task, resets, env_ids, is_wanted=is_wanted, most_share=1.0))
+        found.append(_judged(path, task, resets, env_ids, is_wanted=is_wanted, most_share=1.0))
     return found
 
 
-def judged(  # noqa: PLR0913 - what is compared, and how
+def _judged(  # noqa: PLR0913 - what is compared, and how
     path: str,
     task: Task,
     histories: range,
@@ -312,12 +309,10 @@ def judged(  # noqa: PLR0913 - what is compared, and how
     is_wanted: Callable[[Rows], bool] = lambda _: True,
     most_share: float = MOST_SHARE,
     of_steps: bool = False,
-    naming: bool = False,
-) -> Judged:
-    """Compare what a file holds of these environments with the reference, up to the first difference.
+) -> _Judged:
+    """Compare what a file holds of these environments with the reference, up to the first difference, and name that.
 
-    With ``naming``, the name of its fault is sought. Raises CutOffError for records that cannot be of one recording,
-    and whatever the reference raises.
+    Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
     judge = Judge(task, most_share=most_share, of_steps=of_steps)
     with open(path, "rb") as file:  # noqa: PTH123 - likewise
@@ -329,17 +324,15 @@ def judged(  # noqa: PLR0913 - what is compared, and how
                     break
         except FaultError as error:
             proof = replace(judge.proof(), verdict="different", fault=str(error))
-            return Judged(proof, len(judge.seeds), judge.batch)
-        found = Judged(judge.proof(), len(judge.seeds), judge.batch)
+            return _Judged(proof, len(judge.seeds), judge.batch)
+        found = _Judged(judge.proof(), len(judge.seeds), judge.batch)
         if judge.mismatch is None:
             return found
         if not judge.repeatable():
             return found._replace(proof=Proof("unverified", reason=_NOT_REPEATABLE))
-        if naming:
-            chance = judge.about.chance
-            told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
-            return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))
-        return found
+        chance = judge.about.chance
+        told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
+        return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))
 
 
 def _chosen(
@@ -362,44 +355,33 @@ def _chosen(
                 yield replace(record, shown=record.shown[wanted], observations=observations)
 
 
-def _named(found: list[Judged], env_ids: tuple[int, ...], judged: Callable[[tuple[int, ...]], Judged]) -> list[Judged]:
+def _named(
+    found: list[_Judged], env_ids: tuple[int, ...], judged: Callable[[tuple[int, ...]], _Judged]
+) -> list[_Judged]:
     """Return what was found, with the name of the first fault, which is sought beside other environments.
 
     Some faults, such as one row that stands for all, only show there.
     """
-    wrong = [one for one in found if one.proof.mismatch is not None]
+    wrong = [(one.proof.mismatch.env_id, one) for one in found if one.proof.mismatch is not None]
     if not wrong:
         return found
-    first = min(wrong, key=lambda one: (one.reset, one.batch))
-    mismatch = first.proof.mismatch
-    others = [env_id for env_id in env_ids if mismatch is not None and env_id != mismatch.env_id][: _TOGETHER - 1]
+    env_id, first = min(wrong, key=lambda each: (each[1].reset, each[1].batch))
+    others = [other for other in env_ids if other != env_id][: _TOGETHER - 1]
     with contextlib.suppress(CutOffError):
-        again = judged(tuple(sorted((*others, *(() if mismatch is None else (mismatch.env_id,))))))
+        again = judged(tuple(sorted((env_id, *others))))
         if again.proof.mismatch is not None:
             named = replace(first.proof, fault=again.proof.fault, mismatch=again.proof.mismatch)
             return [again._replace(proof=named), *(one for one in found if one is not first)]
     return found
 
 
-def _shares(env_ids: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return environments in shares, one for each CPU that is free."""
-    count = min(len(env_ids), _free_cpus())
-    return [env_ids[number::count] for number in range(count)]
-
-
-def _groups(env_ids: tuple[int, ...]) -> list[tuple[tuple[int, ...], ...]]:
-    """Return neighbours in groups, in an order that nobody can foresee, in shares: one for each CPU that is free."""
-    groups = [env_ids[first : first + _TOGETHER] for first in range(0, len(env_ids), _TOGETHER)]
-    random.SystemRandom().shuffle(groups)
-    count = min(len(groups), _free_cpus())
-    return [tuple(groups[number::count]) for number in range(count)]
-
-
-def _in_parallel(work: Callable[[T], R], shares: list[T]) -> list[R]:
-    """Return what work on each share gives, each in a process of its own if there are several."""
-    if len(shares) <= 1:
+def _in_parallel(work: Callable[[tuple[_T, ...]], _R], items: Sequence[_T]) -> list[_R]:
+    """Return what work on each share of the items gives: one for each CPU that is free, in a process of its own."""
+    count = min(len(items), _free_cpus())
+    shares = [tuple(items[number::count]) for number in range(count)]
+    if count <= 1:
         return [work(share) for share in shares]
-    with ProcessPoolExecutor(len(shares), get_context("fork")) as pool:
+    with ProcessPoolExecutor(count, get_context("fork")) as pool:
         return list(pool.map(work, shares))
 
 

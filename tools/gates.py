@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
-from vebench.analysis.comparison import compare, resolution, without_unknown_reference
-from vebench.analysis.gate import enough_passes
+from vebench.analysis.comparison import compare_runs, without_unknown_reference
+from vebench.analysis.gate import enough_passes, resolution
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.commands.gate import exit_status, until_decided
@@ -109,7 +109,7 @@ class Gate:
         before = summaries(run_of(random, world, SAME, self.repeats, RUN))
         if self.files:
             after = summaries(run_of(random, world, truth, self.repeats, RUN))
-            found = compare(before, after, metric=self.metric, tolerance=self.tolerance)
+            found = compare_runs(before, after, metric=self.metric, tolerance=self.tolerance)
             return without_unknown_reference(found), self.repeats
         once, forever = (
             resolution(before, metric=self.metric, tolerance=self.tolerance, forever=forever)
@@ -121,7 +121,7 @@ class Gate:
 
         def look(levels: Levels) -> Comparison:
             after = summaries(candidate)
-            return compare(before, after, metric=self.metric, tolerance=self.tolerance, levels=levels)
+            return compare_runs(before, after, metric=self.metric, tolerance=self.tolerance, levels=levels)
 
         def another(wanted: frozenset[CellKey]) -> bool:
             nonlocal clock, passes
@@ -138,7 +138,7 @@ class Gate:
         sides = [Simulated(random, world, one, machine) for one in (SAME, truth)]
         for number in range(self.repeats):
             now = one_pass(sides, number, now, [key for key in TEMPLATE if key != YARDSTICK], COMPARE)
-        return compare(*map(summaries, sides), metric="fps", tolerance=self.tolerance, in_turn=True)
+        return compare_runs(*map(summaries, sides), metric="fps", tolerance=self.tolerance, in_turn=True)
 
 
 def held(found: Comparison, truth: Truth, metric: Metric) -> list[bool]:

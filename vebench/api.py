@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints
 
 import msgspec
 
-from vebench.analysis.statistics import LEVEL, contrast, rejected
+from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import check, planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import session
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
-    from vebench.analysis.pairing import CellComparison, Metric
+    from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
     from vebench.reports.document import Page
@@ -115,7 +115,7 @@ class Ratio:
     cell: CellSummary
     base: CellSummary
     ratio: Estimate | None
-    verdict: Literal["faster", "slower", "inconclusive", "not comparable"]
+    verdict: SpeedVerdict
     why: str = ""
 
     def __str__(self) -> str:
@@ -149,17 +149,14 @@ class Run(Result):
         """Return the rate of the first cell of each pair relative to that of the second, both of this run."""
         asked = [(cell, base, self.notice or _why_not(cell) or _why_not(base)) for cell, base in pairs]
         found = [None if why else contrast([(1.0, cell.sample), (-1.0, base.sample)]) for cell, base, why in asked]
-        chances = [2 * min(each.chance_above(1), each.chance_below(1)) for each in found if each is not None]
-        different = iter(rejected(chances, 2 * LEVEL))
-        made = []
-        for (cell, base, why), each in zip(asked, found, strict=True):
-            if each is None:
-                made.append(Ratio(cell, base, None, "not comparable", why or "too few windows"))
-            elif not next(different):
-                made.append(Ratio(cell, base, each.estimate, "inconclusive"))
-            else:
-                made.append(Ratio(cell, base, each.estimate, "faster" if each.log > 0 else "slower"))
-        return tuple(made)
+        known = {number: each for number, each in enumerate(found) if each is not None}
+        judged = verdicts(known, high=1.0)
+        return tuple(
+            Ratio(cell, base, known[number].estimate, judged[number])
+            if number in known
+            else Ratio(cell, base, None, "not comparable", why or "too few windows")
+            for number, (cell, base, why) in enumerate(asked)
+        )
 
 
 def _why_not(cell: CellSummary) -> str:

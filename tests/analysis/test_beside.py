@@ -8,7 +8,7 @@ import pytest
 from support.records import make_cell, make_header, make_repeated
 
 from vebench.analysis.beside import TaskBeside, beside
-from vebench.analysis.comparison import compare
+from vebench.analysis.comparison import compare_runs
 from vebench.analysis.pairing import Names
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
@@ -44,7 +44,7 @@ def with_more(run: Run, *cells: CellRecord) -> Run:
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_a_ratio_and_the_mean_of_a_task_are_those_that_check_and_compare_give(*, in_turn: bool) -> None:
     one, other = make_repeated(OLD), make_repeated(NEW)
-    gate = compare(summarise(one), summarise(other), metric="fps", tolerance=0.05, in_turn=in_turn)
+    gate = compare_runs(summarise(one), summarise(other), metric="fps", tolerance=0.05, in_turn=in_turn)
     (found,) = tasks(one, other, in_turn=in_turn)
     assert {cell.key: cell.ratio for cell in gate.cells} == {place.key: place.ratio for place in found.places}
     assert found.mean == gate.overall

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import Comparison, Levels, RunSpread, compare, prior_run_spread
+from vebench.analysis.comparison import Comparison, Levels, RunSpread, compare_runs, prior_run_spread
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
@@ -44,7 +44,7 @@ def compared() -> Compared:
         run_spread: RunSpread | None = NO_SHIFT,
     ) -> Comparison:
         cells = (summarise(Run(make_header(), records)) for records in (before, after))
-        return compare(*cells, metric=metric, tolerance=tolerance, run_spread=run_spread)
+        return compare_runs(*cells, metric=metric, tolerance=tolerance, run_spread=run_spread)
 
     return found
 
@@ -200,7 +200,7 @@ def test_what_slows_both_in_a_pass_cancels_where_passes_are_paired() -> None:
         for level, noises in ((1.0, NOISE), (0.9, NOISE[::-1]))
     )
     alone, paired = (
-        compare(before, after, metric="fps", tolerance=0.05, in_turn=pairs).cells[0] for pairs in (False, True)
+        compare_runs(before, after, metric="fps", tolerance=0.05, in_turn=pairs).cells[0] for pairs in (False, True)
     )
     assert (alone.verdict, paired.verdict) == ("inconclusive", "slower")
     assert paired.ratio is not None
@@ -450,7 +450,7 @@ def test_what_changes_slowly_is_no_doubt_between_two_sides_that_take_turns(condi
     before, after = (
         summarise(Run(make_header(), CONDITIONS[condition](records))) for records in (curve(1, 1.0), curve(2, 0.5))
     )
-    (found,) = compare(before, after, metric="fps", tolerance=0.05, in_turn=True).cells
+    (found,) = compare_runs(before, after, metric="fps", tolerance=0.05, in_turn=True).cells
     assert found.verdict == ("slower" if condition in SLOW_CHANGES else "inconclusive")
 
 
@@ -463,7 +463,7 @@ def test_what_separates_runs_is_in_the_intervals_of_two_runs_but_not_of_sides_in
     def widths(metric: Metric, spread: float, *, in_turn: bool = False) -> tuple[bool, list[float]]:
         differs = RunSpread(None, Error(spread**2, inf))
         asked = {"metric": metric, "tolerance": 0.05, "in_turn": in_turn, "run_spread": differs}
-        found = compare(before, after, **asked)  # type: ignore[arg-type]
+        found = compare_runs(before, after, **asked)  # type: ignore[arg-type]
         ratios = [found.overall, *(group.ratio for group in found.groups), *(cell.ratio for cell in found.cells)]
         return found.paired, [one.half_width or 0.0 for one in ratios if one is not None]
 
@@ -478,7 +478,7 @@ def test_what_separates_runs_is_in_the_intervals_of_two_runs_but_not_of_sides_in
 def test_what_speedups_are_relative_to_differs_between_runs_for_all_of_them_together() -> None:
     run = (*noisy(Random(1), 1, 1.0, "for-loop"), *curve(1, 1.0))  # noqa: S311 - as above
     before, after = (summarise(Run(make_header(), run)) for _ in range(2))
-    found = compare(before, after, metric="speedup", tolerance=0.05, run_spread=RunSpread(None, Error(0.04, inf)))
+    found = compare_runs(before, after, metric="speedup", tolerance=0.05, run_spread=RunSpread(None, Error(0.04, inf)))
     (pool,) = (group for group in found.groups if group.key.backend != "for-loop")
     assert pool.error is not None
     assert 0.0799 * (1 + 1 / pool.judged) < pool.error < 0.08 * (1 + 1 / pool.judged) + 0.001
@@ -532,7 +532,7 @@ def test_whatever_two_runs_hold_each_cell_gets_a_verdict_and_a_reason_where_it_n
         ]
         return summarise(Run(make_header(), tuple(records)))
 
-    found = compare(summarised(before), summarised(after), metric=metric, tolerance=0.05)
+    found = compare_runs(summarised(before), summarised(after), metric=metric, tolerance=0.05)
     for one in found.cells:
         assert one.verdict in ("faster", "same", "slower", "inconclusive", "missing", "not comparable")
         assert (one.why is None) == (one.verdict in ("faster", "same", "slower"))
@@ -550,7 +550,7 @@ def in_turn(random: Random, ratios: Sequence[float], workers: Sequence[int], noi
         ]
         return summarise(Run(make_header(usable_cpus=64), tuple(records)))
 
-    return compare(side([1.0] * len(ratios)), side(ratios), metric="fps", tolerance=0.05, in_turn=True)
+    return compare_runs(side([1.0] * len(ratios)), side(ratios), metric="fps", tolerance=0.05, in_turn=True)
 
 
 def test_a_backend_of_which_a_cell_seems_slower_is_not_faster_however_fast_the_others_are() -> None:
@@ -583,7 +583,7 @@ def test_the_levels_that_are_shown_are_those_of_the_passes_that_both_sides_have(
         )
         for rates in ((100, 101, 99, 150), (100, 101, 99))
     )
-    (cell,) = compare(before, after, metric="fps", tolerance=0.05, in_turn=True).cells
+    (cell,) = compare_runs(before, after, metric="fps", tolerance=0.05, in_turn=True).cells
     assert cell.levels is not None
     assert cell.levels[0] == pytest.approx(cell.levels[1])
     assert cell.ratio is not None
@@ -593,5 +593,5 @@ def test_the_levels_that_are_shown_are_those_of_the_passes_that_both_sides_have(
 def test_nothing_is_unknown_of_a_difference_without_any_error() -> None:
     exact = tuple(make_cell("shm-sync", 2, (1000, 1000), repeat=repeat) for repeat in range(3))
     sides = [summarise(Run(make_header(), exact)) for _ in range(2)]
-    found = compare(*sides, metric="fps", tolerance=0.05, in_turn=True, levels=Levels(0.0, 0.0))
+    found = compare_runs(*sides, metric="fps", tolerance=0.05, in_turn=True, levels=Levels(0.0, 0.0))
     assert found.groups[0].resolves == pytest.approx(0.05)

@@ -23,9 +23,11 @@ from vebench.analysis.statistics import (
     contrast,
     correlation_factor,
     rejected,
+    verdicts,
     width_beside_others,
 )
 
+LEVELS_OF_RATIOS = {"slower": 0.9, "same": 1.0, "faster": 1.1, "unclear": 0.96}
 ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
 OTHER = Sample((80.0, 84.0, 79.0), one_process=False)
 
@@ -165,14 +167,27 @@ def test_beside_others_a_level_is_known_better_than_alone_by_what_passes_did_to_
 
 def test_holm_rejects_step_by_step() -> None:
     # Four tests at 5 %: 0.05 / 4, then / 3, then / 2; the first that fails ends it.
-    assert rejected([0.012, 0.016, 0.03, 0.04], 0.05) == [True, True, False, False]
-    assert rejected([0.04, 0.03, 0.016, 0.012], 0.05) == [False, False, True, True]
-    assert rejected([0.02, 0.02], 0.05) == [True, True]
-    assert rejected([], 0.05) == []
+    assert rejected(dict(enumerate([0.012, 0.016, 0.03, 0.04])), 0.05) == {0, 1}
+    assert rejected(dict(enumerate([0.04, 0.03, 0.016, 0.012])), 0.05) == {2, 3}
+    assert rejected({"a": 0.02, "b": 0.02}, 0.05) == {"a", "b"}
+    assert rejected({}, 0.05) == frozenset()
+
+
+def test_a_ratio_is_slower_faster_the_same_or_inconclusive() -> None:
+    ratios = {name: Contrast(log(level), Error(1e-4, 50)) for name, level in LEVELS_OF_RATIOS.items()}
+    known = {"slower": "slower", "same": "same", "faster": "faster", "unclear": "inconclusive", "none": "inconclusive"}
+    assert verdicts({**ratios, "none": None}, low=0.95, high=1.05, same=0.05) == known
+    assert {verdicts(ratios)[name] for name in ("same", "faster")} == {"inconclusive"}
+    assert [verdicts(ratios, high=1.0)[name] for name in ("slower", "same", "faster")] == [
+        "slower",
+        "inconclusive",
+        "faster",
+    ]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_holm_rejects_at_least_what_bonferroni_does_and_nothing_above_the_level(chances: list[float]) -> None:
-    for chance, no in zip(chances, rejected(chances, 0.05), strict=True):
-        assert no or chance > 0.05 / len(chances)
-        assert not no or chance <= 0.05
+    found = rejected(dict(enumerate(chances)), 0.05)
+    for number, chance in enumerate(chances):
+        assert number in found or chance > 0.05 / len(chances)
+        assert number not in found or chance <= 0.05

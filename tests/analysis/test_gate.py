@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Comparison, Levels, compare
+from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Comparison, Levels, compare_runs
 from vebench.analysis.gate import Decisions, passes_until_next_look, undecided
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
@@ -45,7 +45,7 @@ def measured(random: Random, passes: int, slower: float) -> Comparison:
                 steps = round(1e6 * (factor if side else 1.0) * exp(random.gauss(0, 0.03)))
                 cells.append(make_cell(backend, 1, (steps, steps), repeat=repeat))
         sides.append(summarise(Run(make_header(), tuple(cells))))
-    return compare(*sides, metric="fps", tolerance=0.05, in_turn=True)
+    return compare_runs(*sides, metric="fps", tolerance=0.05, in_turn=True)
 
 
 def test_a_backend_that_is_decided_stays_so_and_only_the_others_are_measured_on() -> None:
@@ -78,7 +78,7 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
                 ]
             done = passes
             before, after = (summarise(Run(make_header(), tuple(cells))) for cells in sides)
-            looked = compare(
+            looked = compare_runs(
                 before, after, metric="fps", tolerance=0.05, in_turn=True, levels=decisions.levels(passes / 30)
             )
             found = decisions.after(looked)

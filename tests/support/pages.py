@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
-from vebench.analysis.comparison import compare
+from vebench.analysis.comparison import compare_runs
 from vebench.analysis.findings import Code, Finding
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
@@ -86,7 +86,7 @@ def make_pages() -> Mapping[Kind, Page]:
     plan = expand(spec, (PONG,), placement, None)
     summaries = summarise(make_sweep())
     slower = tuple(replace(cell, sample=cell.sample.scaled(0.5)) for cell in summaries)
-    found = compare(summaries, slower, metric="fps", tolerance=0.05)
+    found = compare_runs(summaries, slower, metric="fps", tolerance=0.05)
     mismatch = Mismatch(1, 7, "rewards", "1.0", "0.5", 0.5)
     proof = Proof("different", rows=40, ends=1, mismatch=mismatch, fault="rewards are clipped to their signs")
     pages: tuple[Page, ...] = (

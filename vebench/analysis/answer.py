@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK, of_key
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, LEVEL, contrast, ratio, width_beside_others
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, contrast, ratio, verdicts, width_beside_others
 from vebench.backends.registry import ENTRIES, REFERENCE
 
 if TYPE_CHECKING:
@@ -298,24 +298,16 @@ def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
     """Return the rivals that are not significantly slower.
 
-    While ``left`` rivals may be as fast as ``best``, any of the pairs of these and ``best`` might have been compared:
-    each is tested at its share of the level (S. Holm, Scandinavian Journal of Statistics 6, 1979; J. Shaffer, Journal
-    of the American Statistical Association 81, 1986). A rival that lost a share of its CPUs' time to others has to be
-    slower by more than that share.
+    While some rivals may be as fast as ``best``, any pair of these and ``best`` might have been compared. A rival that
+    lost a share of its CPUs' time to others has to be slower by more than that share.
     """
-    chances = {}
+    ratios = {}
     for cell in rivals:
+        left = 1 - cell.stolen_share - cell.others_share if cell.disturbed else 1.0
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
-        chances[cell.key] = found.chance_above(_left(cell)) if found is not None and _left(cell) > 0 else 1.0
-    left = sorted(rivals, key=lambda cell: chances[cell.key])
-    while left and chances[left[0].key] <= LEVEL / comb(1 + len(left), 2):
-        del left[0]
-    return tuple(cell for cell in rivals if cell in left)
-
-
-def _left(cell: CellSummary) -> float:
-    """Return the share of its CPUs' time that a cell had, as far as others took too much of it."""
-    return 1 - cell.stolen_share - cell.others_share if cell.disturbed else 1.0
+        ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
+    judged = verdicts(ratios, tests=lambda left: comb(1 + left, 2))
+    return tuple(cell for cell in rivals if judged[cell.key] != "slower")
 
 
 def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:

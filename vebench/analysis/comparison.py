@@ -22,28 +22,24 @@ their group. What holds in 95 % is what is said of groups.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vebench.analysis.pairing import CHECK, Names, Sides, was_skipped
 from vebench.analysis.statistics import (
     LEVEL,
     WIDEST_LOG,
-    Block,
     Contrast,
     Error,
-    Pool,
-    Spread,
-    contrast,
-    new_id,
-    rejected,
+    product,
     student_quantile,
     summed,
+    verdicts,
 )
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.pairing import CellComparison, Metric, Pair, SpeedVerdict
@@ -86,8 +82,7 @@ class GroupComparison:
 
     ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. They have to
     be half of all, unless they show that it is slower. ``error`` is the variance of its logarithm. ``resolves``
-    is the share by which it must be slower to be found in 80 % of such comparisons; ``passes`` is whether unchanged
-    code is found to be the same as often.
+    is the share by which it must be slower to be found in 80 % of such comparisons.
     """
 
     key: GroupKey
@@ -98,7 +93,6 @@ class GroupComparison:
     why: str | None = None
     error: float | None = None
     resolves: float | None = None
-    passes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +162,7 @@ def prior_run_spread(metric: Metric) -> RunSpread:
     return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
 
 
-def compare(  # noqa: PLR0913 - how to compare
+def compare_runs(  # noqa: PLR0913 - how to compare
     baseline: Sequence[CellSummary],
     candidate: Sequence[CellSummary],
     *,
@@ -205,7 +199,7 @@ def compare(  # noqa: PLR0913 - how to compare
         tolerance,
         tuple(judged.values()),
         tuple(judge.group(group, [cell for key, cell in judged.items() if group_of(key) == group]) for group in groups),
-        judge.overall,
+        mean_ratio(list(pairs.values()), unpaired).estimate if pairs else None,
         unpaired,
         skipped=tuple(key for key in judged_keys if key in left_out),
         new=tuple(key for key, cell in after.items() if not cell.reference_row and key not in before),
@@ -227,36 +221,6 @@ def without_unknown_reference(found: Comparison) -> Comparison:
     return replace(found, cells=tuple(map(held, found.cells)), groups=tuple(map(held, found.groups)))
 
 
-def resolution(
-    baseline: Sequence[CellSummary],
-    *,
-    metric: Metric,
-    tolerance: float,
-    run_spread: RunSpread | None = None,
-    forever: bool = False,
-) -> tuple[GroupComparison, ...]:
-    """Return what a run like ``baseline``, compared with it, can resolve: its groups compared with their like.
-
-    ``forever``: as if the other run had gone on until its own error was nothing.
-    """
-    like = _like(baseline, forever=forever)
-    return compare(baseline, like, metric=metric, tolerance=tolerance, run_spread=run_spread).groups
-
-
-def _like(cells: Sequence[CellSummary], *, forever: bool) -> list[CellSummary]:
-    """Return cells with the same figures as if from another run, whose passes were others."""
-    blocks: dict[Block, Block] = {}
-    twins = []
-    for cell in cells:
-        spread = cell.sample.spread
-        if forever:
-            spread = Spread(Pool(0.0, inf))
-        elif spread is not None and spread.block is not None:
-            spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block, id=new_id())))
-        twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
-    return twins
-
-
 class _Judge:
     """The tests of all pairs together."""
 
@@ -265,31 +229,29 @@ class _Judge:
     ) -> None:
         self._pairs = pairs
         self._unpaired = unpaired
-        self._tolerance = tolerance
         self._levels = levels
-        self._ratios = {key: self._mean([key]) for key in pairs}
-        members: dict[GroupKey, list[CellKey]] = {}
+        self._low, self._high = 1 - tolerance, 1 + tolerance
+        self._ratios = {key: mean_ratio([pair], unpaired) for key, pair in pairs.items()}
+        self._members: dict[GroupKey, list[CellKey]] = {}
         for key in pairs:
-            members.setdefault(group_of(key), []).append(key)
-        self._members = members
-        self._means = {group: self._mean(keys) for group, keys in members.items()}
-        self._slower_groups = self._rejected(self._means, self._below, levels.half)
-        self._slower_cells = self._rejected(self._ratios, self._below, levels.half)
-        self._faster_groups = self._rejected(self._means, self._above, levels.half)
-        self._faster_cells = self._rejected(self._ratios, self._above, levels.half)
-        self._verdicts = {group: self._of_group(group) for group in members}
-
-    @property
-    def overall(self) -> Estimate | None:
-        """The geometric mean of all ratios."""
-        return self._mean(list(self._pairs)).estimate if self._pairs else None
+            self._members.setdefault(group_of(key), []).append(key)
+        self._means = {
+            group: mean_ratio([pairs[key] for key in keys], unpaired) for group, keys in self._members.items()
+        }
+        groups, cells = (
+            verdicts(ratios, low=self._low, high=self._high, level=levels.half, same=levels.same)
+            for ratios in (self._means, self._ratios)
+        )
+        self._verdicts = {
+            group: self._of_group(group, groups[group], [cells[key] for key in keys])
+            for group, keys in self._members.items()
+        }
 
     def cell(self, cell: CellComparison) -> CellComparison:
         """Return a cell with its verdict, if it can be compared."""
         if cell.key not in self._pairs:
             return cell
-        group = group_of(cell.key)
-        verdict, why = self._verdicts[group]
+        verdict, why = self._verdicts[group_of(cell.key)]
         if verdict in ("slower", "faster"):
             verdict, why = self._inside(cell.key, verdict)
         levels = self._pairs[cell.key].levels
@@ -303,77 +265,37 @@ class _Judge:
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean = self._means[key]
-        return GroupComparison(
-            key,
-            verdict,
-            len(cells),
-            judged,
-            mean.estimate,
-            why,
-            mean.error.variance,
-            self._resolves(mean),
-            self._passes(mean),
-        )
+        resolves = 1 - self._low * exp(-_reach(mean.error, self._levels.half / len(self._members)))
+        return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, mean.error.variance, resolves)
 
-    def _mean(self, keys: Sequence[CellKey]) -> Contrast:
-        return mean_ratio([self._pairs[key] for key in keys], self._unpaired)
-
-    def _of_group(self, group: GroupKey) -> tuple[SpeedVerdict, str | None]:
-        cells = self._members[group]
-        if group in self._slower_groups or self._slower_cells.intersection(cells):
+    def _of_group(
+        self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]
+    ) -> tuple[SpeedVerdict, str | None]:
+        """Return the verdict on a group, given those on its mean and on its cells, each tested with all others."""
+        if "slower" in (of_mean, *of_cells):
             return "slower", None
-        bound, mean = 1 - self._tolerance, self._means[group]
-        if any(self._ratios[key].chance_above(bound) <= SAME_LEVEL for key in cells):
+        if any(self._ratios[key].chance_above(self._low) <= SAME_LEVEL for key in self._members[group]):
             return "inconclusive", _SEEMS_SLOWER
-        if group in self._faster_groups or self._faster_cells.intersection(cells):
+        if "faster" in (of_mean, *of_cells):
             return "faster", None
-        if mean.chance_below(bound) <= self._levels.same:
-            return "same", None
-        return "inconclusive", self._doubt(mean, cells)
+        return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
 
     def _inside(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
-        """Return the verdict on a cell of a group that is slower or faster, tested beside the others of its group.
+        """Return the verdict on a cell of a group that is slower or faster, tested with the others of its group.
 
         If none of them can be singled out, those have the group's verdict that seem so.
         """
-        beyond, bound = (
-            (self._below, 1 - self._tolerance) if verdict == "slower" else (self._above, 1 + self._tolerance)
-        )
         ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
-        singled_out = self._rejected(ratios, beyond, self._levels.half)
-        if key in singled_out:
-            return verdict, None
-        seems_so = (ratios[key].log < log(bound)) == (verdict == "slower")
-        if not singled_out and seems_so:
+        high = self._high if verdict == "faster" else None
+        found = verdicts(ratios, low=self._low, high=high, level=self._levels.half, same=self._levels.same)
+        seems_so = ratios[key].log < log(self._low) if high is None else ratios[key].log >= log(high)
+        if seems_so and verdict not in found.values():
             return verdict, None if len(ratios) == 1 else _AS_A_WHOLE
-        if self._ratios[key].chance_below(1 - self._tolerance) <= self._levels.same:
-            return "same", None
-        return "inconclusive", self._doubt(ratios[key], [key])
-
-    def _below(self, found: Contrast) -> float:
-        return found.chance_above(1 - self._tolerance)
-
-    def _above(self, found: Contrast) -> float:
-        return found.chance_below(1 + self._tolerance)
-
-    @staticmethod
-    def _rejected(ratios: Mapping[Key, Contrast], chance: Callable[[Contrast], float], level: float) -> frozenset[Key]:
-        """Return whose ratio is beyond the bound, tested together at a level."""
-        chances = [chance(found) for found in ratios.values()]
-        return frozenset(key for key, beyond in zip(ratios, rejected(chances, level), strict=True) if beyond)
-
-    def _resolves(self, mean: Contrast) -> float:
-        """Return the least share by which a group with this error must be slower to be found with ``POWER``."""
-        reach = _reach(mean.error, self._levels.half / len(self._members))
-        return 1 - (1 - self._tolerance) * exp(-reach)
-
-    def _passes(self, mean: Contrast) -> bool:
-        """Return whether a group with this error is found to be the same with ``POWER`` if nothing has changed."""
-        return _reach(mean.error, self._levels.same) <= -log(1 - self._tolerance)
+        return found[key], self._doubt(ratios[key], [key]) if found[key] == "inconclusive" else None
 
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
         """Return why the data cannot decide, and what would help."""
-        if self._below(found) <= LEVEL:
+        if found.chance_above(self._low) <= LEVEL:
             return _SEEMS_SLOWER
         spread = self._unpaired
         if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
@@ -390,9 +312,7 @@ def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:
 
     ``run_spread`` is by how much runs of the same code differ, None for sides that were measured in turn.
     """
-    found = contrast((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
-    if found is None:
-        raise ValueError("a pair is made of samples that have an interval")
+    found = product((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(pairs))))
 
 

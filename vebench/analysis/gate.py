@@ -14,18 +14,28 @@ within them. A noisy machine resolves less.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, inf, log, sqrt
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.comparison import FAMILY_LEVEL, POWER, SAME_LEVEL, Levels, group_of
-from vebench.analysis.statistics import CONFIDENCE, PROCESS_SPREAD, correlation_factor, student_quantile
+from vebench.analysis.comparison import FAMILY_LEVEL, POWER, SAME_LEVEL, Levels, compare_runs, group_of
+from vebench.analysis.statistics import (
+    CONFIDENCE,
+    PROCESS_SPREAD,
+    Block,
+    Pool,
+    Spread,
+    correlation_factor,
+    new_id,
+    student_quantile,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey
-    from vebench.analysis.pairing import CellComparison
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread
+    from vebench.analysis.pairing import CellComparison, Metric
     from vebench.plan.cells import Cell, CellKey, Plan
 
 # After a look, so many times more passes than there are come before the next: few looks, each worth its level.
@@ -50,6 +60,30 @@ def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupCompar
     pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
     return max(repeats, ceil(repeats * more / _WORTH))
+
+
+def resolution(
+    baseline: Sequence[CellSummary],
+    *,
+    metric: Metric,
+    tolerance: float,
+    run_spread: RunSpread | None = None,
+    forever: bool = False,
+) -> tuple[GroupComparison, ...]:
+    """Return what a run like ``baseline``, compared with it, can resolve: its groups compared with their like.
+
+    ``forever``: as if the other run had gone on until its own error was nothing.
+    """
+    blocks: dict[Block, Block] = {}
+    twins = []  # cells with the same figures as if from another run, whose passes were others
+    for cell in baseline:
+        spread = cell.sample.spread
+        if forever:
+            spread = Spread(Pool(0.0, inf))
+        elif spread is not None and spread.block is not None:
+            spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block, id=new_id())))
+        twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
+    return compare_runs(baseline, twins, metric=metric, tolerance=tolerance, run_spread=run_spread).groups
 
 
 class Decisions:

@@ -7,10 +7,10 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, OTHER_WORK, base_of, yardstick_of
+from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK, base_of, yardstick_of
 from vebench.analysis.findings import Code
 from vebench.analysis.pooling import pooled_alone
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample, contrast
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample, product
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.pooling import Condition
-    from vebench.analysis.statistics import Estimate
+    from vebench.analysis.statistics import Estimate, Term
     from vebench.plan.cells import CellKey
 
-SpeedVerdict = Literal["faster", "same", "slower", "inconclusive", "missing", "not comparable"]
+SpeedVerdict = Outcome | Literal["missing", "not comparable"]
 # What a rate is divided by: nothing, the reference, or the yardstick, of the same run.
 Metric = Literal["fps", "speedup", "yardstick"]
-Term = tuple[float, Sample]  # a sample, and the power with which it enters a product
 
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
@@ -34,7 +33,7 @@ HOW_TO_HAVE = "vebench run measures it with every plan, unless --set base=false 
 
 
 class Names(NamedTuple):
-    """The command that compares, and what it calls the first side, the second, and where left-out cells lack.
+    """The command that compares, what it calls the two sides, and where cells that were left out could not run.
 
     ``article`` is what comes before the name of a side within a sentence.
     """
@@ -87,19 +86,6 @@ class Pair:
     levels: tuple[float, float]
 
 
-def _by_pass(above: Sample, below: Sample) -> Sample:
-    """Return the ratio in each pass that both have."""
-    rates, others = above.by_pass, below.by_pass
-    common = tuple(number for number in rates if others.get(number, 0) > 0)
-    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
-
-
-def _terms(key: CellKey, cells: Mapping[CellKey, CellSummary], metric: Metric) -> tuple[Term, ...]:
-    """Return what one run adds to a ratio, each sample with its power: the cell's rate, and what divides it."""
-    base = denominator(key, metric)
-    return ((1.0, cells[key].sample), *(() if base is None else ((-1.0, cells[base].sample),)))
-
-
 def denominator(key: CellKey, metric: Metric) -> CellKey | None:
     """Return the cell by whose rate that of a cell is divided, None if it stands alone.
 
@@ -120,7 +106,8 @@ def was_skipped(cell: CellSummary | None) -> bool:
 class Sides:
     """The cells of both sides by their keys, and how they are compared.
 
-    Cells that differ in one of the fields ``decisive`` are no pair.
+    ``in_turn``: each pass of the two was measured at the same time. Cells that differ in one of the fields
+    ``decisive`` are no pair.
     """
 
     before: Mapping[CellKey, CellSummary]
@@ -132,18 +119,8 @@ class Sides:
 
     def pairs(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
         """Return what can be compared, given the cells that nothing prevents from it."""
-        if self.in_turn and self.metric == "fps":
-            return self._pairs_in_turn(keys)
-        return {key: self._pair(key) for key in keys}
-
-    def _pair(self, key: CellKey) -> Pair:
-        below, above = (_terms(key, cells, self.metric) for cells in (self.before, self.after))
-        one, other = contrast(below), contrast(above)
-        if one is None or other is None:
-            raise ValueError("a pair is made of samples that have an interval")
-        return Pair((*above, *((-power, sample) for power, sample in below)), (exp(one.log), exp(other.log)))
-
-    def _pairs_in_turn(self, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
+        if not self.in_turn or self.metric != "fps":
+            return {key: self._pair(key) for key in keys}
         both = [(self.before[key], self.after[key]) for key in keys]
         ratios = [_by_pass(new.sample, old.sample) for old, new in both]
         worse = [max(old.condition, new.condition, key=_WORST_LAST.index) for old, new in both]
@@ -155,31 +132,38 @@ class Sides:
             for key, ratio, (old, new) in zip(keys, pooled_alone(ratios, worse), both, strict=True)
         }
 
+    def _pair(self, key: CellKey) -> Pair:
+        base = denominator(key, self.metric)
+        below, above = (
+            [(1.0, cells[key].sample), *([] if base is None else [(-1.0, cells[base].sample)])]
+            for cells in (self.before, self.after)
+        )
+        terms = (*above, *((-power, sample) for power, sample in below))
+        return Pair(terms, (exp(product(below).log), exp(product(above).log)))
+
     def beside(self, key: CellKey) -> CellComparison:
         """Return the cell with what prevents a verdict; ``inconclusive`` without a reason if nothing does."""
-        old, new = self.before[key], self.after.get(key)
         nothing: tuple[SpeedVerdict, str | None] = ("inconclusive", None)
-        verdict, why = next(chain(self._prevents_ratio(key), self._doubts(old, new)), nothing)
-        return CellComparison(key, old, new, verdict, why=why, failed=self._failed(key))
+        verdict, why = next(chain(self._prevents_ratio(key), self._doubts(key)), nothing)
+        old, new = self.before[key], self.after.get(key)
+        failed = _how_failed(old, new)
+        base = denominator(key, self.metric)
+        if failed is None and base is not None and base in self.before:
+            failed = _how_failed(self.before[base], self.after.get(base), f"{base.backend} with one worker ")
+        return CellComparison(key, old, new, verdict, why=why, failed=failed and f"{self.names.candidate}: {failed}")
 
     def has_ratio(self, key: CellKey) -> bool:
         """Return whether the two cells have a ratio, even if conditions allow no verdict on it."""
         return next(self._prevents_ratio(key), None) is None
 
+    def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
+        """Return the cells of both sides with this key, as far as there are any, each with the name of its side."""
+        sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
+        return [(name, cells[key]) for name, cells in sides if key in cells]
+
     def _prevents_ratio(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        old, new = self.before[key], self.after.get(key)
-        return chain(self._gaps(old, new), self._bases(key), self._weak(old, new))
-
-    def _failed(self, key: CellKey) -> str | None:
-        """Return how the new cell, or what its speedup is relative to, failed where the old one did not."""
-        found = _how_failed(self.before[key], self.after.get(key))
-        if found is None and (base := denominator(key, self.metric)) is not None and base in self.before:
-            found = _how_failed(self.before[base], self.after.get(base), f"{base.backend} with one worker ")
-        return None if found is None else f"{self.names.candidate}: {found}"
-
-    def _gaps(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield why the two cells are no pair."""
-        names = self.names
+        """Yield why the two cells are no pair, or have no ratio with an interval."""
+        names, old, new = self.names, self.before[key], self.after.get(key)
         if (lack := _lack(old)) is not None:
             yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
         if new is None:
@@ -187,7 +171,7 @@ class Sides:
             return
         if (lack := _lack(new)) is not None:
             yield "missing", f"{names.candidate}: {lack}"
-        for name, cell in ((names.baseline, old), (names.candidate, new)):
+        for name, cell in self._named(key):
             if cell.unsound or (cell.struck and old.struck != new.struck):
                 yield "not comparable", f"{name}: {_why_struck(cell)}"
         for field in self.decisive:
@@ -195,62 +179,64 @@ class Sides:
             if one != other:
                 what = field.replace("_", " ")
                 yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
+        yield from self._prevents_interval(key, denominator(key, self.metric))
 
-    def _bases(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a run lacks the cell that its rates are relative to."""
-        base = denominator(key, self.metric)
+    def _prevents_interval(self, key: CellKey, base: CellKey | None) -> Iterator[tuple[SpeedVerdict, str]]:
+        """Yield that a run lacks what its rates are relative to, its ``base``, or that a cell has too few windows."""
         for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
             if base is None:
                 continue
+            what = f"{name}: {base.backend} with one worker"
             if base not in cells:
-                yield "not comparable", f"{name}: {base.backend} with one worker is not in it; {HOW_TO_HAVE}"
+                yield "not comparable", f"{what} is not in it; {HOW_TO_HAVE}"
             elif not cells[base].sample.measurable:
-                yield "not comparable", f"{name}: {base.backend} with one worker has no rate with an interval"
+                yield "not comparable", f"{what} has no rate with an interval"
             elif cells[base].struck:
-                yield "not comparable", f"{name}: {base.backend} with one worker: {_why_struck(cells[base])}"
-
-    def _weak(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a cell has no interval."""
-        for name, cell in self._both(old, new):
+                yield "not comparable", f"{what}: {_why_struck(cells[base])}"
+        for name, cell in self._named(key):
             if not cell.sample.measurable:
                 yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
-        if self.in_turn and new is not None and len(_by_pass(new.sample, old.sample).rates) < FEWEST_FOR_INTERVAL:
+        ratios = _by_pass(self.after[key].sample, self.before[key].sample)
+        if self.in_turn and len(ratios.rates) < FEWEST_FOR_INTERVAL:
             yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
 
-    def _doubts(self, old: CellSummary, new: CellSummary | None) -> Iterator[tuple[SpeedVerdict, str]]:
+    def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         """Yield that a cell was measured under conditions in which its rate says little of the code."""
-        codes = [(name, code) for name, cell in self._both(old, new) for code in doubts(cell, self.in_turn)]
-        base = denominator(old.key, self.metric)
+        codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
+        base = denominator(key, self.metric)
         if base is not None and not codes:
-            for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
-                codes += [(f"{name}'s {base.backend}", code) for code in doubts(cells[base], self.in_turn)]
+            codes = [
+                (f"{name}'s {base.backend}", code)
+                for name, cell in self._named(base)
+                for code in doubts(cell, self.in_turn)
+            ]
         if codes:
             what = ", ".join(f"{name} {code}" for name, code in codes)
             yield "inconclusive", f"{what}: such a rate says little of the code; measure again on an idle machine"
 
-    def _both(self, old: CellSummary, new: CellSummary | None) -> list[tuple[str, CellSummary]]:
-        """Return the cells that there are, each with the name of its side."""
-        sides = ((self.names.baseline, old), (self.names.candidate, new))
-        return [(name, cell) for name, cell in sides if cell is not None]
+
+def _by_pass(above: Sample, below: Sample) -> Sample:
+    """Return the ratio in each pass that both have."""
+    rates, others = above.by_pass, below.by_pass
+    common = tuple(number for number in rates if others.get(number, 0) > 0)
+    return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
 
 
 def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
     """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
 
-    One that was found to do other work has failed, too. ``which`` cell it is comes before that. What the user ended did
-    not fail.
+    One that was found to do other work has failed, too; one that the user ended has not. ``which`` cell it is comes
+    before that.
     """
     if old.status != "ok" or new is None:
         return None
     if new.found_to_differ and not old.found_to_differ:
         return f"{which}{_why_struck(new)}"
-    if not new.faulty_repeats:
-        return None
-    if new.status == "failed":
+    if new.faulty_repeats and new.status == "failed":
         return f"{which}{_lack(new)}"
-    if old.faulty_repeats:
-        return None
-    return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or _NO_REASON}"
+    if new.faulty_repeats and not old.faulty_repeats:
+        return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or _NO_REASON}"
+    return None
 
 
 def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
@@ -267,14 +253,12 @@ def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
 
 
 def _why_struck(cell: CellSummary) -> str:
-    """Return in words why the rate of a cell is struck."""
-    if cell.why_struck == OTHER_WORK:
-        return f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})"
-    if cell.why_struck == ABOVE_CEILING:
-        return "faster than the bare simulator, which no backend can be"
-    if cell.why_struck == CONTESTED:
-        return "it polls on CPUs that others had, too"
-    return "not held to the CPUs that it owns"
+    return {
+        OTHER_WORK: f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
+        ABOVE_CEILING: "faster than the bare simulator, which no backend can be",
+        CONTESTED: "it polls on CPUs that others had, too",
+        NOT_PINNED: "not held to the CPUs that it owns",
+    }[cell.why_struck]
 
 
 def _lack(cell: CellSummary) -> str | None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, rejected
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
 from vebench.engine.runner import GIVEN_UP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vebench.analysis.statistics import Contrast, Sample
+    from vebench.analysis.statistics import Sample
     from vebench.child.answers import Timed
     from vebench.plan.cells import Cell, CellKey
     from vebench.plan.spec import RunSpec
@@ -88,25 +88,17 @@ def contenders(rates: Mapping[Key, Sample], key: Key, tolerance: float, level: f
 
     The others are not, with an error of ``level`` for all of them together.
     """
-    against = {other: _beside(rates[other], rates[key]) for other in rates if other != key}
-    hopeless = {other for other, found in against.items() if found is None and _share(rates, other, key) < _HOPELESS}
-    return against.keys() - _beyond_doubt(against, 1 / (1 - tolerance), level) - hopeless
-
-
-def _beside(one: Sample, leader: Sample) -> Contrast | None:
-    """Return the ratio to the leader; None after a single pass, which does not show how processes vary."""
-    alone = one.processes < FEWEST_FOR_INTERVAL or leader.processes < FEWEST_FOR_INTERVAL
-    return None if alone else contrast([(1.0, one), (-1.0, leader)])
-
-
-def _beyond_doubt(against: Mapping[Key, Contrast | None], bound: float, level: float) -> set[Key]:
-    """Return those whose ratio to the leader is below ``bound``, all tested together."""
-    chances = [1.0 if one is None else one.chance_above(bound) for one in against.values()]
-    return {key for key, found in zip(against, rejected(chances, level), strict=True) if found}
-
-
-def _share(rates: Mapping[Key, Sample], key: Key, leader: Key) -> float:
-    return rates[key].level / rates[leader].level
+    against = {}
+    for other in rates.keys() - {key}:
+        # A single pass does not show how processes vary.
+        alone = min(rates[other].processes, rates[key].processes) < FEWEST_FOR_INTERVAL
+        against[other] = None if alone else contrast([(1.0, rates[other]), (-1.0, rates[key])])
+    verdict = verdicts(against, low=1 / (1 - tolerance), level=level)
+    return {
+        other
+        for other, found in against.items()
+        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
+    }
 
 
 def affordable(race: Race[Key], passes: Mapping[Key, int], cost: Mapping[Key, float], left: float) -> tuple[Key, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CONTESTED, OTHER_WORK, CellSummary, base_of, ceiling_of, curves, null_of, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Finding, quota
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, LEVEL, contrast, rejected
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
 from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, REFERENCE
@@ -18,7 +18,6 @@ from vebench.results.paths import LOG_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vebench.analysis.statistics import Contrast
     from vebench.backends.setup import Engine
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
@@ -66,8 +65,8 @@ class Sweep:
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem faster than the bare simulator, beyond doubt."""
-        return self._beyond_doubt(
-            (cell, contrast([(1.0, bare.sample), (-1.0, cell.sample)]))
+        return _slower(
+            (cell, bare, cell)
             for cell in self.cells
             if cell.of_ceiling is not None and (bare := self._by_key.get(ceiling_of(cell.key)))
         )
@@ -75,8 +74,8 @@ class Sweep:
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
         """The cells that are slower than a plain loop with one worker, beyond doubt."""
-        return self._beyond_doubt(
-            (cell, contrast([(1.0, cell.sample), (-1.0, loop.sample)]))
+        return _slower(
+            (cell, cell, loop)
             for cell in self.cells
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
             if (loop := self._by_key.get(base_of(cell.key)))
@@ -85,20 +84,13 @@ class Sweep:
     @cached_property
     def retrograde(self) -> frozenset[CellKey]:
         """The cells that are slower than with fewer workers, beyond doubt, though each worker has a CPU."""
-        return self._beyond_doubt(
-            (cell, contrast([(1.0, cell.sample), (-1.0, fewer.sample)]))
+        return _slower(
+            (cell, cell, fewer)
             for cell in self.cells
             if _has_cpus_for_all(cell)
             for fewer in self.curve(cell)
             if fewer.workers < cell.workers
         )
-
-    @staticmethod
-    def _beyond_doubt(ratios: Iterable[tuple[CellSummary, Contrast | None]]) -> frozenset[CellKey]:
-        """Return the cells that have a ratio below 1, of all those that were looked at, tested together."""
-        known = [(cell, found) for cell, found in ratios if found is not None]
-        verdicts = rejected([found.chance_above(1.0) for _, found in known], LEVEL)
-        return frozenset(cell.key for (cell, _), below in zip(known, verdicts, strict=True) if below)
 
     @cached_property
     def _by_key(self) -> Mapping[CellKey, CellSummary]:
@@ -107,6 +99,16 @@ class Sweep:
     @cached_property
     def _curves(self) -> Mapping[CellKey, Sequence[CellSummary]]:
         return {of_key(curve.cells[0].key): curve.cells for curve in curves(self.cells)}
+
+
+def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> frozenset[CellKey]:
+    """Return the first of each three cells if the second is slower than the third, all tested together."""
+    ratios = {
+        (about.key, other.key, one.key): contrast([(1.0, one.sample), (-1.0, other.sample)])
+        for about, one, other in pairs
+    }
+    judged = verdicts({keys: found for keys, found in ratios.items() if found is not None})
+    return frozenset(about for (about, *_), verdict in judged.items() if verdict == "slower")
 
 
 def _has_cpus_for_all(cell: CellSummary) -> bool:

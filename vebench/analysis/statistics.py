@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import count, product
+from itertools import count
+from itertools import product as pairs_of
 from math import exp, inf, log, pi, sqrt
 from statistics import geometric_mean, median, median_high, median_low, stdev, variance
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 CONFIDENCE = 0.95
 
@@ -44,6 +45,9 @@ FEWEST_FOR_INTERVAL = 2
 WIDEST_LOG = 100.0
 
 new_id = count().__next__
+Key = TypeVar("Key")
+Term = tuple[float, "Sample"]  # a sample, and the power with which it enters a product
+Outcome = Literal["slower", "faster", "same", "inconclusive"]
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
 # For how many degrees of freedom the variance of a pool counts, beside what an estimate shows itself.
 COMMON = 4.0
@@ -137,6 +141,11 @@ class Sample:
         """Whether the sample has an interval on the log scale."""
         enough = len(self.rates) >= FEWEST_FOR_INTERVAL or (self.spread is not None and bool(self.rates))
         return enough and min(self.rates) > 0
+
+    @property
+    def effects(self) -> Mapping[int, float]:
+        """What each pass did to all cells like this one, on the log scale, by its number."""
+        return {} if self.spread is None else self.spread.effects
 
     @property
     def processes(self) -> int:
@@ -261,11 +270,20 @@ class Contrast:
     def _chance(self, distance: float) -> float:
         if self.error.variance == 0:
             return 0.5 if distance == 0 else float(distance > 0)
-        return _student(distance / sqrt(self.error.variance), self.error.freedom)
+        from scipy.special import ndtr, stdtr  # noqa: PLC0415 - imported on use: it takes longer than most commands
+
+        value, freedom = distance / sqrt(self.error.variance), self.error.freedom
+        return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
 
 
-def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
-    """Return the product of each sample's level to the power of its weight; None if a sample has no positive interval.
+def contrast(terms: Iterable[Term]) -> Contrast | None:
+    """Return the ``product`` of samples, None if one of them has no positive interval."""
+    known = list(terms)
+    return product(known) if all(sample.measurable for _, sample in known) else None
+
+
+def product(terms: Iterable[Term]) -> Contrast:
+    """Return the product of each sample's level to the power of its weight. All have a positive interval.
 
     A sample may occur more than once, as the for-loop does in a mean of speedups. Its weights are added up first, so
     that a sample divided by itself cancels.
@@ -274,30 +292,22 @@ def contrast(terms: Iterable[tuple[float, Sample]]) -> Contrast | None:
     of two cells that were measured in the same passes (a paired comparison: G. Box, W. Hunter, J. Hunter, Statistics
     for Experimenters, 1978, section 4.2).
     """
-    weights: dict[int, tuple[float, Sample]] = {}
+    weights: dict[int, Term] = {}
     for weight, sample in terms:
         before, _ = weights.get(sample.id, (0.0, sample))
         weights[sample.id] = (before + weight, sample)
     parts = [(weight, sample) for weight, sample in weights.values() if weight]
-    if any(not sample.measurable for _, sample in weights.values()):
-        return None
-    blocks = [_paired(block) for block in _by_block(parts)]
-    parts = [part for block in blocks for part in block]
-    log_level = sum(weight * log(sample.level) for weight, sample in parts)
+    groups: dict[Block | int, list[Term]] = {}
+    for number, (weight, sample) in enumerate(parts):
+        block = None if sample.spread is None else sample.spread.block
+        groups.setdefault(number if block is None else block, []).append((weight, sample))
+    blocks = [_paired(block) for block in groups.values()]
+    log_level = sum(weight * log(sample.level) for block in blocks for weight, sample in block)
     errors = (*_own(blocks), *(shift for block in blocks for shift in _shift(block)))
     return Contrast(log_level, summed(errors) if errors else Error(0.0, inf))
 
 
-def _by_block(parts: Sequence[tuple[float, Sample]]) -> list[list[tuple[float, Sample]]]:
-    """Return the samples of each block together, and each of the others alone."""
-    groups: dict[object, list[tuple[float, Sample]]] = {}
-    for number, (weight, sample) in enumerate(parts):
-        block = None if sample.spread is None else sample.spread.block
-        groups.setdefault(number if block is None else block, []).append((weight, sample))
-    return list(groups.values())
-
-
-def _paired(parts: list[tuple[float, Sample]]) -> list[tuple[float, Sample]]:
+def _paired(parts: list[Term]) -> list[Term]:
     """Return the samples of a ratio without the passes that not all of them have, so that what passes did cancels.
 
     They are returned as they are if that would leave one pass, or half of those of a sample.
@@ -310,7 +320,7 @@ def _paired(parts: list[tuple[float, Sample]]) -> list[tuple[float, Sample]]:
     return [(weight, sample.of_passes(common)) for weight, sample in parts]
 
 
-def _own(blocks: Sequence[list[tuple[float, Sample]]]) -> list[Error]:
+def _own(blocks: Sequence[list[Term]]) -> list[Error]:
     """Return the error of what belongs to the processes alone. It is known no better than the pools of variances."""
     alone = [sample.own_error.times(weight**2) for ((weight, sample), *_) in blocks if sample.spread is None]
     errors = [_moderated(block) for block in blocks if block[0][1].spread is not None]
@@ -321,7 +331,7 @@ def _own(blocks: Sequence[list[tuple[float, Sample]]]) -> list[Error]:
     return [*alone, Error(total.variance, min(total.freedom, sum(pool.freedom for pool in pools)))]
 
 
-def _moderated(block: Sequence[tuple[float, Sample]]) -> Error:
+def _moderated(block: Sequence[Term]) -> Error:
     """Return the error of a sum of levels of one block: the mean of what its pools and its own passes show.
 
     The pools count for as much as ``COMMON`` degrees of freedom: the posterior variance of G. Smyth, Linear models and
@@ -340,10 +350,10 @@ def _moderated(block: Sequence[tuple[float, Sample]]) -> Error:
     return Error(variance, min(freedom, common.freedom))
 
 
-def _seen(block: Sequence[tuple[float, Sample]]) -> Error:
+def _seen(block: Sequence[Term]) -> Error:
     """Return the error of a sum of levels of one block, as its own passes show it; if they differ, each cell's."""
     cells = [
-        {number: weight * (log(rate) - _effects(sample).get(number, 0.0)) for number, rate in sample.by_pass.items()}
+        {number: weight * (log(rate) - sample.effects.get(number, 0.0)) for number, rate in sample.by_pass.items()}
         for weight, sample in block
     ]
     fewest = min(map(len, cells))
@@ -354,18 +364,14 @@ def _seen(block: Sequence[tuple[float, Sample]]) -> Error:
     return Error(sum(variance(cell.values()) / len(cell) for cell in cells), fewest - 1)
 
 
-def _effects(sample: Sample) -> Mapping[int, float]:
-    return sample.spread.effects if sample.spread is not None else {}
-
-
-def _shift(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
+def _shift(parts: Sequence[Term]) -> list[Error]:
     """Return the error that what passes did to all cells of a block contributes, if it does not cancel."""
     spread = parts[0][1].spread
     if spread is None or spread.block is None:
         return []
     alike: dict[tuple[tuple[int, float], ...], tuple[Mapping[int, float], dict[int, float]]] = {}
     for weight, sample in parts:
-        effects = _effects(sample)
+        effects = sample.effects
         _, of_pass = alike.setdefault(tuple(effects.items()), (effects, {}))
         for number in sample.passes:
             of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
@@ -374,7 +380,7 @@ def _shift(parts: Sequence[tuple[float, Sample]]) -> list[Error]:
         sum(value * theirs.get(number, 0.0) for number, value in ours.items())
         * sum(effect * others.get(number, 0.0) for number, effect in effects.items())
         / freedom
-        for (effects, ours), (others, theirs) in product(alike.values(), repeat=2)
+        for (effects, ours), (others, theirs) in pairs_of(alike.values(), repeat=2)
     )
     return [Error(total, freedom)] if total > _NOTHING else []
 
@@ -423,21 +429,50 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
     return Estimate(middle, above.low / below.high, above.high / below.low) if below.low > 0 else Estimate(middle)
 
 
-def rejected(chances: Sequence[float], level: float) -> list[bool]:
+def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], int] = int) -> frozenset[Key]:
     """Return which hypotheses are rejected; the probability that a true one is among them is ``level`` at most.
 
     This is the step-down procedure of S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
-    Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other.
+    Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other. ``tests`` is how many
+    may still be true together while so many are left: all of them, unless they depend on each other (J. Shaffer,
+    Journal of the American Statistical Association 81, 1986).
     """
-    verdicts = [False] * len(chances)
-    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        if chances[index] > level / (len(chances) - rank):
-            break
-        verdicts[index] = True
-    return verdicts
+    ranked = sorted(chances, key=chances.__getitem__)
+    kept = (rank for rank, key in enumerate(ranked) if chances[key] > level / tests(len(ranked) - rank))
+    return frozenset(ranked[: next(kept, len(ranked))])
 
 
-def _student(value: float, freedom: float) -> float:
-    from scipy.special import ndtr, stdtr  # noqa: PLC0415 - imported on use: it takes longer than most commands
+def verdicts(  # noqa: PLR0913 - how to test
+    ratios: Mapping[Key, Contrast | None],
+    *,
+    low: float = 1.0,
+    high: float | None = None,
+    level: float = LEVEL,
+    same: float = 0.0,
+    tests: Callable[[int], int] = int,
+) -> dict[Key, Outcome]:
+    """Return the verdict on each ratio: every comparison of rates, of a run's cells or of two runs, is made here.
 
-    return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
+    A ratio is ``slower`` if it is significantly below ``low``, ``faster`` if it is significantly above ``high``, where
+    that is asked for. All ratios are tested together, each side at ``level``. Where both bounds are one number, the
+    test of a ratio is two-sided. It is the ``same`` if it is not below ``low`` by a test of its own at the level
+    ``same``, and ``inconclusive`` otherwise. One that is None is not known, but counts as tested.
+    """
+    below = {key: 1.0 if found is None else found.chance_above(low) for key, found in ratios.items()}
+    above = {key: 1.0 if found is None or high is None else found.chance_below(high) for key, found in ratios.items()}
+    if high == low:
+        either = rejected({key: min(below[key], above[key]) for key in ratios}, level, tests)
+        slower = frozenset(key for key in either if below[key] < above[key])
+        faster = either - slower
+    else:
+        slower = rejected(below, level, tests)
+        faster = frozenset() if high is None else rejected(above, level, tests)
+
+    def verdict(key: Key, found: Contrast | None) -> Outcome:
+        if key in slower:
+            return "slower"
+        if key in faster:
+            return "faster"
+        return "same" if same and found is not None and found.chance_below(low) <= same else "inconclusive"
+
+    return {key: verdict(key, found) for key, found in ratios.items()}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.analysis.cell import yardstick_of
-from vebench.analysis.comparison import POWER, compare, resolution, without_unknown_reference
-from vebench.analysis.gate import enough_passes
+from vebench.analysis.comparison import POWER, compare_runs, without_unknown_reference
+from vebench.analysis.gate import enough_passes, resolution
 from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.pairing import HOW_TO_HAVE, denominator
 from vebench.analysis.rules import incomplete
@@ -131,7 +131,7 @@ def _judged(
     spread: RunSpread | None,
     levels: Levels | None = None,
 ) -> Comparison:
-    return compare(
+    return compare_runs(
         _chosen(request, old),
         new,
         metric=request.metric,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from vebench.analysis.comparison import compare
+from vebench.analysis.comparison import compare_runs
 from vebench.analysis.pairing import COMPARE
 from vebench.analysis.summary import next_repeats
 from vebench.backends.registry import ENTRIES
@@ -108,7 +108,7 @@ def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None
             return [gate.cells_of(measuring.runs[side.name], side.path) for side in sides]
 
         def look(levels: Levels | None = None) -> Comparison:
-            return compare(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, levels=levels)
+            return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, levels=levels)
 
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             # Of cells that went well on both sides so far.

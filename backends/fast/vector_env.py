@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from vebench.backends.fast.share import Building
-    from vebench.backends.shared_memory.gymnasium_share import Reset
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
     from vebench.backends.shared_memory.spaces import Value
+    from vebench.backends.shared_memory.vector_env import Reset
 
     MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 

@@ -10,23 +10,21 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import VectorEnv
 
-from vebench.backends.shared_memory.spaces import columns, in_order, reader, writer
+from vebench.backends import trees
+from vebench.backends.shared_memory.spaces import ValueColumn, columns, reader, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    # Observations and infos; observations, rewards, terminations, truncations and infos.
-    Reset = tuple[Any, dict[str, Any]]
-    Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import gymnasium
     from gymnasium.vector.utils import CloudpickleWrapper
+    from numpy.typing import NDArray
 
     from vebench.backends.shared_memory.memory_layout import Arrays
-    from vebench.backends.shared_memory.spaces import Column
+
+Autoreset = Literal["NextStep", "SameStep", "Disabled"]
+Info = dict[str, Any]
+Remarks = list[tuple[int, Info]]  # infos, each with the id of its environment
 
 
 class Received(NamedTuple):
@@ -48,16 +46,6 @@ def batch_infos(count: int, infos: Iterable[tuple[int, Info]]) -> dict[str, Any]
     for row, info in infos:
         batched = form._add_info(batched, info, row)  # noqa: SLF001 - what defines that form
     return batched
-
-
-def infos_of(remarks: Iterable[list[tuple[int, Info]] | None]) -> Iterable[tuple[int, Info]]:
-    """Return the infos of all shares, each with the id of its environment, from what each share has returned."""
-    return (pair for remark in remarks if remark for pair in remark)
-
-
-Autoreset = Literal["NextStep", "SameStep", "Disabled"]
-Info = dict[str, Any]
-Remarks = list[tuple[int, Info]]
 
 
 class ShareConfig(NamedTuple):
@@ -87,9 +75,9 @@ class GymnasiumShare:
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self._columns = columns(config.observation_space, self._count)
-        self._rows = in_order(config.observation_space, arrays.observations, self._columns)
-        self._write = writer(config.observation_space, iter(self._rows))
-        self._read = reader(config.action_space, arrays.actions)
+        self._rows = rows_of(config.observation_space, arrays.observations, self._columns)
+        self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
+        self._read = reader(rows_of(config.action_space, arrays.actions, columns(config.action_space, 0)))
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
@@ -104,36 +92,26 @@ class GymnasiumShare:
             all(env.action_space == self._config.action_space for env in self._environments),
         )
 
-    def step(self) -> Remarks | tuple[Remarks, Sequence[Column]] | None:
+    def step(self) -> Remarks | tuple[Remarks, Sequence[ValueColumn]] | None:
         """Step every environment with its row of the actions."""
-        remarks = [
-            (self._start + index, info) for index in range(self._count) if (info := self._step(index, self._read))
-        ]
-        return (remarks, self._columns) if self._columns else remarks or None
+        return self._step_all(self._read) or None
+
+    def _step_all(self, action_of: Callable[[int], Any]) -> Remarks | tuple[Remarks, Sequence[ValueColumn]]:
+        start = self._start
+        remarks = [(start + index, info) for index in range(self._count) if (info := self._step(index, action_of))]
+        return (remarks, self._columns) if self._columns else remarks
 
     def step_one(self, index: int) -> Remarks | None:
         """Step one environment with its row of the actions."""
         info = self._step(index, self._read)
         return [(self._start + index, info)] if info else None
 
-    def _step_with(self, actions: Sequence[Any]) -> Remarks | tuple[Remarks, Sequence[Column]]:
-        """Step every environment with actions that do not lie in memory, one for each environment of all shares."""
-        own = actions[self._start : self._start + self._count]
-        remarks = [
-            (self._start + index, info) for index in range(self._count) if (info := self._step(index, own.__getitem__))
-        ]
-        return (remarks, self._columns) if self._columns else remarks
-
     def _step(self, index: int, action_of: Callable[[int], Any]) -> Info:
         """Step one environment, or reset it; return what is to be said about it."""
         self.current = index
         environment, autoreset = self._environments[index], self._config.autoreset
         if self._ended[index]:
-            observation, info = environment.reset()
-            self._put(index, observation)
-            self._rewards[index] = 0.0
-            self._terminated[index] = self._truncated[index] = self._ended[index] = False
-            return self._told(info)
+            return self._begin(index, *environment.reset())
         observation, reward, terminated, truncated, info = environment.step(action_of(index))
         try:
             self._rewards[index] = reward
@@ -156,12 +134,23 @@ class GymnasiumShare:
             self._put(index, observation)
         return info
 
+    def _begin(self, index: int, observation: Any, info: Info) -> Info:  # noqa: ANN401 - of the user's space
+        """Write what a reset has returned; return what is to be said about it."""
+        self._put(index, observation)
+        self._rewards[index] = 0.0
+        self._terminated[index] = self._truncated[index] = self._ended[index] = False
+        return self._told(info)
+
     def _put(self, index: int, observation: Any) -> None:  # noqa: ANN401 - of the user's space
         """Write an observation, also one of another shape than its space has if it has as many elements."""
+
+        def write(rows: Any, value: Any) -> None:  # noqa: ANN401 - an array, or a column
+            rows[index] = value if isinstance(rows, ValueColumn) else np.reshape(value, rows.shape[1:])
+
         try:
             self._write(index, observation)
         except ValueError:
-            writer(self._config.observation_space, iter(self._rows), reshaped=True)(index, observation)
+            trees.mapped(write, self._rows, observation)
 
     def _told(self, info: Info) -> Info:
         return info if self._config.infos else {}
@@ -170,8 +159,8 @@ class GymnasiumShare:
         """Do what ``reset``, ``call`` or ``set_attr`` asks of every environment, or ``step`` or ``apply``."""
         if name == "reset":
             return self._reset(*argument)
-        if name == "step":
-            return self._step_with(argument)
+        if name == "step":  # with actions that do not lie in memory, one for each environment of all shares
+            return self._step_all(argument[self._start : self._start + self._count].__getitem__)
         if name == "apply":
             return self._apply(*argument)
         results = []
@@ -197,19 +186,15 @@ class GymnasiumShare:
 
     def _reset(
         self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None
-    ) -> Remarks | tuple[Remarks, Sequence[Column]]:
+    ) -> Remarks | tuple[Remarks, Sequence[ValueColumn]]:
         remarks = []
         for index, environment in enumerate(self._environments):
             self.current = index
             env_id = self._start + index
-            if mask is not None and not mask[env_id]:
-                continue
-            observation, info = environment.reset(seed=seeds[env_id], options=options)
-            self._put(index, observation)
-            self._rewards[index] = 0.0
-            self._terminated[index] = self._truncated[index] = self._ended[index] = False
-            if info := self._told(info):
-                remarks.append((env_id, info))
+            if mask is None or mask[env_id]:
+                begun = environment.reset(seed=seeds[env_id], options=options)
+                if info := self._begin(index, *begun):
+                    remarks.append((env_id, info))
         return (remarks, self._columns) if self._columns else remarks
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""Spaces as arrays in shared memory: which leaves a space has, and how values are written to and read from them."""
+"""Spaces as trees of arrays in shared memory, and checks of what users give ``SharedMemoryVectorEnv``.
+
+Parts of a space lie in memory in the order of ``Dict`` keys and ``Tuple`` places.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array, iterate
 
+from vebench.backends import trees
 from vebench.backends.shared_memory.memory_layout import Leaf
 
 if TYPE_CHECKING:
@@ -18,11 +22,9 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
+    from vebench.backends.trees import Tree
+
     Leaves = Sequence[NDArray[Any]]
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
 
 Value = Any  # a value of a space, or of an attribute of an environment
 
@@ -68,17 +70,10 @@ class VectorSpaces:
 
     @classmethod
     def of(cls, example: gymnasium.Env[Any, Any], count: int) -> VectorSpaces:
-        """Return what so many environments have that are all like this one."""
+        """Return what ``count`` environments have that are all like this one."""
         single, action = example.observation_space, example.action_space
-        return cls(
-            single,
-            batch_space(single, count),
-            action,
-            batch_space(action, count),
-            dict(example.metadata),
-            example.render_mode,
-            same=True,
-        )
+        batched = batch_space(single, count), batch_space(action, count)
+        return cls(single, batched[0], action, batched[1], dict(example.metadata), example.render_mode, same=True)
 
     def problem(self, opened: Iterable[tuple[bool, bool]]) -> str | None:
         """Return what is wrong, if anything, given whether observations and actions of each share are as here."""
@@ -100,10 +95,11 @@ def _observation_space(function: Callable[[], gymnasium.Env[Any, Any]]) -> space
     return environment.observation_space
 
 
+# Parts of all other spaces have no fixed shape: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
-class Column(list[Any]):
+class ValueColumn(list[Any]):
     """Values that have no fixed shape, one for each environment: they stand where others have an array in memory."""
 
     def copy(self) -> tuple[Any, ...]:  # type: ignore[override]  # a copy is what users get, and a batch is a tuple
@@ -112,45 +108,38 @@ class Column(list[Any]):
 
 
 def leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
-    """Return the arrays that a space's values are made of, in the order of ``Dict`` keys and ``Tuple`` places.
-
-    Parts without a fixed shape are left out: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
-    """
+    """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
     return tuple(
         Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in _flat(space) if isinstance(part, _ARRAYS)
     )
 
 
-def columns(space: spaces.Space[Any], count: int) -> tuple[Column, ...]:
-    """Return a column of ``count`` values for each part of the space that has no fixed shape, in the same order."""
+def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
+    """Return a column of ``count`` values for each part of the space that has no fixed shape."""
     return tuple(
-        Column(create_empty_array(part, count) or [None] * count)
+        ValueColumn(create_empty_array(part, count) or [None] * count)
         for part in _flat(space)
         if not isinstance(part, _ARRAYS)
     )
 
 
-def in_order(space: spaces.Space[Any], arrays: Leaves, held: Sequence[Column]) -> list[Any]:
-    """Return the arrays of the space's leaves and the columns that it has besides, in the order of its parts."""
+def rows_of(space: spaces.Space[Any], arrays: Leaves, held: Sequence[ValueColumn]) -> Tree:
+    """Return the tree of the space's arrays, and of the columns that it has besides."""
     next_array, next_column = iter(arrays), iter(held)
-    return [next(next_array if isinstance(part, _ARRAYS) else next_column) for part in _flat(space)]
+    return assemble(space, (next(next_array if isinstance(part, _ARRAYS) else next_column) for part in _flat(space)))
 
 
-def as_batch(rows: Any) -> Any:  # noqa: ANN401 - an array, or a column as a tuple
-    """Return the rows of a part of a space in the form that Gymnasium gives a batch of its values."""
-    return tuple(rows) if isinstance(rows, Column) else rows
+def as_batch(rows: Tree) -> Tree:
+    """Return the rows of a space in the form that Gymnasium gives a batch of its values."""
+    return trees.mapped(lambda part: tuple(part) if isinstance(part, ValueColumn) else part, rows)
 
 
 def _flat(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        for part in _parts(space):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _flat(part)
     else:
         yield space
-
-
-def _parts(space: spaces.Dict | spaces.Tuple[Any]) -> tuple[spaces.Space[Any], ...]:
-    return tuple(space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)
 
 
 def assemble(space: spaces.Space[Any], arrays: Iterator[Any]) -> Value:
@@ -158,40 +147,8 @@ def assemble(space: spaces.Space[Any], arrays: Iterator[Any]) -> Value:
     if isinstance(space, spaces.Dict):
         return {key: assemble(part, arrays) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(assemble(part, arrays) for part in space.spaces)
+        return tuple([assemble(part, arrays) for part in space.spaces])
     return next(arrays)
-
-
-def writer(space: spaces.Space[Any], rows: Iterator[Any], *, reshaped: bool = False) -> Callable[[int, Value], None]:
-    """Return a function that writes a value of the space into its rows, given their index and the value.
-
-    ``rows`` are the arrays and columns of the space's parts, in their order. With ``reshaped`` an array may have
-    another shape than its part of the space, as long as it has as many elements.
-    """
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        held = next(rows)
-        if not reshaped or isinstance(held, Column):
-            return held.__setitem__  # type: ignore[no-any-return]  # an array, or a list
-        return lambda index, value: held.__setitem__(index, np.reshape(value, held.shape[1:]))
-    keys = tuple(space.spaces) if isinstance(space, spaces.Dict) else tuple(range(len(space.spaces)))
-    writers = tuple((key, writer(part, rows, reshaped=reshaped)) for key, part in zip(keys, _parts(space), strict=True))
-
-    def write(index: int, value: Value) -> None:
-        for key, write_part in writers:
-            write_part(index, value[key])
-
-    return write
-
-
-def reader(space: spaces.Space[Any], arrays: Leaves) -> Callable[[int], Any]:
-    """Return a function that reads a row, given its index, as a value that stays as it is when the row changes."""
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        (array,) = arrays or (np.empty(0),)  # a space without arrays: its values never lie in memory
-        # Numbers out of an array are copies already.
-        return array.__getitem__ if array.ndim == 1 else lambda index: array[index].copy()
-    return lambda index: assemble(
-        space, iter([array[index].copy() if array.ndim > 1 else array[index] for array in arrays])
-    )
 
 
 def flatten(space: spaces.Space[Any], value: Value) -> Iterator[Any]:
@@ -206,12 +163,15 @@ def flatten(space: spaces.Space[Any], value: Value) -> Iterator[Any]:
         yield value
 
 
-def checked_batch_size(batch_size: int | None, count: int) -> int:
-    """Return the batch size, ``count`` by default. Raises ValueError if it is not from 1 to ``count``."""
-    size = count if batch_size is None else batch_size
-    if not 1 <= size <= count:
-        raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
-    return size
+def reader(rows: Tree) -> Callable[[int], Any]:
+    """Return a function that reads a row, given its index, as a value that stays as it is when the row changes."""
+    if not trees.is_leaf(rows):
+        return lambda index: trees.mapped(lambda array: array[index].copy(), rows)
+    # Numbers out of an array are copies already.
+    return rows.__getitem__ if getattr(rows, "ndim", 1) == 1 else lambda index: rows[index].copy()
+
+
+# Checks of arguments. Each error names the argument.
 
 
 def checked_processes(processes: int | None, at_once: int | None, otherwise: int) -> int:
@@ -259,10 +219,7 @@ def checked_mask(mask: Value, count: int) -> NDArray[np.bool_]:
 
 
 def checked_values(values: Value, count: int) -> list[Any]:
-    """Return a value for each environment: its own of a list or tuple, or the same for all.
-
-    Raises ValueError if there are not ``count``.
-    """
+    """Return a value for each environment: its own of a list or tuple of ``count``, or the same for all."""
     if not isinstance(values, (list, tuple)):
         return [values] * count
     if len(values) != count:
@@ -284,7 +241,10 @@ def check_free(env_ids: list[int], away: Sequence[int]) -> None:
         raise ValueError(f"no environment can be sent two actions at once: {env_ids}")
 
 
-def write_as_they_are(space: gymnasium.Space[Any], leaves: Leaves, actions: Value) -> bool:
+# Actions.
+
+
+def write_as_they_are(space: spaces.Space[Any], leaves: Leaves, actions: Value) -> bool:
     """Write a batch of actions, one for each environment, if memory holds them as they are; return whether it does.
 
     It holds arrays of the very types and shapes that ``leaves``, those of ``space``, have.
@@ -309,7 +269,7 @@ def write_as_they_are(space: gymnasium.Space[Any], leaves: Leaves, actions: Valu
     return True
 
 
-def one_by_one(space: gymnasium.Space[Any], count: int, actions: Value) -> Value:
+def one_by_one(space: spaces.Space[Any], count: int, actions: Value) -> Value:
     """Return a sequence of ``count`` actions, one for each environment, out of a batch of the ``space`` of all.
 
     Raises what Gymnasium does for a batch that it cannot take apart, and ValueError if there are not ``count``.
@@ -321,7 +281,7 @@ def one_by_one(space: gymnasium.Space[Any], count: int, actions: Value) -> Value
 
 
 def write_actions(
-    space: gymnasium.Space[Any], leaves: Leaves, rows: slice | list[int], count: int, actions: Value
+    space: spaces.Space[Any], leaves: Leaves, rows: slice | list[int], count: int, actions: Value
 ) -> None:
     """Write ``actions``, a batch of ``count`` of ``space``, into those rows of its leaves.
 

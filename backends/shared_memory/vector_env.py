@@ -6,6 +6,7 @@ import math
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import gymnasium
@@ -15,24 +16,23 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
+from vebench.backends import trees
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
-from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Received, ShareConfig, batch_infos, infos_of
+from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Received, ShareConfig, batch_infos
 from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
 from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
 from vebench.backends.shared_memory.spaces import (
     VectorSpaces,
     as_batch,
-    assemble,
     check_free,
-    checked_batch_size,
     checked_mask,
     checked_processes,
     checked_seeds,
     checked_values,
     columns,
-    in_order,
     leaves,
     one_by_one,
+    rows_of,
     write_actions,
     write_as_they_are,
 )
@@ -45,13 +45,17 @@ if TYPE_CHECKING:
 
     from gymnasium import Space
     from gymnasium.envs.registration import EnvSpec
+    from numpy.typing import NDArray
 
-    from vebench.backends.shared_memory.gymnasium_share import Info, Reset, Step
+    from vebench.backends.shared_memory.gymnasium_share import Info
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
     from vebench.backends.shared_memory.spaces import Value
 
     _Environment = gymnasium.Env[Any, Any]
     _Wrap = Callable[[_Environment], _Environment]
+    # Observations and infos; observations, rewards, terminations, truncations and infos.
+    Reset = tuple[Any, dict[str, Any]]
+    Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
 _Result = TypeVar("_Result")
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
@@ -118,15 +122,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError("SharedMemoryVectorEnv has workers of its own: it cannot run another `worker`")
         self.env_fns = list(env_fns)
         self.num_envs = count = len(self.env_fns)
-        self.batch_size = checked_batch_size(batch_size, count)
-        self.shared_memory, self.copy, self.context, self.daemon, self.worker = (
-            shared_memory,
-            copy,
-            context,
-            daemon,
-            None,
-        )
-        self.max_concurrency = max_concurrency
+        self.batch_size = count if batch_size is None else batch_size
+        if not 1 <= self.batch_size <= count:
+            raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
+        self.shared_memory, self.copy, self.worker = shared_memory, copy, worker
+        self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         spaces = self._read_spaces()
@@ -155,8 +155,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self._parts = in_order(self.single_observation_space, arrays.observations, self._columns)
-        self.observations = assemble(self.single_observation_space, map(as_batch, self._parts))
+        self._rows = rows_of(self.single_observation_space, arrays.observations, self._columns)
+        self.observations = as_batch(self._rows)
         if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
             raise RuntimeError(problem)
@@ -230,8 +230,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._remarks("reset", timeout)
-        infos = self.form_infos(self.num_envs, infos_of(remarks))
+        infos = self._infos("reset", timeout)
         observed = self._observed()
         reset = self._to_reset.tolist()
         if self._in_flight is not None:
@@ -273,15 +272,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        remarks = self._remarks("step", timeout)
+        infos = self._infos("step", timeout)
         rewards, terminated, truncated = self._results
-        result = (
-            self._observed(),
-            rewards.copy(),
-            terminated.copy(),
-            truncated.copy(),
-            self.form_infos(self.num_envs, infos_of(remarks)),
-        )
+        result = self._observed(), rewards.copy(), terminated.copy(), truncated.copy(), infos
         self._finish()
         return result
 
@@ -311,7 +304,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
         ids = self._answered(lambda: in_flight.look(least, self.batch_size, timeout))
         rows = np.asarray(ids, np.int64)
-        observations = assemble(self.single_observation_space, (leaf[rows] for leaf in self._team.arrays.observations))
+        observations = trees.part(self._rows, rows)
         infos = batch_infos(
             len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
         )
@@ -478,16 +471,16 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._calling = True
         return self._answered(lambda: team.gather(timeout))
 
-    def _remarks(self, name: str, timeout: float | None) -> list[Any]:
-        """Wait for a reset or a step; return the remarks of all shares, and keep the values that came with them."""
+    def _infos(self, name: str, timeout: float | None) -> Any:  # noqa: ANN401 - of the form that ``form_infos`` gives
+        """Wait for a reset or a step; return its infos, and keep the values that came with them."""
         answers = self._wait(name, timeout)
-        if not self._columns:
-            return answers
-        division = self._team.division
-        for (start, stop), (_, columns_of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
-            for column, values in zip(self._columns, columns_of_share, strict=True):
-                column[start:stop] = values
-        return [remarks for remarks, _ in answers]
+        if self._columns:
+            division = self._team.division
+            for (start, stop), (_, of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
+                for column, values in zip(self._columns, of_share, strict=True):
+                    column[start:stop] = values
+            answers = [remarks for remarks, _ in answers]
+        return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
 
     def _finish(self) -> None:
         """Count what was waited for as done."""
@@ -510,10 +503,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _observed(self) -> Value:
         if self._columns:
-            self.observations = assemble(self.single_observation_space, map(as_batch, self._parts))
-        if not self.copy:
-            return self.observations
-        return assemble(self.single_observation_space, (part.copy() for part in self._parts))
+            self.observations = as_batch(self._rows)
+        return trees.mapped(_copy_of, self._rows) if self.copy else self.observations
+
+
+_copy_of = methodcaller("copy")
 
 
 def _raise_as_it_was(error: WorkerError) -> NoReturn:

@@ -1,8 +1,8 @@
-"""Environments of our own classes in our own processes, as backends: ``fast-sync`` and ``fast-async``."""
+"""Environments of our own classes in our own processes, as backends: ``fast-sync``, ``fast-async``, ``fast-half``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.making import read_spaces
 from vebench.backends.environments.suites import load
@@ -37,17 +37,9 @@ def own_classes(task: Task, *, compiled: bool) -> Stepped:
 class FastSync(ShmSync):
     """``ShmSync`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        compiled: bool = True,
-        spin: int | None = None,
-        caller_steps: bool = True,
-        context: str = "fork",
-    ) -> None:
+    def __init__(self, setup: Setup, *, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401 - of ShmSync
         self._compiled = compiled
-        super().__init__(setup, spin=spin, caller_steps=caller_steps, context=context)
+        super().__init__(setup, **options)
 
     def stepped(self, task: Task) -> Stepped:
         """Return what steps the environments: our own class."""
@@ -57,28 +49,9 @@ class FastSync(ShmSync):
 class FastAsync(ShmAsync):
     """``ShmAsync`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
 
-    def __init__(  # noqa: PLR0913 - its options
-        self,
-        setup: Setup,
-        *,
-        compiled: bool = True,
-        ratio: int = 2,
-        recv_timeout: float | None = None,
-        recv_min: int = 1,
-        spin: int | None = None,
-        caller_steps: bool = True,
-        context: str = "fork",
-    ) -> None:
+    def __init__(self, setup: Setup, *, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401 - of ShmAsync
         self._compiled = compiled
-        super().__init__(
-            setup,
-            ratio=ratio,
-            recv_timeout=recv_timeout,
-            recv_min=recv_min,
-            spin=spin,
-            caller_steps=caller_steps,
-            context=context,
-        )
+        super().__init__(setup, **options)
 
     def stepped(self, task: Task) -> Stepped:
         """Return what steps the environments: our own class."""
@@ -86,12 +59,6 @@ class FastAsync(ShmAsync):
 
 
 class FastHalf(ShmHalf):
-    """``ShmHalf`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
+    """``ShmHalf`` with our own classes for the environments, whose options are those of ``FastSync``."""
 
-    def __init__(self, setup: Setup, *, compiled: bool = True, spin: int = 0, context: str = "fork") -> None:
-        self._compiled = compiled
-        super().__init__(setup, spin=spin, context=context)
-
-    def half(self, setup: Setup, spin: int, context: str) -> ShmSync:
-        """Return one half."""
-        return FastSync(setup, compiled=self._compiled, spin=spin, caller_steps=False, context=context)
+    half = FastSync

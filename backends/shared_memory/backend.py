@@ -1,4 +1,4 @@
-"""Our own processes, as backends: ``shm-sync`` and ``shm-async``.
+"""Our own processes, as backends: ``shm-sync``, ``shm-async`` and ``shm-half``.
 
 Each process steps its share with the reference's own loop, which writes straight into the shared batch.
 """
@@ -35,22 +35,14 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Difference, Setup, Task
     from vebench.backends.setup import OwnClasses
     from vebench.backends.shared_memory.memory_layout import Arrays, Division, MakeShare
-    from vebench.backends.trees import Tree
 
 
-class Forms(NamedTuple):
-    """The forms of what environments observe and take, whose leaves lie in shared memory."""
-
-    observations: Tree
-    actions: Tree
-
-    def of(self, arrays: Arrays) -> tuple[Batch, ArrayTree]:
-        """Return the rows of environments, with ids from 0 on, and their actions."""
-        observations, rewards, terminated, truncated, actions = arrays
-        rows = Batch(
-            trees.filled(self.observations, observations), rewards, terminated, truncated, np.arange(len(rewards))
-        )
-        return rows, trees.filled(self.actions, actions)
+def _as_trees(spaces: Spaces, arrays: Arrays) -> tuple[Batch, ArrayTree]:
+    """Return the rows of environments, with ids from 0 on, and their actions, as what these spaces describe."""
+    observations, rewards, terminated, truncated, actions = arrays
+    observed = trees.filled(trees.form(spaces.observations), observations)
+    rows = Batch(observed, rewards, terminated, truncated, np.arange(len(rewards)))
+    return rows, trees.filled(trees.form(spaces.actions), actions)
 
 
 class LoopShare:
@@ -59,10 +51,10 @@ class LoopShare:
     current: int | None = None
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
-        self, task: Task, forms: Forms, one_by_one: bool, arrays: Arrays, start: int, stop: int
+        self, task: Task, spaces: Spaces, one_by_one: bool, arrays: Arrays, start: int, stop: int
     ) -> None:
         self._task = task
-        rows, actions = forms.of(arrays)
+        rows, actions = _as_trees(spaces, arrays)
         rows = rows._replace(env_ids=np.arange(start, stop))
         bounds = [(index, index + 1) for index in range(stop - start)] if one_by_one else [(0, stop - start)]
         self._rows = [rows.part(slice(first, last)) for first, last in bounds]
@@ -106,11 +98,7 @@ class LoopShare:
 
 
 class Stepped(NamedTuple):
-    """What steps the environments of a task.
-
-    ``make_share`` takes how they are divided. ``own_classes`` and ``differences`` are those of
-    ``BackendInfo``.
-    """
+    """What steps the environments of a task. ``own_classes`` and ``differences`` are those of ``BackendInfo``."""
 
     spaces: Spaces
     make_share: Callable[[Division], MakeShare]
@@ -123,11 +111,7 @@ def gymnasium_classes(task: Task) -> Stepped:
     example = make(task)
     spaces = read_spaces(task, example.observation_space, example.action_space)
     example.close()
-    return Stepped(spaces, lambda division: partial(LoopShare, task, _forms(spaces), division.one_by_one))
-
-
-def _forms(spaces: Spaces) -> Forms:
-    return Forms(trees.form(spaces.observations), trees.form(spaces.actions))
+    return Stepped(spaces, lambda division: partial(LoopShare, task, spaces, division.one_by_one))
 
 
 class _SharedMemoryBackend:
@@ -155,7 +139,7 @@ class _SharedMemoryBackend:
         self._team = Team(TeamConfig(division, layout, stepped.make_share(division), context=context))
         if self._before is not None and division.own:
             pinning.restrict(setup.cpus[:1])
-        self._batch, actions = _forms(spaces).of(self._team.arrays)
+        self._batch, actions = _as_trees(spaces, self._team.arrays)
         self._actions = as_rows(actions)
         self.info = BackendInfo(
             num_envs=num_envs,
@@ -328,15 +312,17 @@ class ShmHalf:
     """Two halves in turn: one steps while the other is out for new actions. Twice as many environments as rows.
 
     Each half is stepped as ``ShmSync`` steps it, by ``min(workers, CPUs owned)`` processes of its own, none of which is
-    the caller. ``spin`` and ``context`` are those of ``ShmSync``, but processes do not poll by default: those of the
-    other half may need the CPU.
+    the caller. ``spin`` and the other ``options`` are those of ``ShmSync``, but processes do not poll by default: those
+    of the other half may need the CPU.
     """
 
-    def __init__(self, setup: Setup, *, spin: int = 0, context: str = "fork") -> None:
+    half = ShmSync
+
+    def __init__(self, setup: Setup, *, spin: int = 0, **options: Any) -> None:  # noqa: ANN401 - those of a half
         self._halves: list[ShmSync] = []
         try:
             for _ in range(2):
-                self._halves.append(self.half(setup, spin, context))
+                self._halves.append(self.half(setup, spin=spin, caller_steps=False, **options))
         except BaseException:
             self.close()
             raise
@@ -346,10 +332,6 @@ class ShmHalf:
         self._now = 0  # the half that is received next
         self._waiting = False
         self.info = replace(info, num_envs=2 * self._size, processes=2 * info.processes, in_order=False)
-
-    def half(self, setup: Setup, spin: int, context: str) -> ShmSync:
-        """Return one half."""
-        return ShmSync(setup, spin=spin, caller_steps=False, context=context)
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""

@@ -1,28 +1,15 @@
 """How two processes wait for each other: sequence numbers in shared memory, polled for a while and then slept on.
 
-What the words mean, and the ring of entries beside them, is in ``worker_handle`` (the caller's side), ``worker`` (the
-worker's side) and ``memory_layout`` (where they are).
-
 A word has one writer. The writer writes its data, then the word. The other side polls the word, then reads the data.
 
     worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
     either:  polled in vain --> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps while ``asleep`` is 1
 
-**Order.** A process that sees the new word must also see the data. x86 keeps stores in order and loads in order (Intel
-SDM volume 3, 9.2.2), so nothing is needed there. Elsewhere both sides call a ``light_fence`` between word and data. It
-releases a lock that it holds, and takes it again. On Arm all that comes before a release is done before it, a
-release before a later acquire, and an acquire before all that comes after it (Arm ARM B2.3, "barrier-ordered-before").
-POSIX asks the same of the semaphores that the lock is made of.
-
-**No wake-up is lost.** The sleeper writes ``asleep`` and then reads the word. The waker writes the word and then reads
-``asleep``. If both could read the old values, the sleeper would sleep on. To forbid that, each write must be seen
-before the read after it, which no processor does by itself. ``membarrier`` makes it so for both sides, and only the
-side that is about to sleep pays: when it returns, every process of the team has been at a point where all its earlier
-writes were seen and none of its later reads were done. If the waker reads ``asleep`` before that point, its word is
-seen by the sleeper's last look. If it reads after that point, it sees ``asleep``. It clears the flag before it wakes
-the sleeper, and the kernel puts no process to sleep on a flag that is cleared. Where the kernel refuses ``membarrier``,
-sleeps are short, and a lost wake-up costs one short sleep.
+Why the other side then sees the data, and why no wake-up is lost: docs/shared-memory.md, "The handshake". In short: x86
+keeps the order of stores and of loads, and elsewhere both sides call a ``light_fence`` between word and data. The waker
+writes the word and then reads ``asleep``, the sleeper the other way round, with a ``heavy_fence`` in between, which
+orders both sides; where the kernel refuses ``membarrier``, sleeps are short, and a lost wake-up costs one of them.
 """
 
 from __future__ import annotations
@@ -37,7 +24,7 @@ import threading
 import time
 from functools import cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mmap
@@ -63,7 +50,11 @@ FUTEX, _MEMBARRIER = _CALLS.get(_MACHINE, (0, 0)) if sys.platform == "linux" and
 
 
 def light_fence() -> Callable[[], None] | None:
-    """Return a new fence, for one thread; None where the processor keeps the order by itself."""
+    """Return a new fence, for one thread; None where the processor keeps the order by itself.
+
+    On Arm all that comes before a release is done before it, a release before a later acquire, and an acquire before
+    all that comes after it (Arm ARM B2.3, "barrier-ordered-before"). POSIX asks the same of semaphores, as locks are.
+    """
     if KEEPS_ORDER:
         return None
     lock = threading.Lock()
@@ -103,18 +94,8 @@ def heavy_fence() -> bool:
     return register() and _libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) == 0
 
 
-class Bell(Protocol):
-    """Puts one process to sleep, and wakes it."""
-
-    def wait(self, seconds: float) -> None:
-        """Sleep while the sleeper's flag is set, until rung, for ``seconds`` at most. It may return for no reason."""
-
-    def ring(self) -> None:
-        """Wake the sleeper, whose flag was cleared before."""
-
-
 class FutexBell:
-    """Sleeps on the flag itself, in the kernel (``futex(2)``), wherever the memory is mapped."""
+    """Puts one process to sleep, and wakes it: on its flag itself, in the kernel (``futex(2)``)."""
 
     def __init__(self, memory: mmap.mmap, flag: memoryview) -> None:
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -125,14 +106,14 @@ class FutexBell:
         self._call = _libc().syscall
 
     def wait(self, seconds: float) -> None:
-        """Sleep while the flag is 1, until rung, or for ``seconds``."""
+        """Sleep while the flag is 1, until rung, for ``seconds`` at most. It may return for no reason."""
         timeout = _Timespec(int(seconds), int(seconds % 1 * 1e9))
         code = self._call(FUTEX, self._address, _FUTEX_WAIT, 1, ctypes.byref(timeout), None, 0)
         if code == -1 and (error := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT):
             raise OSError(error, f"futex: {os.strerror(error)}")
 
     def ring(self) -> None:
-        """Wake the sleeper."""
+        """Wake the sleeper, whose flag was cleared before."""
         self._call(FUTEX, self._address, _FUTEX_WAKE, 1, None, None, 0)
 
 
@@ -148,9 +129,12 @@ class PipeBell:
             os.read(self._reader.fileno(), 64)
 
     def ring(self) -> None:
-        """Write a byte. If the sleeper is gone, there is nobody to wake."""
+        """Write a byte, unless the sleeper is gone."""
         with contextlib.suppress(OSError):
             os.write(self._writer.fileno(), b"!")
+
+
+Bell = FutexBell | PipeBell
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from copy import deepcopy
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -98,7 +99,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
     def has_attr(self, attr_name: str) -> bool:
         """Return whether every environment has the attribute."""
         try:
-            return all(self.envs.apply(_has, range(self.num_envs), attr_name))
+            return all(self.envs.apply(methodcaller("has_wrapper_attr", attr_name), range(self.num_envs)))
         except AttributeError:  # an environment of a class of ours has none
             return False
 
@@ -107,7 +108,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         ids = self._ids(indices)
         if attr_name == "render_mode":
             return [self.envs.render_mode] * len(ids)
-        return self.envs.apply(_get, ids, attr_name)
+        return self.envs.apply(methodcaller("get_wrapper_attr", attr_name), ids)
 
     def set_attr(self, attr_name: str, value: Value, indices: Indices = None) -> None:
         """Set an attribute of the environments named, by default of all, to one value."""
@@ -146,14 +147,6 @@ def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     for env_id, info in infos:
         each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it
     return each
-
-
-def _get(environment: Environment, name: str) -> Value:
-    return environment.get_wrapper_attr(name)
-
-
-def _has(environment: Environment, name: str) -> bool:
-    return environment.has_wrapper_attr(name)
 
 
 def _call(environment: Environment, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:

@@ -100,11 +100,6 @@ class Team:
         for number, pipe in enumerate(pipes):
             self.workers.append(start_worker(config, self._memory, number, pipe, own_pipe))
 
-    @property
-    def sleeps(self) -> int:
-        """How often the caller has slept while it waited."""
-        return self._waiter.sleeps
-
     # Rounds.
 
     @property
@@ -242,7 +237,7 @@ class Team:
         """Raise WorkerError if a worker has died, unless what is waited for has come nevertheless."""
         self.raise_if_lost()
         for worker in list(self.workers):
-            if worker.has_died() and not changed():
+            if worker.has_ended(0.0) and not changed():
                 self.lost = self.lost or worker.cause_of_death()
         self.raise_if_lost()
 

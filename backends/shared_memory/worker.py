@@ -370,13 +370,6 @@ class WorkerHandle:
 
     # Its end.
 
-    def has_died(self) -> bool:
-        """Return whether the process has ended."""
-        try:
-            return bool(connection.wait([self.process.sentinel], 0))
-        except ValueError:  # it was forgotten
-            return True
-
     def cause_of_death(self) -> str:
         """Return which environments died with the worker, and how."""
         self.process.join(END_WITHIN_SECONDS)

@@ -1,6 +1,6 @@
 /* Steps of MuJoCo's physics for many environments in one call. It is told everything by pointers, those of MuJoCo's
  * own functions included, so that it is built without MuJoCo and knows nothing of how its structures are laid out.
- * `physics_loops.py` fills the structures in: the two files must agree on them.
+ * `physics.py` fills the structures in: the two files must agree on them.
  *
  * Environments may lie in memory that several processes have (`commons.c`). Then a process that has stepped its own
  * goes on with those that others have not begun, instead of waiting for the slowest. */

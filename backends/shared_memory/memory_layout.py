@@ -1,4 +1,4 @@
-"""Where everything is in the memory that the processes of one team share, and that memory itself.
+"""How environments are divided among the processes of a team, where everything is in their memory, and that memory.
 
 First come the words by which each process shows the others how far it is. A word that one side writes and the other
 polls has cache lines of its own: polling would slow down every write to the same line. Then come the arrays: what all
@@ -13,6 +13,7 @@ import mmap
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import reduction
@@ -25,7 +26,7 @@ from vebench.machine import pinning
 from vebench.machine.sysfs import cpu_quota
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -53,11 +54,8 @@ class Share(Protocol):
         """Close every environment."""
 
 
-class MakeShare(Protocol):
-    """Makes the share of one process. It is called in that process."""
-
-    def __call__(self, arrays: Arrays, start: int, stop: int, /) -> Share:
-        """Return the share of environments ``start`` to ``stop - 1``, whose rows are ``arrays``. None is built yet."""
+# Makes, in its process, the share of environments ``start`` to ``stop - 1`` from their rows; none of them is built yet.
+MakeShare = Callable[["Arrays", int, int], Share]
 
 
 def share_out(count: int, processes: int) -> tuple[tuple[int, int], ...]:
@@ -154,6 +152,9 @@ class Leaf(NamedTuple):
         return count * math.prod(self.shape) * self.dtype.itemsize
 
 
+_RESULTS = (Leaf((), np.dtype(np.float64)), Leaf((), np.dtype(np.bool_)), Leaf((), np.dtype(np.bool_)))
+
+
 class Arrays(NamedTuple):
     """The arrays of some environments, a row for each: ``(rows, *leaf.shape)``; results are ``(rows,)``."""
 
@@ -175,11 +176,11 @@ class Arrays(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What the caller and one worker show each other, by ``request`` and ``done`` as in ``handshake``.
+    """What the caller and one worker show each other, as in ``handshake``.
 
-    ``request``: entries that the caller has made; ``done``: entries that the worker has answered. ``asleep``: whether
-    the worker is asleep, for the futex. ``entries``: a ring of what the caller asks for. ``remarks``: a ring beside it
-    that the worker writes: how long what it says about that entry is, in bytes; 0 if it says nothing.
+    ``request``: how many entries the caller has made; ``done``: how many the worker has answered. ``asleep``: whether
+    the worker is. ``entries``: a ring of what the caller asks for. ``remarks``: a ring of how many bytes the worker has
+    to say on each entry.
     """
 
     request: memoryview
@@ -204,21 +205,20 @@ class MemoryLayout:
     ring: int = 1
 
     @cached_property
-    def _offsets(self) -> tuple[tuple[int, ...], int]:
-        return _stack(
-            (
-                *((LINE, LINE) for _ in range(1 + len(self.shares) * 3)),
-                *((LINE, _WORD * self.ring) for _ in range(len(self.shares) * 2)),
-                *(
-                    (_PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE, leaf.nbytes(self.num_envs))
-                    for leaf in self._leaves
-                ),
-                # Together: the results of a few environments then travel between two CPUs in a single line.
-                (LINE, 8 * self.num_envs),
-                (1, self.num_envs),
-                (1, self.num_envs),
-            )
-        )
+    def _offsets(self) -> tuple[list[int], int]:
+        """The offset of each piece, one after another, and where the last ends."""
+        sizes = [leaf.nbytes(self.num_envs) for leaf in self._leaves]
+        offsets, end = [], 0
+        for alignment, size in (
+            *((LINE, LINE) for _ in range(1 + len(self.shares) * 3)),
+            *((LINE, _WORD * self.ring) for _ in range(len(self.shares) * 2)),
+            *((_PAGE if size >= _PAGE else LINE, size) for size in sizes),
+            # Together: the results of a few environments then travel between two CPUs in a single line.
+            *zip((LINE, 1, 1), (leaf.nbytes(self.num_envs) for leaf in _RESULTS), strict=True),
+        ):
+            offsets.append(-(-end // alignment) * alignment)
+            end = offsets[-1] + size
+        return offsets, end
 
     @property
     def _leaves(self) -> tuple[Leaf, ...]:
@@ -273,23 +273,12 @@ class MemoryLayout:
             count = self.num_envs * math.prod(leaf.shape)
             return np.frombuffer(memory, leaf.dtype, count, offset).reshape(self.num_envs, *leaf.shape)
 
-        leaves = tuple(array(leaf, offset) for leaf, offset in zip(self._leaves, offsets, strict=False))
-        real, flag = Leaf((), np.dtype(np.float64)), Leaf((), np.dtype(np.bool_))
-        results = [array(leaf, at) for leaf, at in zip((real, flag, flag), offsets[-3:], strict=True)]
-        split = len(self.observations)
-        return Arrays(leaves[:split], results[0], results[1], results[2], leaves[split:])
+        arrays = [array(leaf, offset) for leaf, offset in zip((*self._leaves, *_RESULTS), offsets, strict=True)]
+        split, (rewards, terminated, truncated) = len(self.observations), arrays[-3:]
+        return Arrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
-def _stack(pieces: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], int]:
-    """Return the offset of each piece, one after another, and where the last ends. A piece: its alignment and size."""
-    offsets, end = [], 0
-    for alignment, size in pieces:
-        offsets.append(-(-end // alignment) * alignment)
-        end = offsets[-1] + size
-    return tuple(offsets), end
-
-
-MESSAGE_PLACE = 0
+MESSAGE_PLACE = 0  # the texts of others: ``MemoryLayout.place_of``
 
 
 class Memory:
@@ -302,14 +291,12 @@ class Memory:
     up to two in the next, then four, and so on, so that a place and a length say where a text is.
     """
 
-    def __init__(self, size: int, places: int = 1) -> None:
-        self._open(_nameless_file(), size, places)
-
-    def _open(self, file: io.FileIO, size: int, places: int) -> None:
-        self._file, self._size, self._places = file, size, places
-        if os.fstat(file.fileno()).st_size < size:
-            os.ftruncate(file.fileno(), size)
-        self.map = mmap.mmap(file.fileno(), size, **_UNTRACKED)
+    def __init__(self, size: int, places: int = 1, file: io.FileIO | None = None) -> None:
+        self._file, self._size, self._places = file or _nameless_file(), size, places
+        number = self._file.fileno()
+        if os.fstat(number).st_size < size:
+            os.ftruncate(number, size)
+        self.map = mmap.mmap(number, size, **_UNTRACKED)
 
     def write(self, place: int, text: bytes) -> None:
         """Write the text of a place."""
@@ -345,9 +332,7 @@ class Memory:
 
 
 def _enter(descriptor: Any, size: int, places: int) -> Memory:  # noqa: ANN401 - multiprocessing has two classes for it
-    memory = Memory.__new__(Memory)
-    memory._open(io.FileIO(descriptor.detach(), "r+"), size, places)  # noqa: SLF001 - the other half of its constructor
-    return memory
+    return Memory(size, places, io.FileIO(descriptor.detach(), "r+"))
 
 
 # The map needs no descriptor of its own, as long as Python does not keep one to resize it.

@@ -8,7 +8,7 @@ is learned from the emulator itself, when the value is first seen. All other pic
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -29,28 +29,6 @@ _TRIALS = 10
 _PIXELS_FOR_THREADS = 1 << 16
 
 
-class Picture(Protocol):
-    """The picture of one game: it is made of one screen or two, and written where it was told to be.
-
-    Only what has changed is written: what was written before must still be there.
-    """
-
-    def first(self) -> None:
-        """Take the first of two screens."""
-
-    def second(self) -> None:
-        """Take the second, and write the picture of both."""
-
-    def alone(self) -> None:
-        """Take a screen, and write the picture of it alone."""
-
-    def stale(self) -> None:
-        """Write the picture of the first screen and of what the last picture was made of, as Gymnasium does at an end.
-
-        Only ``alone`` can come after it.
-        """
-
-
 class PictureMaker:
     """What the pictures of all games of one process share.
 
@@ -69,28 +47,26 @@ class PictureMaker:
             self.how = BY_OPENCV
         elif not grey:
             self.how = f"{BY_OPENCV} (not compiled: colour)"
-        elif library() is None:
-            self._refuse(NOT_BUILT)
         else:
-            self._compiled((height, width))
+            self._compile((height, width))
 
-    def _compiled(self, screen: tuple[int, int]) -> None:
+    def _compile(self, screen: tuple[int, int]) -> None:
         try:
-            trial = _Drawing(screen, self.size)
+            if library() is None:
+                self.uncompiled = NOT_BUILT
+            elif not _same_as_opencv(_Drawing(screen, self.size)):
+                self.uncompiled = DIFFERS
+            else:
+                self._drawing = _Drawing(screen, self.size)
+            self.how = f"{BY_OPENCV} ({self.uncompiled})" if self.uncompiled else COMPILED
         except ValueError as error:
             self.how = f"{BY_OPENCV} (not compiled: {error})"
-            return
-        if not _same_as_opencv(trial):
-            self._refuse(DIFFERS)
-            return
-        self.how = COMPILED
-        self._drawing = _Drawing(screen, self.size)
 
-    def _refuse(self, why: str) -> None:
-        self.uncompiled, self.how = why, f"{BY_OPENCV} ({why})"
+    def picture(self, ale: ALEInterface, into: NDArray[np.uint8]) -> _ByOpenCV | _Compiled:
+        """Return the picture of one game, written into ``(rows, columns)``, in colour ``(rows, columns, 3)``.
 
-    def picture(self, ale: ALEInterface, into: NDArray[np.uint8]) -> Picture:
-        """Return the picture of one game, written into ``(rows, columns)``, in colour ``(rows, columns, 3)``."""
+        Only what has changed is written: what was written before must still be there.
+        """
         if self._drawing is None:
             if into.shape[0] * into.shape[1] > _PIXELS_FOR_THREADS:
                 # Other processes have the other CPUs. It holds for all of this process: it is set here and no sooner.
@@ -104,6 +80,13 @@ def _resize(screen: NDArray[np.uint8], size: tuple[int, int], into: NDArray[np.u
 
 
 class _ByOpenCV:
+    """The picture of one game.
+
+    ``first`` takes the first of two screens, ``second`` the second, and writes the picture of both. ``alone`` takes a
+    screen, and writes the picture of it alone. ``stale`` writes the picture of the first screen and of what the last
+    picture was made of, as Gymnasium does at an end; only ``alone`` can come after it.
+    """
+
     def __init__(self, maker: PictureMaker, ale: ALEInterface, into: NDArray[np.uint8]) -> None:
         self._get = ale.getScreenGrayscale if maker.grey else ale.getScreenRGB
         self._size, self._into = maker.size, into
@@ -189,6 +172,8 @@ class _Drawing:
 
 
 class _Compiled:
+    """The same by ``picture.c``."""
+
     def __init__(self, drawing: _Drawing, ale: ALEInterface, into: NDArray[np.uint8]) -> None:
         assert into.flags.c_contiguous  # noqa: S101 - a row of the shared arrays is
         self._drawing, self._ale, self._into = drawing, ale, into

@@ -27,10 +27,9 @@ from vebench.backends.setup import Setup
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.conversation import CellError
-from vebench.engine.far import FarReplica
 from vebench.engine.replicas import FAR_LEAD_NS, Replicas
-from vebench.hosts import shipping
-from vebench.hosts.site import Site
+from vebench.engine.running import FarCell
+from vebench.hosts.site import Site, payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +108,7 @@ class World:
         for line in map(json.loads, lines):
             came = time.perf_counter() + self._way()
             if "clock" in line:
-                told = {"clock": line["clock"], "ns": round((came + host.ahead) / NANO)}
+                told = {"cell": line["clock"], "clock": round((came + host.ahead) / NANO)}
                 self._later(came + self._way(), host, told)
             elif "start" in line:
                 layout = {"num_envs": 8, "batch_size": 8, "processes": 1, "threads": 1, "frame_skip": 4}
@@ -192,16 +191,14 @@ def cell(count: int, draw: random.Random) -> Found:
 def _measured(hosts: Sequence[Host], ours: Sequence[tuple[int, int]]) -> Found:
     never, kept_open = os.pipe()
     interrupts = cast("Interrupts", SimpleNamespace(requested=False, fileno=lambda: never))
-    shipping.payload()  # once for all, and not to be counted
+    payload()  # once for all, and not to be counted
     tracemalloc.start(1)
     sites = [
         Site(f"host-{number}", os.fdopen(say, "wb", 0), os.fdopen(hear, "rb", 0), lambda: "it hung up")
         for number, (say, hear) in enumerate(ours)
     ]
-    for site in sites:
-        vars(site)["_facts"] = SimpleNamespace()
     began, spent, windows = time.perf_counter(), time.process_time(), list[Window]()
-    far = [FarReplica(site, REQUEST, 300.0, interrupts) for site in sites]
+    far = [FarCell(site, REQUEST, interrupts, 300.0) for site in sites]
     first: list[int] = []
 
     def clock() -> int:
@@ -218,7 +215,7 @@ def _measured(hosts: Sequence[Host], ours: Sequence[tuple[int, int]]) -> Found:
             if isinstance(answer, Window):
                 windows.append(answer)
     spent = (time.process_time() - spent) / max(1, len(windows))
-    known = [(one._offset, host) for one, host in zip(far, hosts, strict=True) if one._offset]  # noqa: SLF001 - for the truth
+    known = [(one.ahead_ns, min(one._trips)[0], host) for one, host in zip(far, hosts, strict=True) if one.ahead_ns]  # noqa: SLF001 - for the truth
     for site in sites:
         site.hang_up()
     for site in sites:
@@ -227,8 +224,8 @@ def _measured(hosts: Sequence[Host], ours: Sequence[tuple[int, int]]) -> Found:
     os.close(kept_open)
     return Found(
         [_error(window, number, first[0], hosts) for number, window in enumerate(windows)],
-        max(abs(offset.ns * NANO - host.ahead) for offset, host in known),
-        max(offset.error_ns * NANO for offset, _ in known),
+        max(abs(ahead_ns * NANO - host.ahead) for ahead_ns, _, host in known),
+        max(error_ns * NANO for _, error_ns, _ in known),
         starting,
         spent,
         memory,

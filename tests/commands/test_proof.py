@@ -14,7 +14,7 @@ from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.pace import OTHER_PACE
+from vebench.engine.running import OTHER_PACE
 from vebench.results import store
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ import pytest
 
 from vebench.backends.interface import Task
 from vebench.backends.setup import Setup
-from vebench.child.answers import Done, ReplicaWindow
-from vebench.child.request import Request, Settings
+from vebench.child.answers import CellProof, Done, ReplicaWindow
+from vebench.child.request import Replaying, Request, Settings
 from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.far import FarReplica
-from vebench.engine.pace import OTHER_PACE
-from vebench.hosts.site import LostHostError
+from vebench.engine.running import OTHER_PACE, FarCell
+from vebench.hosts.site import LostHostError, Said
 
 if TYPE_CHECKING:
     from vebench.hosts.site import Site
@@ -49,44 +48,36 @@ class Host:
     Others take twice as long, and all of that is on the way back.
     """
 
-    name, cell, facts = "ada", 1, None
+    name = "ada"
 
     def __init__(self, clock: Clock, ahead_ns: int = 0, trip_ns: int = 2000) -> None:
         self._clock, self.ahead_ns, self._trip_ns, self._asked = clock, ahead_ns, trip_ns, 0
-        self.lines: deque[dict[str, Any]] = deque()
-        self.told: list[str] = []
+        self.lines: deque[Said] = deque()
+        self.told: list[object] = []
         self.lost = False
 
     def fileno(self) -> int:
         return 0
 
-    def ask_clock(self) -> int:
-        if self.lost:
-            raise LostHostError("lost: it burns")
+    def new_cell(self) -> int:
+        return 1
+
+    def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
+        if "clock" not in what:
+            self.told.append(what.get("say", next(iter(what))))
+            return
         self._asked += 1
         there = self._clock.ns + self._trip_ns // 2 + self.ahead_ns
         self._clock.ns += self._trip_ns * min(self._asked, 2)
-        self.lines.append({"clock": self._asked, "ns": there})
-        return self._asked
+        self.lines.append(Said(cell=1, clock=there))
 
-    def start(self, _request: object, _seconds: float) -> None:
-        self.told.append("start")
-
-    def tell(self, say: str) -> None:
-        self.told.append(say)
-
-    def tell_to_end(self) -> None:
-        self.told.append("end")
-
-    def log_at_end(self, seconds: float, *, heeding: bool = False) -> str | None:
-        assert heeding in {True, False}
-        return "what it printed" if seconds > 0 else None
-
-    def heard(self) -> dict[str, Any] | None:
+    def heard(self) -> Said | None:
+        if self.lost:
+            raise LostHostError("lost: it burns")
         return self.lines.popleft() if self.lines else None
 
     def answers(self, **answer: Any) -> None:  # noqa: ANN401 - JSON
-        self.lines.append({"cell": 1, "line": json.dumps(answer)})
+        self.lines.append(Said(cell=1, line=json.dumps(answer)))
 
     def has_measured(self, start_ns: int, ns: int = SECOND, **counted: int) -> None:
         window = {"ns": ns, "rows": 10, "resets": 0, **counted}
@@ -102,19 +93,19 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("vebench.engine.far.time.perf_counter_ns", lambda: found.ns)
+    monkeypatch.setattr("vebench.engine.running.time.perf_counter_ns", lambda: found.ns)
     return found
 
 
-def replica(host: Host, duration: float = 1.0, told: Told | None = None) -> FarReplica:
+def replica(host: Host, duration: float = 1.0, told: Told | None = None) -> FarCell:
     """Return a replica that has been started, unless its clock is refused."""
     request = replace(REQUEST, settings=replace(REQUEST.settings, duration=duration))
-    far = FarReplica(cast("Site", host), request, 60.0, cast("Interrupts", told or Told()))
+    far = FarCell(cast("Site", host), request, cast("Interrupts", told or Told()), 60.0)
     assert far.look() is None
     return far
 
 
-def done(far: FarReplica, host: Host) -> Done:
+def done(far: FarCell, host: Host) -> Done:
     host.answers(done={})
     answer = far.look()
     assert isinstance(answer, Done)
@@ -173,7 +164,7 @@ def test_it_tells_what_the_host_did_and_what_others_took_of_its_own_cpus(clock: 
 
 def test_a_host_that_is_lost_while_its_clock_is_asked_for_says_so(clock: Clock) -> None:
     host = Host(clock)
-    far = FarReplica(cast("Site", host), REQUEST, 60.0, cast("Interrupts", Told()))
+    far = FarCell(cast("Site", host), REQUEST, cast("Interrupts", Told()), 60.0)
     host.lost = True
     with pytest.raises(CellError, match="lost: it burns"):
         far.look()
@@ -183,7 +174,7 @@ def test_one_that_ends_once_it_is_done_is_no_fault(clock: Clock) -> None:
     host = Host(clock)
     far = replica(host)
     host.answers(done={})
-    host.lines.append({"cell": 1, "ended": "its process ended with status 0", "log": "bye"})
+    host.lines.append(Said(cell=1, ended="its process ended with status 0", log="bye"))
     assert isinstance(far.look(), Done)
     assert far.look() is None
     assert far.log() == "bye"
@@ -192,7 +183,7 @@ def test_one_that_ends_once_it_is_done_is_no_fault(clock: Clock) -> None:
 def test_one_that_ends_before_it_is_done_has_failed(clock: Clock) -> None:
     host = Host(clock)
     far = replica(host)
-    host.lines.append({"cell": 1, "ended": "its process was ended by SIGSEGV", "log": "bye"})
+    host.lines.append(Said(cell=1, ended="its process was ended by SIGSEGV", log="bye"))
     with pytest.raises(CellError, match="its process was ended by SIGSEGV"):
         far.look()
     assert (far.log(), host.told) == ("bye", ["start"])
@@ -210,6 +201,8 @@ def test_one_that_works_is_told_to_end_only_once_and_one_that_is_done_closes_by_
     working, closing = Host(clock), Host(clock)
     both = [replica(working), replica(closing)]
     done(both[1], closing)
+    for host in (working, closing):
+        host.lines.append(Said(cell=1, ended="it ended", log="what it printed"))
     for far in both:
         far.tell_to_end()
         far.end()
@@ -219,10 +212,26 @@ def test_one_that_works_is_told_to_end_only_once_and_one_that_is_done_closes_by_
 
 
 def test_one_that_does_not_close_in_its_time_is_told_to_end(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vebench.engine.running.CLOSE_S", 0.02)
+    monkeypatch.setattr("vebench.engine.running._ENDED_S", 0.02)
     host = Host(clock)
     far = replica(host)
     done(far, host)
-    waited: list[bool] = []
-    monkeypatch.setattr(host, "log_at_end", lambda _, heeding=False: waited.append(heeding))
     far.end()
-    assert (host.told, waited) == (["start", "end"], [True, False])
+    assert host.told == ["start", "end"]
+
+
+def test_what_is_said_of_a_cell_before_is_not_meant_for_this_one(clock: Clock) -> None:
+    host = Host(clock)
+    far = replica(host)
+    host.lines.append(Said(cell=0, ended="it was told to end"))
+    assert far.look() is None
+
+
+def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
+    host = Host(clock)
+    request = replace(REQUEST, mode="alone", job=Replaying("x.rows"))
+    far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), 60.0)
+    assert host.told == ["start"]
+    host.answers(cell_proof={"verdict": "identical"})
+    assert far.look() == CellProof("identical")

@@ -179,7 +179,7 @@ def test_a_backend_is_given_the_time_to_close() -> None:
 
 
 def test_a_backend_that_hangs_while_closing_has_been_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vebench.engine.launcher.CLOSE_S", 0.2)
+    monkeypatch.setattr("vebench.engine.running.CLOSE_S", 0.2)
     (outcome,) = outcomes(cell("HangsOnClose"))
     assert (outcome.status, len(outcome.windows)) == ("ok", 2)
 
@@ -240,13 +240,13 @@ def test_a_cell_that_exits_gives_its_status_and_its_last_words() -> None:
 def test_a_backend_that_prints_megabytes_is_measured_and_its_output_goes_with_the_cell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vebench.machine.outside.MOST_LOG", 1 << 20)
+    monkeypatch.setattr("vebench.child.started.MOST_LOG", 1 << 20)
     (outcome,) = outcomes(cell("Chatty"))
     assert outcome.status == "ok"
 
 
 def test_a_backend_that_prints_megabytes_and_raises_leaves_the_end_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vebench.machine.outside.MOST_LOG", 1 << 18)
+    monkeypatch.setattr("vebench.child.started.MOST_LOG", 1 << 18)
     (outcome,) = outcomes(cell("ChattyAndRaises"))
     assert outcome.reason == "ValueError: the simulator exploded, in step 9"
     assert "Traceback (most recent call last)" in outcome.log

@@ -10,7 +10,7 @@ import pytest
 
 from vebench.child.answers import Begins, Ends
 from vebench.child.window import Window
-from vebench.engine.pace import OTHER_PACE, Pace
+from vebench.engine.running import OTHER_PACE, Pace
 from vebench.interpreters.waiting import Wakeful
 
 if TYPE_CHECKING:

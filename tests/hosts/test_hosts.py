@@ -84,8 +84,8 @@ def test_the_nodes_of_a_slurm_allocation_are_reached_by_srun(vebench: Command, r
 def test_a_clock_that_is_known_too_badly_is_refused(
     vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vebench.engine.far.MOST_ERROR_S", 1e-9)
-    monkeypatch.setattr("vebench.engine.far.MOST_ERROR", 1e-9)
+    monkeypatch.setattr("vebench.engine.running.MOST_ERROR_S", 1e-9)
+    monkeypatch.setattr("vebench.engine.running.MOST_ERROR", 1e-9)
     done, run = measured(vebench, "--hosts", "a,b")
     assert (done.status, reached.exists()) == (1, True)
     assert "its clock is known to" in str(run.cells[0].reason)

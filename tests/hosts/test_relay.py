@@ -24,11 +24,11 @@ PATIENCE_S = 30.0
 # A relay with limits of its own, and a child that does what it is asked.
 RELAY = """
 import sys
-from vebench.machine import outside
+from vebench.child import started
 for name, value in {limits}.items():
-    setattr(outside, name, value)
+    setattr(started, name, value)
 from vebench.child.relay import main
-main(sys.argv[1], '{{"packages": [], "modules": []}}')
+main(sys.argv[1], '{{"names": [], "modules": []}}')
 """
 CHILD = """
 import json, os, sys, time
@@ -66,8 +66,8 @@ class Runner:
             **does,
         }
         asked["pid"] = str(self.folder / "pid")
-        request = {**asked, "setup": {"pinned": True, "cpus": [0]}}
-        self.tell(start={"request": request, "seconds": seconds}, cell=cell)
+        request = {**asked, "job": None, "setup": {"pinned": True, "cpus": [0]}}
+        self.tell(start=request, seconds=seconds, cell=cell)
 
     def hear(self, kind: str) -> dict[str, Any]:
         """Return the next line of this kind."""
@@ -127,7 +127,7 @@ def test_of_a_log_without_an_end_only_the_end_is_kept(tmp_path: Path) -> None:
         runner.start(prints=50_000)
         runner.child()
         _until(lambda: (runner.folder / "cell-1" / "log").stat().st_size == 100)
-        runner.tell(end=True)
+        runner.tell(end=1)
         assert runner.hear("ended")["log"] == "x" * 99 + "\n"
 
 
@@ -135,11 +135,12 @@ def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: P
     with relay(tmp_path / "there") as runner:
         runner.start(cell=1, sleeps=0)
         assert runner.hear("ended")["ended"] == "its process ended with status 0"
-        runner.start(cell=1)  # its folder is there already
+        (runner.folder / "cell-2").touch()  # where its folder is to be made
+        runner.start(cell=2)
         assert runner.hear("ended")["ended"].startswith("its process could not be started: [Errno 17] File exists")
         runner.tell(clock=1)
-        assert runner.hear("clock")["clock"] == 1
-        runner.start(cell=2, prints=3, sleeps=0)
+        assert runner.hear("clock")["cell"] == 1
+        runner.start(cell=3, prints=3, sleeps=0)
         assert runner.hear("ended")["ended"] == "its process ended with status 0: xxx"
 
 

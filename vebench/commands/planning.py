@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.commands.world import World
-    from vebench.hosts.site import Facts
+    from vebench.hosts.site import HostFacts
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
@@ -74,7 +74,7 @@ def lay_out(
 def _lay_out_on_hosts(
     spec: RunSpec,
     tasks: Sequence[Task],
-    found: Mapping[str, Facts],
+    found: Mapping[str, HostFacts],
     interpreter: Interpreter,
     interpreters: Mapping[str, Interpreter],
 ) -> LaidOut:
@@ -89,7 +89,7 @@ def _lay_out_on_hosts(
     return LaidOut(plan, next(iter(found.values())).host, placement)
 
 
-def _placement_there(spec: RunSpec, name: str, facts: Facts) -> Placement:
+def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
     try:
         return placement_of(spec, facts.host)
     except UsageError as error:
@@ -132,7 +132,7 @@ def planned(
 
     Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label.
     """
-    found: Mapping[str, Facts] = {}
+    found: Mapping[str, HostFacts] = {}
     if spec.hosts is not None:
         hosts = _with_nodes(spec.hosts, world)
         spec = replace(spec, hosts=hosts)
@@ -153,14 +153,14 @@ def _with_nodes(hosts: Hosts, world: World) -> Hosts:
     return hosts if hosts.names else replace(hosts, names=world.nodes_of_ray(hosts.address))
 
 
-def alike(hosts: Hosts, found: Mapping[str, Facts]) -> Mapping[str, Facts]:
+def alike(hosts: Hosts, found: Mapping[str, HostFacts]) -> Mapping[str, HostFacts]:
     """Return the facts of hosts. Raises UsageError if two differ in what decides a rate, unless that was asked for."""
     if not hosts.unlike and (difference := unlike(found)):
         raise UsageError(f"--hosts: {difference}: add [unlike=true] to measure them")
     return found
 
 
-def unlike(found: Mapping[str, Facts]) -> str:
+def unlike(found: Mapping[str, HostFacts]) -> str:
     """Return in words how a host differs from those before it in what decides a rate; empty if none does.
 
     What a host does not know of itself makes no difference.
@@ -180,7 +180,7 @@ def unlike(found: Mapping[str, Facts]) -> str:
     return ""
 
 
-def _deciding(facts: Facts) -> dict[str, str]:
+def _deciding(facts: HostFacts) -> dict[str, str]:
     """Return what decides a rate besides packages, by name, as far as it is known."""
     host = facts.host
     known = {fact: getattr(host, fact) for fact in header.DECISIVE_IF_KNOWN}
@@ -193,7 +193,7 @@ def _deciding(facts: Facts) -> dict[str, str]:
     }
 
 
-def _python_on(found: Collection[Facts]) -> Interpreter:
+def _python_on(found: Collection[HostFacts]) -> Interpreter:
     """Return the Python of the hosts: the first one's, with the modules that all of them have."""
     first = next(iter(found))
     modules = frozenset.intersection(*(frozenset(facts.modules) for facts in found))

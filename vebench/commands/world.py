@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.engine.conversation import Launch
-    from vebench.hosts.site import Facts
+    from vebench.hosts.site import HostFacts
     from vebench.interpreters.interpreter import Interpreter
     from vebench.interpreters.waiting import Interrupts
     from vebench.machine.host import Host
@@ -77,7 +77,7 @@ class World:
     examine: Examine = interpreter.examine
     resolve: Resolve = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
-    read_hosts: Callable[[RunSpec], Mapping[str, Facts]] = site.examine
+    read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.examine
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = _now

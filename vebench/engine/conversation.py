@@ -5,6 +5,7 @@ Answers of a cell are checked when they are read, so that no absurd value gets i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -30,21 +31,23 @@ class InterruptedCellError(CellError):
     """The user ended the run while the cell was measuring."""
 
 
-class Conversation(Protocol):
+class Conversation(ABC):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
+    @abstractmethod
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers up to ``Done``, ``Failure`` or a proof.
 
         Raises CellError if it cannot go on.
         """
 
-    def take_turn(self) -> None:
+    def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
         """Let a cell that takes turns run until the end of its next window."""
 
-    def rest(self) -> None:
+    def rest(self) -> None:  # noqa: B027 - likewise
         """Stop the cell until its next turn."""
 
+    @abstractmethod
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
 

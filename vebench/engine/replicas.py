@@ -9,17 +9,18 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window, joined
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.conversation import CellError, Conversation, InterruptedCellError
 from vebench.interpreters.waiting import CHECK_S, wakeful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.child.answers import Answer
+    from vebench.engine.running import RunningCell
 
 # The time between the last replica's warm-up and the first window, in which each replica reads when that begins.
 LEAD_NS = 50_000_000
@@ -31,26 +32,6 @@ _LEAST_COMMON = 0.5
 T = TypeVar("T")
 
 
-class RunningReplica(Protocol):
-    """A running replica."""
-
-    def look(self) -> Answer | None:
-        """Return its next answer, None if that has not come yet. Raises CellError if none will come."""
-
-    @property
-    def news(self) -> Iterable[int]:
-        """Descriptors of which one can be read when there may be an answer, its end, or a reason to stop."""
-
-    def start(self, at_ns: int) -> None:
-        """Tell it when its first window begins, in nanoseconds of the clock that all replicas share."""
-
-    def tell_to_end(self) -> None:
-        """Let it end, if that takes time, without waiting for it."""
-
-    def log(self) -> str:
-        """Return the end of what it printed."""
-
-
 class FailedReplicaError(Exception):
     """A replica has failed; ``failure`` says which, and why."""
 
@@ -59,7 +40,7 @@ class FailedReplicaError(Exception):
         self.failure = failure
 
 
-class Replicas:
+class Replicas(Conversation):
     """The replicas of a cell as one conversation. ``rounds`` is the number of windows.
 
     ``names`` are what people call the replicas, by default their numbers. The first window begins ``lead_ns`` after the
@@ -68,7 +49,7 @@ class Replicas:
 
     def __init__(
         self,
-        replicas: Sequence[RunningReplica],
+        replicas: Sequence[RunningCell],
         rounds: int,
         clock: Callable[[], int] = time.perf_counter_ns,
         names: Sequence[str] = (),
@@ -138,12 +119,6 @@ class Replicas:
             self._ended.add(number)
         self._arrived[number].append(answer)
         return True
-
-    def take_turn(self) -> None:
-        """Do nothing: replicas run in step with each other and take no turns."""
-
-    def rest(self) -> None:
-        """Do nothing, for the same reason."""
 
     def tell_to_end(self) -> None:
         """Let all of them end, before one is waited for."""

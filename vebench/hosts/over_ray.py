@@ -1,9 +1,9 @@
 """Reaches the nodes of a Ray cluster: an actor on each claims its CPUs, and is the other end of two pipes.
 
-``python -m vebench.hosts.over_ray nodes ADDRESS`` prints the names of the nodes. ``connect ADDRESS PYTHON CODE
-NAME=READING,WRITING ...`` runs the code on each of these nodes, and carries what comes over the first descriptor to
-it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``. ``deliver``
-instead of ``connect`` starts a consumer, too, for what is measured there.
+``python -m vebench.hosts.over_ray '{"address": ...}'`` prints the names of the nodes. With ``"hosts": {NAME: [READING,
+WRITING]}`` it runs ``code`` in ``python`` on each of these nodes, and carries what comes over the first descriptor to
+it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``. With
+``deliver`` it starts a consumer, too, for what is measured there.
 
 Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process that has nothing else to
 do.
@@ -23,6 +23,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from vebench.child.delivering import WHERE
+from vebench.child.started import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,36 +130,40 @@ def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 
 def connect(
-    address: str, python: str, code: str, wanted: Mapping[str, tuple[int, int]], *, consumes: bool = False
+    ray: Any,  # noqa: ANN401 - Ray's
+    python: str,
+    code: str,
+    hosts: Mapping[str, tuple[int, int]],
+    *,
+    deliver: bool,
 ) -> None:
     """Carry what is said between descriptors and nodes, until all have hung up or are lost.
 
-    With ``consumes``, there is a consumer on this machine for what they deliver.
+    With ``deliver``, there is a consumer on this machine for what is measured there.
     """
-    with cluster(address) as ray:
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use
 
-        nodes = named(ray.nodes())
-        for name in (name for name in wanted if name not in nodes):
-            _hang_up(*wanted[name], f"the cluster has no node of that name now, but {', '.join(nodes)}")
-        here = {name: nodes[name] for name in wanted if name in nodes}
-        kept, environment = _consumer(ray) if consumes else (None, {})
-        try:
-            group = _claimed(ray, here)
-        except ClaimedByOthersError as error:
-            for name in here:
-                _hang_up(*wanted[name], str(error))
-            return
-        far, threads = ray.remote(Far), []
-        for index, (name, node) in enumerate(here.items()):
-            actor = far.options(num_cpus=_cpus(node), scheduling_strategy=InGroup(group, index), max_concurrency=3)
-            started = actor.remote(python, code, environment)
-            threads.append(Thread(target=_carry, args=(ray, started, *wanted[name]), daemon=True))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        del kept  # until now, somebody may have sent to it
+    nodes = named(ray.nodes())
+    here = {name: node for name, node in nodes.items() if name in hosts}
+    for name in hosts.keys() - here.keys():
+        _lost(hosts[name][1], f"the cluster has no node of that name now, but {', '.join(nodes)}")
+    kept, environment = _consumer(ray) if deliver else (None, {})
+    try:
+        group = _claimed(ray, here)
+    except ClaimedByOthersError as error:
+        for name in here:
+            _lost(hosts[name][1], str(error))
+        return
+    threads = []
+    for index, (name, node) in enumerate(here.items()):
+        at = InGroup(group, index)
+        far = ray.remote(Far).options(num_cpus=_cpus(node), scheduling_strategy=at, max_concurrency=3)
+        threads.append(Thread(target=_carry, args=(ray, far.remote(python, code, environment), *hosts[name])))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    del kept  # until now, somebody may have sent to it
 
 
 def _cpus(node: Mapping[str, Any]) -> float:
@@ -172,6 +177,7 @@ def _claimed(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: 
     Returns the group, which has a bundle for each node. Raises ClaimedByOthersError, with whose CPUs are not free.
     """
     from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
 
     if not nodes:
         return None
@@ -180,19 +186,10 @@ def _claimed(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: 
         strategy="STRICT_SPREAD",
         bundle_label_selector=[{_NODE: node["NodeID"]} for node in nodes.values()],
     )
-    if not group.wait(_STARTED_S):
-        remove_placement_group(group)
-        whose = " and ".join(_busy(ray, nodes)) or "some of them"
-        raise ClaimedByOthersError(
-            f"Ray has not given all CPUs of the nodes for {_STARTED_S:g} s: are those of {whose} claimed by others?"
-        )
-    return group
-
-
-def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noqa: ANN401 - Ray's
-    """Return the names of the nodes on which nothing is started that needs all their CPUs."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
-
+    if group.wait(_STARTED_S):
+        return group
+    remove_placement_group(group)
+    # Those nodes are busy on which nothing is started that needs all their CPUs.
     asked = {
         name: ray.remote(_nothing)
         .options(num_cpus=_cpus(node), scheduling_strategy=OnNode(node["NodeID"], soft=False))
@@ -200,7 +197,10 @@ def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noq
         for name, node in nodes.items()
     }
     _, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ASKED_S)
-    return [name for name, one in asked.items() if one in waiting]
+    whose = " and ".join(name for name, one in asked.items() if one in waiting) or "some of them"
+    raise ClaimedByOthersError(
+        f"Ray has not given all CPUs of the nodes for {_STARTED_S:g} s: are those of {whose} claimed by others?"
+    )
 
 
 def _nothing() -> None:
@@ -218,32 +218,26 @@ def _consumer(ray: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
     return consumer, {WHERE: json.dumps(where)}
 
 
-def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - Ray's
-    """Carry what the runner says, until it hangs up; what comes once the node is lost goes nowhere."""
-    with suppress(ray.exceptions.RayError, OSError):  # which the other way notices
-        while said := os.read(reading, _CHUNK):
-            ray.get(actor.say.remote(said))
-        ray.get(actor.say.remote(b""))
-    os.close(reading)
-
-
 def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: ANN401 - Ray's
     """Carry both ways once the actor is there. In the end the runner reads that it is over."""
-    there = Thread(target=_carry_there, args=(ray, actor, reading), daemon=True)
     try:
         ray.get(actor.there.remote(), timeout=_STARTED_S)
-        there.start()
+        Thread(target=_carry_there, args=(ray, actor, reading), daemon=True).start()
         while said := ray.get(actor.hear.remote()):
-            _write(writing, said)
+            write(writing, said)
         _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended there")
     except ray.exceptions.GetTimeoutError:
         _lost(writing, f"Ray has started nothing there for {_STARTED_S:g} s")
     except ray.exceptions.RayError as error:
         _lost(writing, reason(error))
-    except BrokenPipeError:  # the runner has gone
-        pass
-    finally:
-        os.close(writing)
+
+
+def _carry_there(ray: Any, actor: Any, reading: int) -> None:  # noqa: ANN401 - Ray's
+    """Carry what the runner says, until it hangs up; what comes once the node is lost goes nowhere."""
+    with suppress(ray.exceptions.RayError):  # which the other way notices
+        while said := os.read(reading, _CHUNK):
+            ray.get(actor.say.remote(said))
+        ray.get(actor.say.remote(b""))
 
 
 def reason(error: Exception) -> str:
@@ -253,35 +247,19 @@ def reason(error: Exception) -> str:
 
 
 def _lost(writing: int, why: str) -> None:
-    with suppress(BrokenPipeError):
-        _write(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
-
-
-def _hang_up(reading: int, writing: int, why: str) -> None:
-    """Say why a node cannot be reached, and take nothing for it any more."""
-    _lost(writing, why)
-    os.close(reading)
+    """Say why a node cannot be reached, and hang up."""
+    write(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
     os.close(writing)
 
 
-def _write(descriptor: int, said: bytes) -> None:
-    while said:
-        said = said[os.write(descriptor, said) :]
-
-
-def main(what: str, address: str, *rest: str) -> None:
-    """Do what the command line asks for; see above."""
-    if what == "nodes":
-        with cluster(address) as ray:
+def main(asked: str) -> None:
+    """Do what is asked for, as JSON; see above."""
+    how: dict[str, Any] = json.loads(asked)
+    with cluster(how.pop("address")) as ray:
+        if how:
+            connect(ray, **how)
+        else:
             sys.stdout.write(json.dumps(list(named(ray.nodes()))) + "\n")
-        return
-    python, code, *hosts = rest
-    wanted = {}
-    for host in hosts:
-        name, _, ends = host.rpartition("=")
-        reading, writing = map(int, ends.split(","))
-        wanted[name] = reading, writing
-    connect(address, python, code, wanted, consumes=what == "deliver")
 
 
 if __name__ == "__main__":

@@ -1,56 +1,108 @@
-"""A host that was reached: what is known of it, its clock, and the replica that runs there."""
+"""Hosts: the ways to reach them, what is sent to them so that they run this code, and what they say."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
-import time
-from collections import deque
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+import vebench
+import vebench.backends
 from vebench.backends.packages import RAY, how_to_install, importable
+from vebench.backends.registry import PACKAGES, RECORDED
+from vebench.child.started import EXIT_S, Lines, Log, write
 from vebench.errors import UsageError, shown
-from vebench.hosts import shipping
-from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.waiting import readable, wakeful
+from vebench.interpreters.guarded import CHILD_SIDE, PREFIX, Guarded
+from vebench.interpreters.waiting import wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
-from vebench.machine.outside import EXIT_S
 from vebench.plan.spec import Hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from vebench.interpreters.waiting import Interrupts
     from vebench.plan.spec import RunSpec
 
 # To be reached and to tell of itself. A thousand logins take a while.
 _REACHED_S = 60.0
-# For an answer that needs no work there, and for the processes of a replica to be ended.
-ANSWER_S = 10.0
+_FEED_S = 0.005  # how often to send more of the payload: it is larger than what a pipe holds
 # A connection may take this long to close by itself.
 _CLOSE_S = 5.0
-# The lines that a host may send, by the types of what they hold.
-KINDS: tuple[dict[str, type], ...] = (
-    {"hello": dict},
-    {"clock": int, "ns": int},
-    {"cell": int, "line": str},
-    {"cell": int, "ended": str, "log": str},
-    {"lost": str},
+# A host that does not answer must not hang a run, nor ask for a password in the middle of it. One that is lost is
+# noticed after half a minute. In an allocation of Slurm's: one task on one node, beside others there.
+_WAYS: dict[str, Callable[[str, str], list[str]]] = {
+    "ssh": lambda host, line: [
+        *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+        *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3", "--", host, line),
+    ],
+    "srun": lambda host, line: [
+        *("srun", "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet"),
+        *(f"--nodelist={host}", "sh", "-c", line),
+    ],
+}
+# A process of its own: Ray starts threads, and takes seconds to import.
+_OVER_RAY = (sys.executable, "-P", "-m", "vebench.hosts.over_ray")
+_LENGTH = 10  # digits before each part
+# Reads a part from standard input and runs it. It is a line of a shell on the way, and so it is short.
+_FIRST = (
+    "import os, sys\n"
+    "sys.path[:]=filter(None, sys.path)\n"  # whatever folder a login is in: no module of it is meant
+    "def part():\n"
+    f" n=int(take({_LENGTH})); return take(n)\n"
+    "def take(n):\n"
+    " b=b''\n"
+    " while len(b)<n:\n"
+    "  c=os.read(0,n-len(b))\n"
+    "  if not c: raise SystemExit(1)\n"
+    "  b+=c\n"
+    " return b\n"
+    "exec(part())\n"
 )
-# What is kept of what a connecting program printed.
-_MOST_TOLD = 4096
+# Unpacks the packages into a folder of its own, and goes on in the relay that is among them. All is read before: a
+# runner that hangs up meanwhile leaves nothing behind.
+_SECOND = f"""
+import io, shutil, sys, tempfile, zipfile
+packed, asked = part(), part().decode()
+scratch = tempfile.mkdtemp(prefix={PREFIX!r})
+try:
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(scratch + "/packages")
+    sys.path.insert(0, scratch + "/packages")
+    from vebench.child.relay import main
+    main(scratch, asked)
+finally:
+    shutil.rmtree(scratch, ignore_errors=True)
+"""
+
+
+@cache
+def payload() -> bytes:
+    """Return what a host reads before anything else: the packages that run there, and of which others it is to tell."""
+    import zipfile  # noqa: PLC0415 - imported on use
+
+    ours, packed = Path(vebench.__path__[0]), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):
+            for path in [source] if source.is_file() else sorted(source.rglob("*")):
+                if path.suffix in {".py", ".so"}:  # compiled parts name their Python and machine, and fit or not
+                    archive.write(path, Path("vebench", source.name, path.relative_to(source)))
+    asked = json.dumps({"names": list(RECORDED), "modules": [package.module for package in PACKAGES]})
+    parts = (_SECOND.encode(), packed.getvalue(), asked.encode())
+    return b"".join(str(len(part)).zfill(_LENGTH).encode() + part for part in parts)
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostFacts:
     """What a host tells of itself: its name, its Python with what is installed there, and the machine.
 
     ``boot`` names the time since it was started; ``load`` is how many processes want a CPU, before any runs for us.
@@ -67,328 +119,172 @@ class Facts:
     load: float
 
 
+@dataclass(frozen=True)
+class Said:
+    """A line that a host has sent; ``vebench.child.relay`` says what lines there are. ``lost``: why it is, over Ray."""
+
+    hello: HostFacts | None = None
+    lost: str | None = None
+    cell: int = 0
+    clock: int | None = None
+    line: str | None = None
+    ended: str | None = None
+    log: str = ""
+
+
 class LostHostError(Exception):
     """A host cannot be reached any more."""
-
-
-class NoAnswerError(LostHostError):
-    """A host has not answered in time."""
 
 
 class Site:
     """A host by the name that the user gave it, at the other end of two pipes.
 
-    ``last_words`` returns what the program that connects to it said last. Once ``interrupts`` are there, waiting for it
-    raises KeyboardInterrupt, but for its end.
+    ``last_words`` returns what the program that connects to it said last. ``facts`` are known once it ``is_there``;
+    ``lost`` is why it cannot be reached any more.
     """
 
-    def __init__(
-        self,
-        name: str,
-        writing: IO[bytes],
-        reading: IO[bytes],
-        last_words: Callable[[], str],
-        interrupts: Interrupts | None = None,
-    ) -> None:
+    def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
         self.name, self._writing, self._reading, self._last_words = name, writing, reading, last_words
-        self._interrupts = interrupts
-        os.set_blocking(self._writing.fileno(), False)  # until the payload is sent
-        self._unsent = memoryview(shipping.payload())
-        self._lines: deque[dict[str, Any]] = deque()
-        self._rest = b""
-        self._asked = 0
-        self._fault: LostHostError | None = None
-        self._ends_until = 0.0
-        self.cell = 0  # the number of the last that was started there
+        self.facts: HostFacts | None = None
+        self.lost: str | None = None
+        os.set_blocking(writing.fileno(), False)  # until the payload is sent
+        self._unsent = memoryview(payload())
+        self._lines = Lines(reading.fileno())
+        self._cells = 0
 
     def fileno(self) -> int:
         """Return a descriptor that can be read when the host has said something, or is lost."""
-        return self._reading.fileno()
+        return self._lines.descriptor
 
-    def feed(self) -> bool:
-        """Send of the payload what can be sent without waiting. Returns whether more is to be sent.
-
-        A host that is lost meanwhile is done, too: who asks for its facts is told.
-        """
-        try:
-            if (said := self.heard()) is not None:
-                self._lines.appendleft(said)
-            with suppress(BlockingIOError):
-                while self._unsent:
-                    self._unsent = self._unsent[self._write(self._unsent) :]
-        except LostHostError as error:
-            self.give_up(str(error))
-        if self._fault is not None or not self._unsent:
+    def is_there(self) -> bool:
+        """Return whether it has told of itself, or is lost. Sends of the payload what can be sent without waiting."""
+        with suppress(BlockingIOError, BrokenPipeError):  # a host that is lost is noticed when it is heard
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._writing.fileno(), self._unsent) :]
+        with suppress(LostHostError):
+            while self.facts is None and (said := self.heard()) is not None:
+                self.facts = said.hello
+        if self.facts is not None:
             os.set_blocking(self._writing.fileno(), True)
-            return False
-        return True
+        return self.facts is not None or self.lost is not None
 
-    @property
-    def facts(self) -> Facts:
-        """What the host told of itself. Raises LostHostError if it has not in time, or was lost before."""
-        if self._fault is not None:
-            raise self._fault
-        try:
-            return self._facts
-        except LostHostError as error:
-            self.give_up(str(error))
-            raise
-
-    @cached_property
-    def _facts(self) -> Facts:
-        hello = self._wait("hello", _REACHED_S)["hello"]
-        try:
-            return msgspec.json.decode(json.dumps(hello), type=Facts)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise LostHostError(f"what it tells of itself cannot be read: {error}") from None
-
-    def ask_clock(self) -> int:
-        """Ask for its time. Returns the number that its answer, ``{"clock": number, "ns": ...}``, will have."""
-        self._asked += 1
-        self.tell(clock=self._asked)
-        return self._asked
+    def new_cell(self) -> int:
+        """Return the number of a cell that is to be started there: what is said of others is not meant for it."""
+        self._cells += 1
+        return self._cells
 
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
-        """Send a line. Raises LostHostError."""
-        line = json.dumps(what).encode() + b"\n"
-        while line:
-            line = line[self._write(line) :]
+        """Send a line. That the host is lost is noticed when it is heard."""
+        write(self._writing.fileno(), json.dumps(what).encode() + b"\n")
 
-    def _write(self, what: bytes | memoryview) -> int:
-        """Write what can be written; returns how much. Raises LostHostError."""
-        try:
-            return os.write(self._writing.fileno(), what)
-        except BrokenPipeError:
-            raise self._lost() from None
-
-    def heard(self) -> dict[str, Any] | None:
+    def heard(self) -> Said | None:
         """Return the next line that has come, None if there is none yet. Raises LostHostError, once and for all."""
-        while not self._lines and self._fault is None and readable(self.fileno()):
-            chunk = os.read(self.fileno(), 1 << 16)
-            if not chunk:
-                self.give_up(f"lost: {self._last_words()}")
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            self._lines.extend(filter(None, map(_read, lines)))
-        if self._lines and "lost" in self._lines[0]:
-            self.give_up(f"lost: {self._lines.popleft()['lost']}")
-        if self._lines:
-            return self._lines.popleft()
-        if self._fault is not None:
-            raise self._fault
-        return None
-
-    def give_up(self, why: str) -> None:
-        """Take it for lost from now on, if it was not before."""
-        self._fault = self._fault or LostHostError(why)
-
-    def start(self, request: dict[str, Any], seconds: float) -> None:
-        """Start a replica there. It is ended after so many seconds, even if the host cannot be told."""
-        self.cell += 1
-        self.tell(start={"request": request, "seconds": seconds}, cell=self.cell)
-
-    def tell_to_end(self) -> None:
-        """Let what was started there last be ended, without waiting for that."""
-        with suppress(LostHostError):
-            self.tell(end=True)
-
-    def log_at_end(self, seconds: float, *, heeding: bool = False) -> str | None:
-        """Wait until what was started there last has ended. Returns the end of its log, None if it has not in time.
-
-        The log of a lost host is not known, and so empty. ``heeding``: raises KeyboardInterrupt if the user wants to
-        stop.
-        """
-        until = wakeful() + seconds
         try:
-            while (left := until - wakeful()) > 0:
-                said = self._wait("ended", left, heeding=heeding)
-                if said["cell"] == self.cell:
-                    return str(said["log"])
-        except NoAnswerError:
-            return None
-        except LostHostError:
-            return ""
+            while self.lost is None and (line := self._lines.take()) is not None:
+                if (said := _read(line)) is not None and said.lost is None:
+                    return said
+                if said is not None:
+                    self.lost = f"lost: {said.lost}"
+        except EOFError:
+            self.lost = f"lost: {self._last_words()}"
+        if self.lost is not None:
+            raise LostHostError(self.lost)
         return None
 
     def hang_up(self) -> None:
         """Let everything end there that was started, without waiting for it."""
-        if not self._writing.closed:
-            self._ends_until = wakeful() + _CLOSE_S
-            with suppress(OSError):
-                self._writing.close()
+        with suppress(OSError):
+            self._writing.close()
 
     def close(self) -> None:
         """Hang up, and wait until everything there has ended."""
         self.hang_up()
+        until = wakeful() + _CLOSE_S
         with suppress(LostHostError):
-            while (left := self._ends_until - wakeful()) > 0:
-                wakeful.wait([self.fileno()], left)
-                self.heard()
+            while wakeful() < until:
+                if self.heard() is None:
+                    wakeful.wait([self.fileno()], until - wakeful())
         self._reading.close()
 
-    def _wait(self, kind: str, seconds: float, *, heeding: bool = True) -> dict[str, Any]:
-        """Return the next line of this kind; others are kept for later. Raises LostHostError if none comes in time.
 
-        ``heeding``: whether it raises KeyboardInterrupt if the user wants to stop.
-        """
-        interrupts = self._interrupts if heeding else None
-        news = [self.fileno()] if interrupts is None else [self.fileno(), interrupts.fileno()]
-        until = wakeful() + seconds
-        others: list[dict[str, Any]] = []
-        try:
-            while wakeful() < until:
-                if interrupts is not None and interrupts.requested:
-                    raise KeyboardInterrupt
-                if (line := self.heard()) is None:
-                    wakeful.wait(news, until - wakeful())
-                elif kind in line:
-                    return line
-                else:
-                    others.append(line)
-        finally:
-            self._lines.extendleft(reversed(others))
-        raise NoAnswerError(f"no answer for {seconds:g} s")
-
-    def _lost(self) -> LostHostError:
-        """Return why the host takes nothing any more: what it has still said, or else the connecting program."""
-        kept: list[dict[str, Any]] = []
-        try:
-            while (line := self.heard()) is not None:
-                kept.append(line)
-        except LostHostError as error:
-            return error
-        finally:
-            self._lines.extendleft(reversed(kept))
-        return LostHostError(f"lost: {self._last_words()}")
-
-
-def _read(line: bytes) -> dict[str, Any]:
-    """Return what a line says, nothing if it is none of ours: a login may greet, and a host may be damaged."""
+def _read(line: bytes) -> Said | None:
+    """Return what a line says, None if it is none of ours: a login may greet, and a host may be damaged."""
     try:
-        said = json.loads(line)
+        return msgspec.json.decode(line, type=Said)
     except (ValueError, RecursionError):
-        return {}
-    if not isinstance(said, dict) or not any(said.keys() >= kind.keys() for kind in KINDS):
-        return {}
-    kinds = {name: of for kind in KINDS for name, of in kind.items()}
-    fits = all(type(value) is kinds.get(name) for name, value in said.items())
-    return said if fits else {}
+        return None
 
 
 @contextmanager
 def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = None) -> Iterator[dict[str, Site]]:
     """Reach the hosts of a spec, all at once, and hang up in the end. Returns them by name; none if it has none.
 
-    A host that cannot be reached says so to whom asks for its facts. Raises UsageError if nothing can be reached.
+    Each has told of itself by then, or is lost. Raises UsageError if nothing can be reached, and KeyboardInterrupt.
     """
     hosts = spec.hosts or Hosts()
     with ExitStack() as stack:
-        if hosts.via == shipping.RAY and hosts.names:
-            require_ray(hosts.address)
-            sites = stack.enter_context(_over_ray(hosts, guarded, interrupts))
+        sites: list[Site] = []
+        if hosts.via == "ray" and hosts.names:
+            sites = _over_ray(hosts, guarded, stack)
         else:
-            line = shipping.command(hosts.python or sys.executable)
-            sites = [
-                stack.enter_context(_connected(name, hosts.via, line, guarded, interrupts)) for name in hosts.names
-            ]
-        stack.callback(_hang_up, sites)  # on all, before one is waited for
-        _feed(sites, interrupts)
+            one_line = f"exec({_FIRST!r})"  # some shells take no other in quotes
+            line = f"exec {shlex.quote(hosts.python or sys.executable)} -c {shlex.quote(one_line)}"
+            for name in hosts.names:
+                words, pipe = _WAYS[hosts.via](name, line), subprocess.PIPE
+                started = _program(f"--hosts: {hosts.via}", words, guarded, EXIT_S, stdin=pipe, stdout=pipe)
+                process, last_words = stack.enter_context(started)
+                if process.stdin is not None and process.stdout is not None:
+                    sites.append(Site(name, process.stdin, process.stdout, last_words))
+        stack.callback(_close, sites)
+        _wait_for(sites, interrupts)
         yield {site.name: site for site in sites}
 
 
-def _hang_up(sites: Iterable[Site]) -> None:
-    for site in sites:
+def _close(sites: Sequence[Site]) -> None:
+    for site in sites:  # all, before one is waited for
         site.hang_up()
+    for site in sites:
+        site.close()
 
 
-def require_ray(address: str) -> None:
-    """Raise UsageError, with what to install, if Ray is not there."""
-    if not importable(RAY.module):
-        raise UsageError(f"--hosts: Ray at {shown(address)}: needs Ray: {how_to_install([RAY])}")
+def _wait_for(sites: Sequence[Site], interrupts: Interrupts | None) -> None:
+    """Wait until all hosts have told of themselves, or are lost."""
+    until = wakeful() + _REACHED_S
+    waiting = list(sites)
+    while waiting := [site for site in waiting if not site.is_there()]:
+        if interrupts is not None and interrupts.requested:
+            raise KeyboardInterrupt
+        if wakeful() > until:
+            for site in waiting:
+                site.lost = f"no answer for {_REACHED_S:g} s"
+        wakeful.wait([site.fileno() for site in waiting], _FEED_S)
 
 
-def nodes_of_ray(address: str) -> tuple[str, ...]:
-    """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
-    require_ray(address)
-    try:
-        asked = subprocess.run(shipping.nodes_of_ray(address), capture_output=True, timeout=_REACHED_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {_REACHED_S:g} s") from None
-    if asked.returncode:
-        why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
-        raise UsageError(f"--hosts: Ray at {shown(address)}: {why}")
-    names: list[str] = json.loads(asked.stdout.splitlines()[-1])
-    if not names:
-        raise UsageError(f"--hosts: Ray at {shown(address)}: none of its nodes has a CPU")
-    return tuple(names)
-
-
-def examine(spec: RunSpec) -> dict[str, Facts]:
-    """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
-    found, lost = {}, []
-    with Guarded() as guarded, reached(spec, guarded) as sites:
-        for name, site in sites.items():
-            try:
-                found[name] = site.facts
-            except LostHostError as error:
-                lost.append(f"{name}: {error}")
-    if lost:
-        raise UsageError(f"--hosts: {'; '.join(lost)}")
-    return found
-
-
-@contextmanager
-def _connected(name: str, way: str, line: str, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[Site]:
-    words = shipping.words(way, name, line)
-    with _program(f"--hosts: {way}", words, guarded, EXIT_S, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as (
-        process,
-        told,
-    ):
-        if process.stdin is None or process.stdout is None:
-            raise ValueError("a host is talked to over pipes")
-        with closing(Site(name, process.stdin, process.stdout, told, interrupts)) as site:
-            yield site
-
-
-@contextmanager
-def _over_ray(hosts: Hosts, guarded: Guarded, interrupts: Interrupts | None) -> Iterator[list[Site]]:
+def _over_ray(hosts: Hosts, guarded: Guarded, stack: ExitStack) -> list[Site]:
     """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
-    with ExitStack() as stack:
-        pipes = _pipes(hosts.names)
-        theirs = [end for _, (reading, _), (_, writing) in pipes for end in (reading, writing)]
-        ours = [(name, os.fdopen(w, "wb", 0), os.fdopen(r, "rb", 0)) for name, (_, w), (r, _) in pipes]
+    require_ray(hosts.address)
+    theirs: dict[str, tuple[int, int]] = {}
+    ours: list[tuple[str, IO[bytes], IO[bytes]]] = []
+    with ExitStack() as until_started:
         try:
-            words = shipping.over_ray(
-                hosts.address,
-                [(name, r, w) for name, (r, _), (_, w) in pipes],
-                hosts.python,
-                deliver=hosts.deliver,
-            )
-            # What Ray prints goes to standard error: standard output is for data.
-            started = _program(
-                "--hosts: Ray", words, guarded, _CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=theirs
-            )
-            _, told = stack.enter_context(started)
-        finally:
-            for end in theirs:
-                os.close(end)
-        yield [
-            stack.enter_context(closing(Site(name, writing, reading, told, interrupts)))
-            for name, writing, reading in ours
-        ]
-
-
-def _pipes(names: Sequence[str]) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
-    """Return two pipes for each host. Raises UsageError if there are not so many to be had."""
-    made: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
-    try:
-        for name in names:
-            there = os.pipe()
-            made.append((name, there, os.pipe()))
-    except OSError as error:
-        raise UsageError(
-            f"--hosts: no pipe for the host number {len(made) + 1}: {error.strerror} (ulimit -n)"
-        ) from None
-    return made
+            for name in hosts.names:
+                (reading, say), (hear, writing) = os.pipe(), os.pipe()
+                theirs[name] = (reading, writing)
+                ours.append((name, os.fdopen(say, "wb", 0), os.fdopen(hear, "rb", 0)))
+                until_started.callback(os.close, reading)
+                until_started.callback(os.close, writing)
+        except OSError as error:
+            raise UsageError(
+                f"--hosts: no pipe for the host number {len(ours) + 1}: {error.strerror} (ulimit -n)"
+            ) from None
+        asked = {"address": hosts.address, "python": hosts.python, "code": _FIRST, "deliver": hosts.deliver}
+        words = [*_OVER_RAY, json.dumps({**asked, "hosts": theirs})]
+        ends = [end for both in theirs.values() for end in both]
+        # What Ray prints goes to standard error: standard output is for data.
+        _, last_words = stack.enter_context(
+            _program("--hosts: Ray", words, guarded, _CLOSE_S, stdin=subprocess.DEVNULL, stdout=2, pass_fds=ends)
+        )
+    return [Site(name, writing, reading, last_words) for name, writing, reading in ours]
 
 
 @contextmanager
@@ -409,8 +305,14 @@ def _program(
         except OSError as error:
             raise UsageError(f"{option}: {words[0]} cannot be started: {error.strerror}") from None
         guarded.add(process.pid)
+
+        def last_words() -> str:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(EXIT_S)
+            return Log(printed).last_line() or f"{words[0]} ended with status {process.poll()}"
+
         try:
-            yield process, lambda: _last_words(process, words[0], printed)
+            yield process, last_words
         finally:
             try:
                 process.wait(patience)
@@ -420,23 +322,32 @@ def _program(
             guarded.discard(process.pid)
 
 
-def _last_words(process: subprocess.Popen[bytes], name: str, printed: IO[bytes]) -> str:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(1.0)
-    size = os.fstat(printed.fileno()).st_size
-    told = os.pread(printed.fileno(), _MOST_TOLD, max(0, size - _MOST_TOLD)).decode(errors="replace")
-    return told.strip().rpartition("\n")[2][:300] or f"{name} ended with status {process.poll()}"
+def require_ray(address: str) -> None:
+    """Raise UsageError, with what to install, if Ray is not there."""
+    if not importable(RAY.module):
+        raise UsageError(f"--hosts: Ray at {shown(address)}: needs Ray: {how_to_install([RAY])}")
 
 
-def _feed(sites: Sequence[Site], interrupts: Interrupts | None) -> None:
-    """Send the payload to all, each as fast as it takes it."""
-    until = wakeful() + _REACHED_S
-    hungry = list(sites)
-    while hungry := [site for site in hungry if site.feed()]:
-        if interrupts is not None and interrupts.requested:
-            raise KeyboardInterrupt
-        if wakeful() > until:
-            for site in hungry:
-                site.give_up(f"takes nothing for {_REACHED_S:g} s")
-            return
-        time.sleep(0.005)  # what goes out is a few hundred kilobytes each
+def nodes_of_ray(address: str) -> tuple[str, ...]:
+    """Return the names of the nodes of a Ray cluster. Raises UsageError without Ray, or without such a cluster."""
+    require_ray(address)
+    words = [*_OVER_RAY, json.dumps({"address": address})]
+    try:
+        asked = subprocess.run(words, capture_output=True, timeout=_REACHED_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {_REACHED_S:g} s") from None
+    if asked.returncode:
+        why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
+        raise UsageError(f"--hosts: Ray at {shown(address)}: {why}")
+    names: list[str] = json.loads(asked.stdout.splitlines()[-1])
+    if not names:
+        raise UsageError(f"--hosts: Ray at {shown(address)}: none of its nodes has a CPU")
+    return tuple(names)
+
+
+def examine(spec: RunSpec) -> dict[str, HostFacts]:
+    """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
+    with Guarded() as guarded, reached(spec, guarded) as sites:
+        if lost := [f"{name}: {site.lost}" for name, site in sites.items() if site.lost is not None]:
+            raise UsageError(f"--hosts: {'; '.join(lost)}")
+        return {name: site.facts for name, site in sites.items() if site.facts is not None}

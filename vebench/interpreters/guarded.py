@@ -18,7 +18,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 import vebench
 import vebench.backends
+from vebench.child.started import start_guardian
 from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
@@ -127,15 +127,7 @@ class Guarded:
             os.close(self._open.pop())
 
     def _started(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, self.token, str(self.scratch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[self._lock],
-            start_new_session=True,  # so Ctrl-C in the terminal does not reach it
-            cwd="/",
-        )
+        process = start_guardian(self.token, self.scratch, self._lock)
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)  # one that is stopped reads nothing
         for group in self._groups:

@@ -23,9 +23,9 @@ from vebench.backends import bracketed
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child import probe
+from vebench.child.started import Log
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.guarded import Guarded, python_path
-from vebench.machine.outside import Log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from vebench.hosts.site import Facts
+    from vebench.hosts.site import HostFacts
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
@@ -73,7 +73,7 @@ def gather(  # noqa: PLR0913 - a header contains all of these
     now: datetime,
     *,
     interpreter: Interpreter | None = None,
-    hosts: Mapping[str, Facts] = MappingProxyType({}),
+    hosts: Mapping[str, HostFacts] = MappingProxyType({}),
 ) -> RunRecord:
     """Return the header of a run that starts ``now``, in this Python or in ``interpreter``.
 

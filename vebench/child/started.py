@@ -1,0 +1,181 @@
+"""A child as the process that starts it has it: the launcher on its own machine, a relay on another host."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections import deque
+from typing import IO, TYPE_CHECKING, Any
+
+from vebench.machine import guardian, pinning
+from vebench.machine.host import MEBIBYTE, memory_available
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+# A cell that leaves the machine less than this is ended before the kernel ends something else.
+LEAST_MEMORY = 256 * MEBIBYTE
+# After it has closed the pipe for its answers, or was killed, a process may take this long to exit.
+EXIT_S = 1.0
+# A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
+MOST_LOG = 64 * MEBIBYTE
+LOG_TAIL = 16 * 1024
+_CHUNK = 1 << 16
+
+
+class Lines:
+    """The lines that come over a pipe, of which ``descriptor`` is the reading end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._rest = b""
+        self._lines: deque[bytes] = deque()
+
+    def read(self) -> list[bytes] | None:
+        """Return the lines that one read completes, None at the end. Waits if nothing can be read."""
+        chunk = os.read(self.descriptor, _CHUNK)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return lines if chunk else None
+
+    def take(self) -> bytes | None:
+        """Return the next line, None if it has not come yet. Raises EOFError at the end."""
+        poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
+        poll.register(self.descriptor, select.POLLIN)
+        while not self._lines:
+            if not poll.poll(0):
+                return None
+            if (lines := self.read()) is None:
+                raise EOFError
+            self._lines.extend(lines)
+        return self._lines.popleft()
+
+
+def write(descriptor: int, what: bytes) -> None:
+    """Write all of ``what``. Whether the other end still reads is noticed when it is read from."""
+    with contextlib.suppress(BrokenPipeError):
+        while what:
+            what = what[os.write(descriptor, what) :]
+
+
+class Log:
+    """The file that a cell's processes print to, opened for appending."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def end(self) -> str:
+        """Return the end of what was printed."""
+        return self._end().decode(errors="replace")
+
+    def last_line(self) -> str:
+        """Return the last line that was printed, or its beginning."""
+        return self.end().strip().rpartition("\n")[2][:300]
+
+    def keep_short(self) -> None:
+        """Keep only the end of a log that is too long."""
+        log = self._file.fileno()
+        if os.fstat(log).st_size > MOST_LOG:
+            end = self._end()
+            os.ftruncate(log, 0)
+            os.write(log, end)
+
+    def _end(self) -> bytes:
+        log = self._file.fileno()
+        return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL))
+
+
+class Started:
+    """A child in a session of its own: its process, the lines of its answers, and its log.
+
+    ``folder`` is made for it, and removed at its end; the files of recordings lie beside it. ``request`` is that of
+    ``vebench.child.request`` as JSON. ``path`` is its ``PYTHONPATH``; ``marks`` are environment variables by which
+    its processes are found. Raises OSError if it cannot be started.
+    """
+
+    def __init__(
+        self, python: str, request: Mapping[str, Any], folder: Path, path: str, marks: Mapping[str, str]
+    ) -> None:
+        folder.mkdir()
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            ours.callback(guardian.remove, str(folder))
+            printed = ours.enter_context((folder / "log").open("a+b"))
+            results, answers = os.pipe()
+            ours.callback(os.close, results)
+            theirs.callback(os.close, answers)
+            child_end, self._go_ahead = os.pipe()
+            theirs.callback(os.close, child_end)
+            ours.callback(os.close, self._go_ahead)
+            asks = folder / "request.json"
+            asks.write_text(json.dumps({**request, "job": _in(folder.parent, request["job"]), "go_ahead": child_end}))
+            self.process = subprocess.Popen(
+                [python, "-X", "faulthandler", "-m", "vebench.child.main", str(asks), str(answers)],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                cwd=folder,
+                # What libraries leave in the temporary folder is removed with the child's folder.
+                env={**os.environ, **pinning.ONE_THREAD_EACH, **marks, "TMPDIR": str(folder), "PYTHONPATH": path},
+                pass_fds=[answers, child_end, request["lifeline"]],
+                start_new_session=True,
+            )
+            self._close: Callable[[], None] = ours.pop_all().close
+        self.lines, self.log = Lines(results), Log(printed)
+
+    def say(self, line: str) -> None:
+        """Write a line to the child."""
+        write(self._go_ahead, line.encode() + b"\n")
+
+    def how_it_ended(self) -> str:
+        """Return in words how it has ended, once it has closed the pipe for its answers."""
+        try:
+            status = self.process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            return "its process is still running, but has closed the pipe for its answers"
+        if status >= 0:
+            last = self.log.last_line()
+            return f"its process ended with status {status}" + (f": {last}" if last else "")
+        name = signal.Signals(-status).name
+        cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{cause}"
+
+    def fault(self) -> str | None:
+        """Return in words why it must end now, None if it may go on. Its log is kept short."""
+        self.log.keep_short()
+        left = memory_available()
+        if left is None or left >= LEAST_MEMORY:
+            return None
+        return f"memory ran out: {left // MEBIBYTE} MiB were left"
+
+    def end(self, mark: str, variable: str = guardian.TOKEN_VARIABLE) -> None:
+        """End it with all processes that have the mark in this environment variable, and remove its folder."""
+        guardian.end(mark, frozenset({self.process.pid}), variable)
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
+            self.process.wait(EXIT_S)
+        self._close()
+
+
+def _in(folder: Path, job: tuple[str, dict[str, Any]] | None) -> tuple[str, dict[str, Any]] | None:
+    """Return a job whose file is in ``folder``, if it has one."""
+    if job is None or "path" not in job[1]:
+        return job
+    return job[0], {**job[1], "path": str(folder / job[1]["path"])}
+
+
+def start_guardian(token: str, scratch: Path, *kept_open: int) -> subprocess.Popen[bytes]:
+    """Start what cleans up if this process is killed; see ``vebench.machine.guardian``."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=kept_open,
+        start_new_session=True,  # so Ctrl-C in the terminal does not reach it
+        cwd="/",
+    )

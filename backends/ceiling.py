@@ -17,6 +17,7 @@ from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import BURST, SUITES, load
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.one_in_flight import kill_all
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
 
@@ -32,23 +33,14 @@ _CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same li
 MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, and the rest comes with the next batch
 
 
-class Simulator(Protocol):
-    """A bare simulator of one task, which a suite names: it can be seeded and stepped."""
+class _Simulator(Protocol):
+    """A bare simulator of one task, which can be sent to another process."""
 
     def seed(self, seed: int) -> None:
         """Start again with actions sampled from ``seed``."""
 
     def burst(self) -> None:
         """Make ``BURST`` agent steps, starting over where an episode ends."""
-
-
-def _simulator_of(task: Task) -> Simulator:
-    """Return the bare simulator of a task. Raises ValueError if its suite has none."""
-    target = SUITES[task.suite].simulator
-    if target is None:
-        raise ValueError(f"{task.id} has no bare simulator")
-    simulator: Simulator = load(target)(task)
-    return simulator
 
 
 class Ceiling:
@@ -64,7 +56,7 @@ class Ceiling:
     differences = (Difference("the bare simulator: no observations, rewards, ends or batches"),)
 
     def __init__(self, setup: Setup) -> None:
-        self._simulator = self.simulator_of(setup)
+        self._simulator = self._simulator_of(setup)
         self._size = min(setup.workers, len(setup.cpus))
         counters = np.frombuffer(mmap.mmap(-1, self._size * _CACHE_LINE * 8), np.int64)
         self._steps = counters[::_CACHE_LINE]
@@ -90,9 +82,14 @@ class Ceiling:
             differences=self.differences,
         )
 
-    def simulator_of(self, setup: Setup) -> Simulator:
+    @staticmethod
+    def _simulator_of(setup: Setup) -> _Simulator:
         """Return what each process steps. Raises ValueError if there is none."""
-        return _simulator_of(setup.task)
+        target = SUITES[setup.task.suite].simulator
+        if target is None:
+            raise ValueError(f"{setup.task.id} has no bare simulator")
+        simulator: _Simulator = load(target)(setup.task)
+        return simulator
 
     def reset(self, seed: int) -> None:
         """Start every simulator again, the one of process ``i`` with actions sampled from ``seed + i``."""
@@ -137,15 +134,13 @@ class Ceiling:
         self._pending = False
 
     def _end_processes(self) -> None:
+        kill_all(self._processes)
         for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.join()
             process.close()
         self._processes = []
 
 
-def _run_free(simulator: Simulator, seed: int, steps: NDArray[np.int64], caller: int) -> None:
+def _run_free(simulator: _Simulator, seed: int, steps: NDArray[np.int64], caller: int) -> None:
     """Step until the caller has ended; its ``close`` ends this process sooner."""
     ignore_sigint()
     simulator.seed(seed)
@@ -164,7 +159,8 @@ class FreeLoop(Ceiling):
 
     differences = (Difference("loops that exchange nothing: no observations, actions or batches of the caller's"),)
 
-    def simulator_of(self, setup: Setup) -> FreeRunning:
+    @staticmethod
+    def _simulator_of(setup: Setup) -> FreeRunning:
         """Return the environments of one process."""
         processes = min(setup.workers, len(setup.cpus))
         return FreeRunning(setup.task, max(1, setup.batch_size // processes))
@@ -188,7 +184,7 @@ class FreeRunning:
         self._ahead = 0  # steps made that no burst has counted
 
     def burst(self) -> None:
-        """Make ``BURST`` agent steps, starting over where an episode ends."""
+        """Make ``BURST`` agent steps."""
         while self._ahead < BURST:
             over = np.count_nonzero(self._rows.terminated | self._rows.truncated)
             self._loop.step(self._tape[self._at])

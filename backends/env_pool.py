@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,35 +73,30 @@ def chance(task: Task) -> str | None:
     return None if task.exact else "EnvPool draws the start with a generator of its own"
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where the version of a copy is found. MuJoCo's is the only string of three numbers in EnvPool's library."""
-
-    name: str
-    package: str
-    library: str
-    pattern: re.Pattern[bytes]
-
-
-_SOURCES = {
-    "mujoco": _Source("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
-    "dm_control": _Source("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", re.compile(rb"\0(\d+\.\d+\.\d+)\0")),
-    # ALE prints "(version X+COMMIT)" at its start: one string, or two in a row, depending on the compiler.
-    "atari": _Source("ALE", "ale-py", "atari/atari_envpool.so", re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")),
+# What has an engine of its own inside EnvPool: its name, its package, the library, and where that has the version.
+# MuJoCo's is the only string of three numbers there. ALE prints "(version X+COMMIT)" at its start: one string, or two
+# in a row, depending on the compiler.
+_MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
+_ALE_VERSION = re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")
+_ENGINES = {
+    "mujoco": ("MuJoCo", "mujoco", "mujoco/mujoco_gym_envpool.so", _MUJOCO_VERSION),
+    "dm_control": ("MuJoCo", "mujoco", "mujoco/mujoco_dmc_envpool.so", _MUJOCO_VERSION),
+    "atari": ("ALE", "ale-py", "atari/atari_envpool.so", _ALE_VERSION),
 }
 
 
 def inside_envpool(suite: str) -> tuple[Engine, ...]:
     """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
-    source, envpool = _SOURCES.get(suite), find_spec("envpool")
-    if source is None or envpool is None or envpool.origin is None:
+    envpool = find_spec("envpool")
+    if suite not in _ENGINES or envpool is None or envpool.origin is None:
         return ()
+    name, package, library, pattern = _ENGINES[suite]
     try:
-        library = (Path(envpool.origin).parent / source.library).read_bytes()
-        inside, installed = version_inside(library, source.pattern), version(source.package)
+        inside = version_inside((Path(envpool.origin).parent / library).read_bytes(), pattern)
+        installed = version(package)
     except (OSError, PackageNotFoundError):
         return ()
-    return () if inside is None else (Engine(source.name, inside, installed, f"{source.package}=={inside}"),)
+    return () if inside is None else (Engine(name, inside, installed, f"{package}=={inside}"),)
 
 
 def version_inside(library: bytes, pattern: re.Pattern[bytes]) -> str | None:
@@ -161,35 +156,36 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
     return tuple(found)
 
 
-class _Pool:
-    """What both backends share: the pool, how it is seeded and reset, how it ends. Rewards are float32."""
+class EnvPoolAsync:
+    """A pool with ``ratio`` environments for each row of a batch: a batch holds those that finished first.
+
+    Rewards are float32. EnvPool converts actions to the type that it wants.
+    """
 
     frames_from = "EnvPool's count of steps"
 
-    def __init__(self, setup: Setup, num_envs: int) -> None:
+    def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
         self._setup = setup
-        self._num_envs = num_envs
+        self._num_envs = ratio * setup.batch_size
+        self._threads = min(setup.workers, len(setup.cpus))
         self._pool = self._make(setup.seed)
-        self._seed = setup.seed
-        self._fresh = True
+        self._seed, self._fresh = setup.seed, True
         self._waiting = False
+        self._answered: NDArray[np.int32] | None = None  # who gets the next actions, None for all
         self._facts: dict[str, Any] = {}
-        self._frames = np.zeros(num_envs, np.int64)
+        self._frames = np.zeros(self._num_envs, np.int64)
         engines = inside_envpool(setup.task.suite)
         self.info = BackendInfo(
-            num_envs=num_envs,
+            num_envs=self._num_envs,
             batch_size=setup.batch_size,
             action_space=action_space(setup.task, self._pool.action_space),
             frame_skip=setup.task.frame_skip,
             threads=self._threads,
+            in_order=ratio == 1,
             differences=_differences(setup.task, engines),
             engines=engines,
             chance=chance(replace(setup.task, exact=True)),
         )
-
-    @property
-    def _threads(self) -> int:
-        return min(self._setup.workers, len(self._setup.cpus))
 
     def _make(self, seed: int) -> Any:  # noqa: ANN401 - EnvPool's classes are made at run time
         import envpool  # noqa: PLC0415 - imported on use
@@ -223,6 +219,22 @@ class _Pool:
         self._pool.async_reset()
         self._waiting = True
 
+    def send(self, actions: NDArray[np.generic]) -> None:
+        """Queue an action for each environment of the last batch."""
+        self._pool.send(actions, self._answered)
+        self._waiting = True
+
+    def recv(self) -> Batch:
+        """Wait until a batch of environments has finished and return their rows."""
+        if not self._waiting:
+            raise NothingToReceiveError
+        self._waiting = False
+        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
+        env_ids = self._facts["env_id"]
+        if not self.info.in_order:
+            self._answered = env_ids
+        return Batch(observations, rewards, terminated, truncated, env_ids)
+
     def frames(self) -> NDArray[np.int64] | None:
         """Return the steps that each environment has made in its episode, times the frame skip that it was built with.
 
@@ -242,48 +254,11 @@ class _Pool:
         self._waiting = False
 
 
-class EnvPoolSync(_Pool):
+class EnvPoolSync(EnvPoolAsync):
     """A pool in which every environment is in each batch, in the order of ids."""
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, setup.batch_size)
-        self._env_ids = np.arange(setup.batch_size)
-        self.info = replace(self.info, in_order=True)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        """Queue an action for every environment. EnvPool converts them to the type that it wants."""
-        self._pool.send(actions)
-        self._waiting = True
-
-    def recv(self) -> Batch:
-        """Wait for every environment and return all rows."""
-        if not self._waiting:
-            raise NothingToReceiveError
-        self._waiting = False
-        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
-        return Batch(observations, rewards, terminated, truncated, self._env_ids)
-
-
-class EnvPoolAsync(_Pool):
-    """A pool with ``ratio`` environments for each row of a batch: a batch holds those that finished first."""
-
-    def __init__(self, setup: Setup, *, ratio: int = 3) -> None:
-        super().__init__(setup, ratio * setup.batch_size)
-        self._env_ids: NDArray[np.int32] = np.empty(0, np.int32)
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        """Queue an action for each environment of the last batch. EnvPool converts them to the type that it wants."""
-        self._pool.send(actions, self._env_ids)
-        self._waiting = True
-
-    def recv(self) -> Batch:
-        """Wait until a batch of environments has finished and return their rows."""
-        if not self._waiting:
-            raise NothingToReceiveError
-        self._waiting = False
-        observations, rewards, terminated, truncated, self._facts = self._pool.recv()
-        self._env_ids = self._facts["env_id"]
-        return Batch(observations, rewards, terminated, truncated, self._env_ids)
+        super().__init__(setup, ratio=1)
 
 
 def _lines(built: Built, *settings: str) -> tuple[str, ...]:

@@ -96,30 +96,10 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Spaces:
-    """What one environment gives and takes: a tree of ``ArraySpec`` for what it observes, and one of action spaces.
-
-    ``shape`` and ``dtype`` are those of the one array that it observes, for libraries that take no other: they raise
-    ValueError if it observes a dict or tuple.
-    """
+    """What one environment gives and takes: a tree of ``ArraySpec`` for what it observes, and one of action spaces."""
 
     observations: Tree
     actions: ActionSpaceTree
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the one array that is observed."""
-        return self._one().shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the one array that is observed."""
-        return self._one().dtype
-
-    def _one(self) -> ArraySpec:
-        if not isinstance(self.observations, ArraySpec):
-            words = trees.in_words(trees.form(self.observations))
-            raise ValueError(f"observations are {words}, and not one array")  # noqa: TRY004 - by contract
-        return self.observations
 
     def rows(self, count: int) -> Batch:
         """Return zeroed arrays for ``count`` environments, rewards in float64, ids counted from 0."""
@@ -152,7 +132,7 @@ class Spaces:
 def read_spaces(task: Task, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> Spaces:
     """Return the spaces of one environment. Raises ValueError, with the leaf's name, for what is made of no arrays."""
     return Spaces(
-        _tree("observations", observations, _spec),
+        _tree("observations", observations, lambda space: ArraySpec(space.shape or (), np.dtype(space.dtype))),
         _tree("actions", actions, partial(action_space, task)),
     )
 
@@ -178,10 +158,6 @@ def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Spac
     return parts
 
 
-def _spec(space: gymnasium.Space[Any]) -> ArraySpec:
-    return ArraySpec(space.shape or (), np.dtype(space.dtype))
-
-
 def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
     """Return the bounds of one action of ``task``. Raises ValueError if an action is not one array."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
@@ -189,21 +165,17 @@ def action_space(task: Task, actions: gymnasium.Space[Any]) -> ActionSpace:
     if isinstance(actions, spaces.Discrete):
         return ActionSpace.discrete(int(actions.n), int(actions.start))
     if isinstance(actions, spaces.Box):
-        return _box(task, actions.low, actions.high)
+        dtype = SUITES[task.suite].real_actions
+        if dtype is None or not np.issubdtype(actions.low.dtype, np.floating):
+            return ActionSpace(actions.low, actions.high)
+        # Gymnasium declares bounds in float32, EnvPool often in float64: both must be the same space.
+        return ActionSpace(*(bound.astype(np.float32).astype(dtype) for bound in (actions.low, actions.high)))
     if isinstance(actions, spaces.MultiDiscrete):
         low: NDArray[np.int64] = np.asarray(actions.start, np.int64)
         return ActionSpace(low, low + np.asarray(actions.nvec, np.int64) - 1)
     if isinstance(actions, spaces.MultiBinary):
         return ActionSpace(np.zeros(actions.shape, np.int64), np.ones(actions.shape, np.int64))
     raise ValueError(f"actions are {type(actions).__name__}, not one array: {_ARRAYS}")
-
-
-def _box(task: Task, low: NDArray[Any], high: NDArray[Any]) -> ActionSpace:
-    """Return the same space for a task whether Gymnasium declares it, in float32, or EnvPool, often in float64."""
-    dtype = SUITES[task.suite].real_actions
-    if dtype is None or not np.issubdtype(low.dtype, np.floating):
-        return ActionSpace(low, high)
-    return ActionSpace(low.astype(np.float32).astype(dtype), high.astype(np.float32).astype(dtype))
 
 
 def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tree:

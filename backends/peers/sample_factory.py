@@ -19,6 +19,7 @@ from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, spaces_of
 from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
+from vebench.backends.trees import form, in_words, is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ class SampleFactory(OneInFlight):
 
     def __init__(self, setup: Setup, *, rollout: int = 32) -> None:
         spaces = spaces_of(setup.task)
-        _ = spaces.shape  # which there is for one array alone
+        if not is_leaf(spaces.observations):
+            raise ValueError(f"observations are {in_words(form(spaces.observations))}, and not one array")
         if not isinstance(spaces.actions, ActionSpace):
             raise ValueError("actions are not one array")  # noqa: TRY004 - by contract
         self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size

@@ -37,7 +37,7 @@ def spaces_of(environment: gymnasium.Env[Any, Any]) -> Spaces:
 def test_atari_is_set_as_every_backend_sets_it() -> None:
     environment = make(PONG)
     spaces = spaces_of(environment)
-    assert (spaces.shape, spaces.dtype) == ((4, 84, 84), np.dtype(np.uint8))
+    assert (spaces.observations.shape, spaces.observations.dtype) == ((4, 84, 84), np.dtype(np.uint8))
     assert [spaces.actions.low.item(), spaces.actions.high.item()] == [0, 5]
     emulator = environment.get_wrapper_attr("ale")
     assert emulator.getFloat("repeat_action_probability") == 0.0
@@ -57,7 +57,7 @@ def test_no_environment_makes_opencv_start_threads() -> None:
 
 def test_a_function_that_makes_an_environment_can_be_sent_to_another_process() -> None:
     environment = pickle.loads(pickle.dumps(partial(make, CHEETAH)))()  # noqa: S301 - pickled on the same line
-    assert spaces_of(environment).shape == (17,)
+    assert spaces_of(environment).observations.shape == (17,)
     environment.close()
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from vebench.backends import env_pool, trees
-from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import SUITES, load
 from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import Setup, Task, sample
+from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, missing_packages
 from vebench.errors import UsageError

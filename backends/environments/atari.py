@@ -24,21 +24,9 @@ STACK = 4
 _TAPE = 1_000  # actions sampled beforehand
 # Rows of the emulator's raw screen, in most games and in those known to have more. All screens are 160 pixels wide.
 SCREEN_ROWS = 210
-TALL_SCREENS = {
-    "ALE/Adventure-v5": 250,
-    "ALE/AirRaid-v5": 250,
-    "ALE/Carnival-v5": 214,
-    "ALE/JourneyEscape-v5": 230,
-    "ALE/KeystoneKapers-v5": 250,
-    "ALE/KingKong-v5": 250,
-    "ALE/Klax-v5": 250,
-    "ALE/LaserGates-v5": 250,
-    "ALE/MrDo-v5": 250,
-    "ALE/Pacman-v5": 250,
-    "ALE/Pooyan-v5": 220,
-    "ALE/SirLancelot-v5": 250,
-    "ALE/SpaceWar-v5": 250,
-}
+_TALLEST = "Adventure AirRaid KeystoneKapers KingKong Klax LaserGates MrDo Pacman SirLancelot SpaceWar"
+_TALL = {"Carnival": 214, "Pooyan": 220, "JourneyEscape": 230, **dict.fromkeys(_TALLEST.split(), 250)}
+TALL_SCREENS = {f"ALE/{game}-v5": rows for game, rows in _TALL.items()}
 
 
 def make(task: Task) -> gymnasium.Env[Any, Any]:

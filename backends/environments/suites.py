@@ -68,8 +68,8 @@ class Suite:
 
     name: str
     title: str
-    make: str
-    environment_bytes: int
+    make: str = "vebench.backends.environments.making:make_registered"
+    environment_bytes: int = _UNKNOWN_BYTES
     tasks: Mapping[str, int] = field(default_factory=dict)
     otherwise: str = ""
     packages: tuple[Package, ...] = (GYMNASIUM,)
@@ -219,7 +219,6 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="classic",
             title="classic control",
-            make="vebench.backends.environments.making:make_registered",
             environment_bytes=64 * KIB,
             tasks=dict.fromkeys(_CLASSIC_CONTROL, 1),
             real_actions="float32",
@@ -227,8 +226,6 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="dm_control",
             title="DeepMind Control",
-            make="vebench.backends.environments.making:make_registered",
-            environment_bytes=_UNKNOWN_BYTES,
             tasks={
                 f"dm_control/{name}-v0": count
                 for count, names in _DM_CONTROL_SUB_STEPS.items()
@@ -245,9 +242,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="minigrid",
             title="MiniGrid",
-            make="vebench.backends.environments.making:make_registered",
             otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
-            environment_bytes=_UNKNOWN_BYTES,
             packages=(GYMNASIUM, MINIGRID),
             recipe=partial(recipes.registered, plugin="minigrid", observed=_MINIGRID_ARRAYS),
             observed=_MINIGRID_ARRAYS,
@@ -258,9 +253,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="gymnasium",
             title="other Gymnasium",
-            make="vebench.backends.environments.making:make_registered",
             otherwise="any registered id with arrays, or Dict or Tuple of arrays, or module:Id",
-            environment_bytes=_UNKNOWN_BYTES,
             ours=False,
         ),
         Suite(
@@ -268,7 +261,6 @@ SUITES: Mapping[str, Suite] = {
             title="your own",
             make="vebench.backends.environments.making:make_called",
             otherwise="module:callable, for any callable that returns an environment",
-            environment_bytes=_UNKNOWN_BYTES,
             sets=frozenset(),
             recipe=recipes.called,
             ours=False,

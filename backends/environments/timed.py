@@ -20,20 +20,40 @@ from gymnasium import spaces
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-KINDS = ("Busy", "Native", "Sleep")
 MICROSECONDS = tuple(figure * 10**power for power in range(6) for figure in (1, 2, 5))
 EPISODE = 1000
 # Some microseconds of native work, by which its end can be off. Python's zlib lets go of the lock for more than 5 KiB.
 _PART = bytes(16 << 10)
 
 
-class Timed(gymnasium.Env[Any, Any]):
+def _work_in_python(nanoseconds: int) -> None:
+    now = time.thread_time_ns
+    until = now() + nanoseconds
+    while now() < until:
+        pass
+
+
+def _work_outside(nanoseconds: int) -> None:
+    now, work = time.thread_time_ns, zlib.crc32
+    until = now() + nanoseconds
+    while now() < until:
+        work(_PART)
+
+
+def _wait(nanoseconds: int) -> None:
+    time.sleep(nanoseconds * 1e-9)  # the kernel wakes it some 50 microseconds late
+
+
+KINDS = {"Busy": _work_in_python, "Native": _work_outside, "Sleep": _wait}
+
+
+class TimedEnvironment(gymnasium.Env[Any, Any]):
     """Observes its step, its last action and what its seed has drawn; rewards the action; ends after 1,000 steps."""
 
-    def __init__(self, microseconds: int) -> None:
+    def __init__(self, kind: str, microseconds: int) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = spaces.Discrete(4)
-        self._ns, self._seconds = microseconds * 1000, microseconds * 1e-6
+        self._take_time, self._ns = KINDS[kind], microseconds * 1000
         self._drawn = 0.0
         self._step = 0
 
@@ -47,43 +67,13 @@ class Timed(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - as Gymnasium has it
         """Take the stated time."""
-        self._take_time()
+        self._take_time(self._ns)
         self._step += 1
         chosen = float(action)
         return self._observe(chosen), chosen, self._step == EPISODE, False, {}
 
     def _observe(self, chosen: float) -> NDArray[np.float32]:
         return np.array((self._step, chosen, self._drawn), np.float32)
-
-    def _take_time(self) -> None:
-        raise NotImplementedError
-
-
-class Busy(Timed):
-    """Works in Python."""
-
-    def _take_time(self) -> None:
-        now = time.thread_time_ns
-        until = now() + self._ns
-        while now() < until:
-            pass
-
-
-class Native(Timed):
-    """Works outside of Python, without its lock."""
-
-    def _take_time(self) -> None:
-        now, work = time.thread_time_ns, zlib.crc32
-        until = now() + self._ns
-        while now() < until:
-            work(_PART)
-
-
-class Sleep(Timed):
-    """Waits. The kernel wakes it some 50 microseconds late."""
-
-    def _take_time(self) -> None:
-        time.sleep(self._seconds)
 
 
 def env_id(kind: str, microseconds: int) -> str:
@@ -93,4 +83,5 @@ def env_id(kind: str, microseconds: int) -> str:
 
 for _kind in KINDS:
     for _microseconds in MICROSECONDS:
-        gymnasium.register(env_id(_kind, _microseconds), f"{__name__}:{_kind}", kwargs={"microseconds": _microseconds})
+        _arguments = {"kind": _kind, "microseconds": _microseconds}
+        gymnasium.register(env_id(_kind, _microseconds), f"{__name__}:TimedEnvironment", kwargs=_arguments)

@@ -54,7 +54,7 @@ def for_progress() -> Console:
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def without_progress() -> Iterator[None]:
     """Within the context, show no progress, and make warnings of Python's of notes: for callers other than commands."""
     before = _silent.set(True)
     try:

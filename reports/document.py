@@ -116,7 +116,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerText:
     """What a group of tables and figures says, in sentences, the most important first.
 
     ``code`` is what to paste to use what is recommended, lines of Python; empty where nothing is. ``settled``: whether
@@ -153,7 +153,7 @@ class Document:
     best: str = ""
     drawing: RenderableType | None = None
     notice: str = ""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[AnswerText, ...] = ()
     charts: tuple[Chart, ...] = ()
     notes_left_out: int = 0
 
@@ -165,16 +165,16 @@ class Document:
 
 # measured: points with intervals, which a line joins. bound: the same of a row that no backend can beat. ideal: what
 # would be if each worker added as much as the first. forecast: what a model expects where nothing was measured.
-Role = Literal["measured", "bound", "ideal", "forecast"]
+LineRole = Literal["measured", "bound", "ideal", "forecast"]
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartLine:
     """One line of a figure: its points, by rising ``x``. ``name`` is in the key."""
 
     name: str
     points: tuple[tuple[float, Estimate], ...]
-    role: Role = "measured"
+    role: LineRole = "measured"
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Chart:
     title: str
     x_label: str
     y_label: str
-    series: tuple[Series, ...]
+    series: tuple[ChartLine, ...]
     marks: tuple[Mark, ...] = ()
     linear: bool = False
 
@@ -224,13 +224,13 @@ class View:
 DEFAULT = View()
 
 
-Kind = Literal["run", "check", "history", "verify", "tune", "plan", "list", "machine"]
+PageKind = Literal["run", "check", "history", "verify", "tune", "plan", "list", "machine"]
 
 
 class Page(Protocol):
     """A result of one kind. ``title`` is shown above all documents, empty where their own titles are enough."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[PageKind]
     title: ClassVar[str]
 
     @property

@@ -24,7 +24,7 @@ _UNIT_STEP = 1024
 _BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
 LONGEST_SPARKLINE = 30
 _LEAST_SPAN = 0.2
-NOTHING = "-"  # in a place where nothing applies
+DASH = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
 
 
@@ -55,23 +55,18 @@ def rate(estimate: Estimate) -> str:
     return f"{number(estimate.median)} {spread(estimate)}"
 
 
-def times(estimate: Estimate) -> str:
-    """Return how many times as much something is, and the interval: ``2.31x ±1.9%``."""
-    return ratio(estimate, "x")
-
-
-def ratio(estimate: Estimate, sign: str = "") -> str:
-    """Return a ratio and its interval: ``0.72 ±1.9%``. An exact ratio, of a cell to itself, has none."""
+def times(estimate: Estimate, sign: str = "x") -> str:
+    """Return how many times as much something is: ``2.31x ±1.9%``. An exact ratio, of a cell to itself, has no ±."""
     exact = estimate.low == estimate.median == estimate.high
     return f"{number(estimate.median)}{sign}{'' if exact else f' {spread(estimate)}'}"
 
 
-def microseconds(nanoseconds: Estimate) -> str:
-    """Return a duration and its interval: ``0.41 µs ±1.4%``."""
-    return f"{number(nanoseconds.median / 1000)} µs {spread(nanoseconds)}"
+def time(nanoseconds: Estimate) -> str:
+    """Return a short time and its interval: ``0.41 µs ±1.4%``, ``12.3 ms ±2.0%``."""
+    return f"{short_time(nanoseconds.median)} {spread(nanoseconds)}"
 
 
-def short(nanoseconds: float) -> str:
+def short_time(nanoseconds: float) -> str:
     """Return a short time in the unit that fits it: ``41 µs``, ``1.23 ms``, ``2.5 s``."""
     for limit, unit in ((1e9, "s"), (1e6, "ms")):
         if nanoseconds >= limit:
@@ -79,7 +74,7 @@ def short(nanoseconds: float) -> str:
     return f"{number(nanoseconds / 1e3)} µs"
 
 
-def duration(seconds: float) -> str:
+def long_time(seconds: float) -> str:
     """Return a duration as people say it: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
     whole = round(seconds)
     if whole < _MINUTE:
@@ -118,8 +113,8 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things: ``1 worker``, ``2 workers``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Return a number of things: ``1 worker``, ``2 workers``, ``2 processes``."""
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def times_envs(envs_per_worker: int) -> str:
@@ -132,14 +127,14 @@ OWN = "own classes for this task"
 INSTEAD = "Gymnasium's class in place of its own"
 
 
-def kind_of(standing: Standing) -> str:
+def tasks_in_words(standing: Standing) -> str:
     """Return a kind of task, with the names of those that are meant if it has others: ``MuJoCo (Ant, Hopper)``."""
     every = len(standing.tasks) == len(standing.suite.tasks)
     names = ", ".join(map(short_name, standing.tasks))
     return standing.suite.title if every else f"{standing.suite.title} ({names})"
 
 
-def kind(cell: CellSummary) -> str:
+def environments_of(cell: CellSummary) -> str:
     """Return what kind of environments the backend of a cell steps.
 
     ``any Gymnasium environment``, ``own classes for this task``, ``EnvPool's own environments``.
@@ -152,8 +147,8 @@ def kind(cell: CellSummary) -> str:
     return f"{entry.library}'s own environments" if entry.library else "what its adapter makes"
 
 
-def steps(cell: CellSummary) -> str | None:
+def what_it_steps(cell: CellSummary) -> str | None:
     """Return the same for data, with how own classes step, or why they do not; None for a reference row."""
     if cell.reference_row:
         return None
-    return kind(cell) if cell.own_classes is None else cell.own_classes.words
+    return environments_of(cell) if cell.own_classes is None else cell.own_classes.words

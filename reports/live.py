@@ -219,7 +219,7 @@ class RunScreen(_Screen):
         if isinstance(event, CellFinished):
             return f"ended: {event.outcome.status}"
         if isinstance(event, ProofStarted):
-            most = f", about {figures.duration(event.seconds)} at most" if event.seconds else ""
+            most = f", about {figures.long_time(event.seconds)} at most" if event.seconds else ""
             return f"proving that it did the same work{most}"
         return _proven(event) if isinstance(event, ProofDone) else _STATES[type(event)]
 
@@ -228,7 +228,7 @@ class RunScreen(_Screen):
         prove = f" measured, {self._to_prove} to prove" if self._to_prove else ""
         more = " in these passes" if self._plan.spec.until is not None else ""
         seconds = self._left.seconds
-        left = f", about {figures.duration(seconds)} left{more}" if seconds else ""
+        left = f", about {figures.long_time(seconds)} left{more}" if seconds else ""
         return f"{self._finished} of {figures.counted(self._total, 'cell')}{prove}{left}"
 
 
@@ -274,7 +274,7 @@ class ProofScreen(_Screen):
             for cells in (self._cells[: self._ended], self._cells[self._ended :])
         )
         seconds = (self._last - self._began) / ended * left if ended else 0.0
-        time = f", about {figures.duration(max(1, ceil(seconds)))} left" if ended and left else ""
+        time = f", about {figures.long_time(max(1, ceil(seconds)))} left" if ended and left else ""
         done = f"{self._ended} of {figures.counted(len(self._cells), 'comparison')}{time}"
         now = self._cells[self._ended : self._ended + 1]
         line = f"{_padded(_name(now[0])[:2], self._widths)}  {doing}" if now else ""
@@ -362,7 +362,7 @@ def _result(event: CellFinished) -> str:
     loop = estimate(batch_times([cell])) if cell.backend == NULL else None
     frames = estimate(frame_rates([cell]))
     if loop is not None:
-        rate = f"{figures.microseconds(loop)} a batch"
+        rate = f"{figures.time(loop)} a batch"
     elif frames is not None:
         # Two or three windows of one process say little of how far to trust it: the table does, with all processes.
         spread = f" {figures.spread(frames)}" if len(outcome.windows) >= ENOUGH else ""

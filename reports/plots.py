@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.document import Chart, Role, Series
+    from vebench.reports.document import Chart, ChartLine, LineRole
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _style_sheet() -> str:
 def _description(charts: Sequence[Chart]) -> str:
     """Return what is drawn, in words and numbers, for those who cannot see it."""
 
-    def described(series: Series) -> str:
+    def described(series: ChartLine) -> str:
         points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
         return f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}"
 
@@ -245,7 +245,7 @@ def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
     return whole
 
 
-def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Role], Mapping[str, Any]]) -> None:
+def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, LineRole], Mapping[str, Any]]) -> None:
     """Draw a chart, the ``number``-th of its figure: its axes, its marks, and its series with their bands and names."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use: as above
 
@@ -348,31 +348,31 @@ def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
     return whole
 
 
-def _with_points(chart: Chart) -> list[Series]:
+def _with_points(chart: Chart) -> list[ChartLine]:
     """Return the series that have a point: only these are in a figure."""
     return [series for series in chart.series if series.points]
 
 
-def _name(series: Series) -> str:
+def _name(series: ChartLine) -> str:
     """Return what a series is called in a figure. What a model expects is called so."""
     name = _shortened(series.name)
     return name if series.role != "forecast" or PREDICTED in name else f"{name}, {PREDICTED}"
 
 
-def _continued(series: Series, chart: Chart) -> Series | None:
+def _continued(series: ChartLine, chart: Chart) -> ChartLine | None:
     """Return what a forecast continues, by its name; None if that is not in the chart, or ``series`` is no forecast."""
     known = (one for one in _with_points(chart) if one.name == series.name and one.role in ("measured", "bound"))
     return next(known, None) if series.role == "forecast" else None
 
 
-def _own_points(series: Series, chart: Chart) -> list[int]:
+def _own_points(series: ChartLine, chart: Chart) -> list[int]:
     """Return the indices of the points of a series, without those that a forecast shares with what it continues."""
     before = _continued(series, chart)
     known = {x for x, _ in before.points} if before else set()
     return [index for index, (x, _) in enumerate(series.points) if x not in known]
 
 
-def _looks(charts: Sequence[Chart]) -> dict[tuple[str, Role], dict[str, Any]]:
+def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]]:
     """Return how each series is drawn, by its name and role, as matplotlib calls it: the same in all charts.
 
     A forecast has the colour and the marker of what it continues.
@@ -380,7 +380,7 @@ def _looks(charts: Sequence[Chart]) -> dict[tuple[str, Role], dict[str, Any]]:
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
     names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
-    looks: dict[tuple[str, Role], dict[str, Any]] = {}
+    looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
     for number, name in enumerate(name for name in names if name not in bounds):
         colour, marker = SERIES[number % len(SERIES)].light, _MARKERS[number % len(_MARKERS)]
         looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0}

@@ -38,7 +38,7 @@ from vebench.plan.grammar import parse_backends
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import BY_NAME, KNOWN
-from vebench.reports.pages.verify import reason
+from vebench.reports.pages.verify import why_not_identical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +140,7 @@ def compare(task: Task, backends: Sequence[BackendChoice]) -> list[dict[str, Any
             "verdict": proof.verdict,
             "rows": proof.rows,
             "ends": proof.ends,
-            "summary": reason(proof),
+            "summary": why_not_identical(proof),
         }
         for label, proof in found.items()
     ]

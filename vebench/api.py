@@ -93,7 +93,7 @@ class Result:
 
         It is text, but bytes for ``"png"`` and ``"pdf"``, and what Rich prints for ``"terminal"``.
         """
-        return registry.named(form, self.page.kind).render(self.page)
+        return registry.format_named(form, self.page.kind).render(self.page)
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
 def _quietly(*, progress: bool = False) -> Iterator[None]:
     """Print nothing unless ``progress`` is to be shown, and let Ctrl-C be what it is in Python."""
     try:
-        with nullcontext() if progress else console.silent():
+        with nullcontext() if progress else console.without_progress():
             yield
     except InterruptedRunError as error:
         raise KeyboardInterrupt(one_line(str(error))) from None

@@ -213,10 +213,10 @@ def report(  # noqa: PLR0913 - one parameter for each option
     vebench report --all --columns efficiency,of_ceiling
     """  # noqa: D301 - as above
     from vebench.commands import report as command
-    from vebench.reports.columns import names
+    from vebench.reports.columns import column_names
     from vebench.reports.document import View
 
-    chosen = names("--columns", columns or ())
+    chosen = column_names("--columns", columns or ())
     view = View(chosen, every_finding, published=published, forecast=forecast)
     command.report(files or (), form, output, view)
 
@@ -285,7 +285,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         600.0 if budget is None else budget,
         allow_code,
     )
-    return command.run(request, context.obj.world, form=registry.named(form, "check"), junit=junit)
+    return command.run(request, context.obj.world, form=registry.format_named(form, "check"), junit=junit)
 
 
 @app.command(
@@ -324,7 +324,7 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     from vebench.commands import compare as command
     from vebench.plan.grammar import parse_share
 
-    shown, share = registry.named(form, "check"), parse_share("--tolerance", tolerance)
+    shown, share = registry.format_named(form, "check"), parse_share("--tolerance", tolerance)
     spec, world = options.spec_from(context, proof="auto"), context.obj.world
     return command.start((a, b), spec, output, world, tolerance=share, budget=deciding, form=shown, junit=junit)
 
@@ -406,7 +406,7 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     """  # noqa: D301 - as above
     from vebench.commands import tune as command
 
-    shown = registry.named(form, "tune")
+    shown = registry.format_named(form, "tune")
     wish = command.wish(batch, asynchronous, margin)
     if resume is not None:
         kept = {"resume", "margin", "budget", "allow_code", "form"}
@@ -444,7 +444,7 @@ def verify(
     """  # noqa: D301 - as above
     from vebench.commands import verify as command
 
-    shown = registry.named(form, "verify")
+    shown = registry.format_named(form, "verify")
     spec = options.spec_from(context)
     seed = context.params["seed"]
     return command.verify(spec, seed, context.obj.world, num_envs=num_envs, steps=steps, form=shown)
@@ -499,7 +499,7 @@ def doctor(
     from vebench.plan.grammar import parse_pin, parse_workers
 
     counts = parse_workers(workers) if workers else ()
-    return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.named(form, "machine"))
+    return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.format_named(form, "machine"))
 
 
 if __name__ == "__main__":

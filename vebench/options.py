@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typer.models import OptionInfo
 
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
 
 Name = TypeVar("Name", bound=str)
 
@@ -166,7 +166,7 @@ def run_file(meaning: str) -> OptionInfo:
     return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_run_file)
 
 
-def _format(kind: Kind, default: str = "") -> OptionInfo:
+def _format(kind: PageKind, default: str = "") -> OptionInfo:
     """Return the option that names a format for pages of this kind."""
     return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
 

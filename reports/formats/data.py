@@ -15,13 +15,13 @@ from vebench.analysis.findings import Finding
 from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import columns
-from vebench.reports.columns import Figure, Items, with_findings
+from vebench.reports.columns import EstimateColumn, ItemsColumn, with_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.reports.columns import Column, Plain
+    from vebench.reports.columns import DataColumn, Plain
     from vebench.reports.document import DataPage
     from vebench.reports.pages.run import RunPage
 
@@ -92,13 +92,17 @@ def _no_formula(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _names(column: Column) -> list[str]:
-    return [column.name, f"{column.name}_low", f"{column.name}_high"] if isinstance(column, Figure) else [column.name]
+def _names(column: DataColumn) -> list[str]:
+    return (
+        [column.name, f"{column.name}_low", f"{column.name}_high"]
+        if isinstance(column, EstimateColumn)
+        else [column.name]
+    )
 
 
-def _values(column: Column, cell: CellSummary) -> list[Plain]:
+def _values(column: DataColumn, cell: CellSummary) -> list[Plain]:
     """Return what stands below the names of ``column``."""
-    if isinstance(column, Figure):
+    if isinstance(column, EstimateColumn):
         estimate = column.value(cell)
         return [None] * 3 if estimate is None else [estimate.median, estimate.low, estimate.high]
-    return [column.text(cell) if isinstance(column, Items) else column.value(cell)]
+    return [column.text(cell) if isinstance(column, ItemsColumn) else column.value(cell)]

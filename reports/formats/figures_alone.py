@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 _NO_CURVE = "no figure: none of the runs has two numbers of workers: vebench run --workers 1..8 measures a curve"
 
 
-def svg(page: Page) -> str:
+def svg_of(page: Page) -> str:
     """Return all figures of ``page`` as SVG. Raises UsageError if it has none, or matplotlib is missing."""
     return plots.svg(_charts(page))
 
 
-def png(page: Page) -> bytes:
+def png_of(page: Page) -> bytes:
     """Return all figures of ``page`` as PNG. Raises UsageError as ``svg`` does."""
     return plots.png(_charts(page))
 
 
-def pdf(page: Page) -> bytes:
+def pdf_of(page: Page) -> bytes:
     """Return all figures of ``page`` as PDF. Raises UsageError as ``svg`` does."""
     return plots.pdf(_charts(page))
 

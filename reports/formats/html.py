@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.document import Chart, DataPage, FindingText, Page, Series, Value
+    from vebench.reports.document import Chart, ChartLine, DataPage, FindingText, Page, Value
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
@@ -45,7 +45,7 @@ _WITHIN = 0.95  # the share of windows that the limits must hold
 
 
 @dataclass(frozen=True)
-class Figure:
+class _Figure:
     """A figure and the numbers behind it."""
 
     chart: Chart
@@ -54,16 +54,16 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Group:
+class _Group:
     """What is of one group, such as a task: its figures and its tables."""
 
     name: str
-    figures: tuple[Figure, ...]
+    figures: tuple[_Figure, ...]
     tables: tuple[Table, ...]
 
 
 @dataclass(frozen=True)
-class OfRun:
+class _OfRun:
     """What only a run has: all its cells, and the strip of its windows with their numbers, if there are any.
 
     In the strip, the windows ``beyond`` the ``limit`` are at the edge.
@@ -77,16 +77,16 @@ class OfRun:
 
 
 @dataclass(frozen=True)
-class Shown:
+class _Shown:
     """A document as the template writes it."""
 
     document: Document
-    groups: tuple[Group, ...]
+    groups: tuple[_Group, ...]
     findings: tuple[tuple[Gravity, tuple[FindingText, ...]], ...]
-    of_run: OfRun | None
+    of_run: _OfRun | None
 
 
-def render(page: Page) -> str:
+def html_page(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
     page = _in_full(page)
     documents = page.documents
@@ -186,39 +186,39 @@ def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
     return ("JSON", data.json_of(cast("DataPage", page))) if hasattr(page, "data") else None
 
 
-def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[Shown]:
+def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[_Shown]:
     """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
     sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
     for number, document in enumerate(documents):
         section = sections.pop(document.title, None)
-        yield Shown(
+        yield _Shown(
             document,
             tuple(_groups(document, plain, f"d{number}")),
             tuple(_by_gravity(document.findings)),
             None if section is None else _of_run(section, f"d{number}"),
         )
     for number, section in enumerate(sections.values(), len(documents)):
-        yield Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section, f"d{number}"))
+        yield _Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section, f"d{number}"))
 
 
-def _groups(document: Document, plain: Plain, part: str) -> Iterator[Group]:
+def _groups(document: Document, plain: Plain, part: str) -> Iterator[_Group]:
     """Yield the groups in the order of their tables."""
     drawn = [_figure(chart, plain, f"{part}-{number}") for number, chart in enumerate(document.charts)]
     for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
-        yield Group(
+        yield _Group(
             name,
             tuple(figure for figure in drawn if figure.chart.group == name),
             tuple(table for table in document.tables if table.group == name),
         )
 
 
-def _figure(chart: Chart, plain: Plain, part: str) -> Figure:
+def _figure(chart: Chart, plain: Plain, part: str) -> _Figure:
     """Return a figure; ``part`` tells it from all others of the page."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
     series = tuple(replace(one, name=plain(one.name)) for one in chart.series)
     chart = replace(chart, title=plain(chart.title), series=series)
-    return Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
+    return _Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
 
 
 def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
@@ -228,7 +228,7 @@ def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tupl
             yield gravity, members
 
 
-def _of_run(section: Section, part: str) -> OfRun | None:
+def _of_run(section: Section, part: str) -> _OfRun | None:
     """Return what only a run has; None if no cell has ended yet."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
 
@@ -239,7 +239,7 @@ def _of_run(section: Section, part: str) -> OfRun | None:
     enough = [limit for limit in _LIMITS[:-1] if away and limit >= away[int(_WITHIN * (len(away) - 1))]]
     limit = min([*enough, _LIMITS[-1]])
     marks = [(window.pass_number, window.ratio - 1, window.state) for window in windows]
-    return OfRun(
+    return _OfRun(
         cells=all_cells(section.cells),
         strip=Markup(strip(marks, limit, f"{part}-strip")) if marks else None,  # noqa: S704 - its texts are escaped
         limit=limit,
@@ -260,12 +260,12 @@ def numbers_of(chart: Chart) -> Table:
     )
 
 
-def _column(series: Series) -> str:
+def _column(series: ChartLine) -> str:
     return series.name if series.role != "forecast" or PREDICTED in series.name else f"{series.name}, {PREDICTED}"
 
 
 def _number(estimate: Estimate | None) -> Text:
     if estimate is None:
-        return Text((figures.NOTHING,))
+        return Text((figures.DASH,))
     alone = estimate.low is None and estimate.high is None
     return Text((figures.number(estimate.median) if alone else figures.rate(estimate),), value=estimate)

@@ -55,7 +55,7 @@ _UNKNOWN = "?"
 _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 
-def render(page: Page) -> str:
+def latex_tables(page: Page) -> str:
     """Return a ``table`` environment for each table of ``page``. A caption of rates has the answer to their task."""
     documents = page.documents
     plain = without_folders(document.title for document in documents)

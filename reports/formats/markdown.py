@@ -23,7 +23,7 @@ from vebench.reports.formats.shared import in_few_words, places_of, without_fold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.reports.document import Answer, Chart, Document, Explanation, Listing, Page, Table, TableRow, Text
+    from vebench.reports.document import AnswerText, Chart, Document, Explanation, Listing, Page, Table, TableRow, Text
 
 _MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
@@ -57,7 +57,7 @@ class _Writer:
         return text
 
 
-def render(page: Page) -> str:
+def markdown_text(page: Page) -> str:
     """Return all documents as one Markdown text, without drawings and figures."""
     return _text(page, [()] * len(page.documents))
 
@@ -69,7 +69,7 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     """
     documents = page.documents
     if not any(document.charts for document in documents) or plots.missing():
-        return {name: render(page)}
+        return {name: markdown_text(page)}
     files = _figure_files(documents, PurePath(name).stem)
     images = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
     return {name: _text(page, files), **images}
@@ -116,7 +116,7 @@ def _is_of_less_weight(item: FindingText | Explanation) -> bool:
     return isinstance(item, FindingText) and item.code.gravity is not Gravity.FAULT
 
 
-def _answer(answer: Answer, writer: _Writer) -> Iterator[str]:
+def _answer(answer: AnswerText, writer: _Writer) -> Iterator[str]:
     first, *others = answer.sentences
     yield " ".join([f"**{writer.escaped(first)}**", *map(writer.escaped, others)])
     yield ""

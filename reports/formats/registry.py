@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
 from vebench.errors import UsageError, shown
-from vebench.reports.document import Kind
+from vebench.reports.document import PageKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     Content = RenderableType | bytes
 
-_EVERY: frozenset[Kind] = frozenset(get_args(Kind))
-_WITH_DATA: frozenset[Kind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
-RUN: frozenset[Kind] = frozenset({"run"})
-CHECK: frozenset[Kind] = frozenset({"check"})
+_EVERY: frozenset[PageKind] = frozenset(get_args(PageKind))
+_WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
+_RUN: frozenset[PageKind] = frozenset({"run"})
+_CHECK: frozenset[PageKind] = frozenset({"check"})
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Format:
 
     name: str
     target: str
-    kinds: frozenset[Kind]
+    kinds: frozenset[PageKind]
     suffixes: tuple[str, ...] = ()
     reader: str = ""
     beside: str = ""
@@ -67,35 +67,35 @@ def _function(target: str) -> Callable[..., Any]:
     return function
 
 
-TERMINAL = Format("terminal", "vebench.reports.formats.terminal:render", _EVERY, (".txt",))
+TERMINAL = Format("terminal", "vebench.reports.formats.terminal:on_terminal", _EVERY, (".txt",))
 MARKDOWN = Format(
     "markdown",
-    "vebench.reports.formats.markdown:render",
+    "vebench.reports.formats.markdown:markdown_text",
     _EVERY,
     (".md", ".markdown"),
     beside="vebench.reports.formats.markdown:with_figures",
 )
 JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
-_HTML = Format("html", "vebench.reports.formats.html:render", _EVERY, (".html", ".htm"))
-JUNIT = Format("junit", "vebench.reports.formats.services:junit", CHECK)
+_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"))
+JUNIT = Format("junit", "vebench.reports.formats.services:junit", _CHECK)
 
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
     _HTML,
-    Format("csv", "vebench.reports.formats.data:csv_of", RUN, (".csv",)),
+    Format("csv", "vebench.reports.formats.data:csv_of", _RUN, (".csv",)),
     JSON,
-    Format("github", "vebench.reports.formats.services:github", RUN, reader="github-action-benchmark"),
-    Format("bmf", "vebench.reports.formats.services:bmf", RUN, reader="Bencher"),
+    Format("github", "vebench.reports.formats.services:github", _RUN, reader="github-action-benchmark"),
+    Format("bmf", "vebench.reports.formats.services:bmf", _RUN, reader="Bencher"),
     JUNIT,
-    Format("latex", "vebench.reports.formats.latex:render", RUN, (".tex",)),
-    Format("svg", "vebench.reports.formats.figures_alone:svg", RUN, (".svg",)),
-    Format("png", "vebench.reports.formats.figures_alone:png", RUN, (".png",), binary=True),
-    Format("pdf", "vebench.reports.formats.figures_alone:pdf", RUN, (".pdf",), binary=True),
+    Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
+    Format("svg", "vebench.reports.formats.figures_alone:svg_of", _RUN, (".svg",)),
+    Format("png", "vebench.reports.formats.figures_alone:png_of", _RUN, (".png",), binary=True),
+    Format("pdf", "vebench.reports.formats.figures_alone:pdf_of", _RUN, (".pdf",), binary=True),
 )
 
 
-def named(name: str, kind: Kind) -> Format:
+def format_named(name: str, kind: PageKind) -> Format:
     """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none."""
     for known in _of(kind):
         if known.name == name:
@@ -103,7 +103,7 @@ def named(name: str, kind: Kind) -> Format:
     raise UsageError(f"-f {shown(name)}: no such format; there are {_names(kind)}")
 
 
-def by_suffix(path: Path, kind: Kind) -> Format:
+def by_suffix(path: Path, kind: PageKind) -> Format:
     """Return the format that the suffix of ``path`` means. Raises UsageError if it means none."""
     for known in _of(kind):
         if path.suffix.lower() in known.suffixes:
@@ -113,27 +113,27 @@ def by_suffix(path: Path, kind: Kind) -> Format:
     )
 
 
-def _names(kind: Kind) -> str:
+def _names(kind: PageKind) -> str:
     return ", ".join(known.name for known in _of(kind))
 
 
-def chosen(name: str | None, path: Path | None, kind: Kind) -> Format:
+def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
     """Return the format that was named, else that of the file to be written, else the terminal's."""
     if name is not None:
-        return named(name, kind)
+        return format_named(name, kind)
     return TERMINAL if path is None else by_suffix(path, kind)
 
 
-def suffixes(kind: Kind) -> tuple[str, ...]:
+def suffixes(kind: PageKind) -> tuple[str, ...]:
     """Return the suffixes that mean a format for pages of this kind."""
     return tuple(suffix for known in _of(kind) for suffix in known.suffixes)
 
 
-def choices(kind: Kind) -> str:
+def choices(kind: PageKind) -> str:
     """Return the names of the formats for help: ``terminal, markdown or json``."""
     *first, last = (f"{known.name} ({known.reader})" if known.reader else known.name for known in _of(kind))
     return f"{', '.join(first)} or {last}"
 
 
-def _of(kind: Kind) -> list[Format]:
+def _of(kind: PageKind) -> list[Format]:
     return [known for known in FORMATS if kind in known.kinds]

@@ -17,14 +17,14 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from vebench.analysis.findings import Gravity
-from vebench.reports.figures import NOTHING, counted
+from vebench.reports.figures import DASH, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 
-    from vebench.reports.document import Document, Explanation, FindingText, Kind, Page, Table, Text
+    from vebench.reports.document import Document, Explanation, FindingText, Page, PageKind, Table, Text
 
     Section = list[RenderableType]
 
@@ -34,10 +34,10 @@ _BEST = "*"
 _INDENT = (0, 0, 0, 2)
 _GAP = 2  # between two columns
 _LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
-_TABLES_LAST: frozenset[Kind] = frozenset({"run"})  # what explains the tables of these pages comes before them
+_TABLES_LAST: frozenset[PageKind] = frozenset({"run"})  # what explains the tables of these pages comes before them
 
 
-def render(page: Page) -> RenderableType:
+def on_terminal(page: Page) -> RenderableType:
     """Return what Rich lays out at the width of the terminal: one document after another."""
     return _Documents(page.documents, tables_last=page.kind in _TABLES_LAST)
 
@@ -141,7 +141,7 @@ def _words(table: Table, index: int) -> str:
     """Return what a column says: ``same work: identical: gym-sync, gym-async; equal: envpool-sync``."""
     labels: dict[str, list[str]] = {}
     for row in table.rows:
-        if (text := " ".join(row.texts[index].lines)) != NOTHING:
+        if (text := " ".join(row.texts[index].lines)) != DASH:
             labels.setdefault(text, []).append(row.label)
     if len(labels) == 1:
         return f"{table.columns[index]}: {next(iter(labels))}"

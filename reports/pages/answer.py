@@ -19,7 +19,7 @@ from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
 from vebench.plan.tasks import recorded
 from vebench.reports import figures
-from vebench.reports.document import Answer
+from vebench.reports.document import AnswerText
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vebench.results.records import RunRecord
 
 _MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
-MOST_NAMED = 3  # backends in a sentence; of others only the number
+_MOST_NAMED = 3  # backends in a sentence; of others only the number
 _FEWEST_REPEATS = 3
 _BACKENDS = ("-b", "--backend")
 _USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
@@ -156,20 +156,20 @@ def _kept(command: str, left_out: Collection[str]) -> Iterator[str]:
             yield word
 
 
-def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[Answer, ...]:
+def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[AnswerText, ...]:
     """Return the answer of each task in words, by its full id.
 
     There is one for the run if no task has a cell yet, and one for all tasks that a disturbed run says nothing about.
     """
     if not found:
         sentences = "No winner: nothing has been measured yet.", f"Measure with: {told.goes_on}"
-        return (Answer("", sentences, settled=False),)
+        return (AnswerText("", sentences, settled=False),)
     short = [short_name(env) for env in found]
     unusable = any(answer.reason is Reason.UNUSABLE for answer in found.values())
     return (
-        *([Answer("", _unusable(told), settled=False)] if unusable else []),
+        *([AnswerText("", _unusable(told), settled=False)] if unusable else []),
         *(
-            Answer(
+            AnswerText(
                 one_line(env),
                 tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
                 () if answer.winner is None else code_of(answer.winner, told.spec),
@@ -407,7 +407,9 @@ def _distance(estimate: Estimate) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """Return names as people list them: ``a, b and c``, ``a, b, c and 4 others``."""
-    *first, last = names if len(names) <= MOST_NAMED + 1 else (*names[:MOST_NAMED], f"{len(names) - MOST_NAMED} others")
+    *first, last = (
+        names if len(names) <= _MOST_NAMED + 1 else (*names[:_MOST_NAMED], f"{len(names) - _MOST_NAMED} others")
+    )
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
 
-COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
+_COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # As the outcome names them: what to look at first comes first.
 _ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 _GOOD = ("faster", "same")
@@ -54,7 +54,7 @@ class CheckPage:
     differences: tuple[str, ...]
     status: int
     notice: str = ""
-    kind: ClassVar[Kind] = "check"
+    kind: ClassVar[PageKind] = "check"
     title: ClassVar[str] = ""
 
     @property
@@ -203,7 +203,7 @@ def _task(env: str, found: Comparison) -> Table:
     return Table(
         title=f"{one_line(env)}: {unit}",
         corner="backend",
-        columns=(*COLUMNS, found.names.baseline, found.names.candidate),
+        columns=(*_COLUMNS, found.names.baseline, found.names.candidate),
         rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
     )
 
@@ -234,7 +234,7 @@ def _workers(key: CellKey) -> Text:
 
 def _ratio(ratio: Estimate | None) -> Text:
     if ratio is None:
-        return Text((figures.NOTHING,))
+        return Text((figures.DASH,))
     return Text((f"{ratio.median:.3f} {figures.spread(ratio)}",), value=ratio)
 
 
@@ -242,7 +242,7 @@ def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
     """Return what was compared: 0 for the baseline's, 1 for the candidate's; if nothing was, the median there is."""
     value = cell.levels[side] if cell.levels is not None else _median((cell.baseline, cell.candidate)[side], metric)
     if value is None:
-        return Text((figures.NOTHING,))
+        return Text((figures.DASH,))
     return Text(
         (f"{figures.number(value)}{'x' if metric == 'speedup' and cell.key.backend != REFERENCE else ''}",), value=value
     )

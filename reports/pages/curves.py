@@ -11,7 +11,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.backends.registry import CEILING, NULL
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Chart, Listing, Mark, Series, Table, TableRow, Text
+from vebench.reports.document import Chart, ChartLine, Listing, Mark, Table, TableRow, Text
 from vebench.reports.figures import times_envs
 
 if TYPE_CHECKING:
@@ -29,20 +29,22 @@ def curve_name(curve: Curve, *, several: bool) -> str:
     return one_line(curve.label) + (times_envs(curve.envs_per_worker) if several else "")
 
 
-def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> Series:
+def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
     """Return one line; cells without the value, and those of other work, have no point."""
     points = tuple(
         (float(cell.workers), estimate)
         for cell in curve.cells
         if not cell.struck and (estimate := value(cell)) is not None and estimate.median > 0
     )
-    return Series(name, points, "bound" if curve.cells[0].backend == CEILING else "measured")
+    return ChartLine(name, points, "bound" if curve.cells[0].backend == CEILING else "measured")
 
 
 FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
 
 
-def charts(cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = ()) -> tuple[Chart, ...]:
+def run_charts(
+    cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = ()
+) -> tuple[Chart, ...]:
     """Return the figures of a run with these cells: rates, efficiency and frames per CPU second of each task.
 
     The rates go on with what is ``predicted``.
@@ -67,7 +69,9 @@ def _task(
     shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
     several = len({curve.envs_per_worker for curve in shown}) > 1
     named = [(curve, curve_name(curve, several=several)) for curve in shown]
-    ahead = [Series(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points]
+    ahead = [
+        ChartLine(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points
+    ]
     counts, farthest = [cell.workers for cell in cells], [int(series.points[-1][0]) for series in ahead]
     name, most = one_line(cells[0].env), max(counts + farthest)
     marks, reached = _marks(bends, min(counts), max(counts)), _marks(bends, min(counts), most)
@@ -83,13 +87,13 @@ def _task(
     yield Chart(name, "cost", title, "workers", "frames per CPU second", costs, marks, linear=True)
 
 
-def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Series]:
+def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[ChartLine]:
     """Yield, up to ``most`` workers, the line of a backend of which each worker with a CPU is as fast as the loop."""
     loops = [cell for curve in shown for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
         points = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)
-        yield Series("ideal", points, "ideal")
+        yield ChartLine("ideal", points, "ideal")
 
 
 def _marks(bends: Iterable[Bend], fewest: int, most: int) -> tuple[Mark, ...]:
@@ -170,9 +174,9 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
 
 def _texts(forecast: Forecast) -> tuple[Text, Text, Text]:
     if forecast.rate is None or forecast.rate.low is None or forecast.rate.high is None:
-        return (Text(("not predicted",), "missing"), Text((figures.NOTHING,)), Text((figures.NOTHING,)))
+        return (Text(("not predicted",), "missing"), Text((figures.DASH,)), Text((figures.DASH,)))
     band = f"{_rounded(forecast.rate.low)} to {_rounded(forecast.rate.high)}"
-    back_test = figures.NOTHING if forecast.back_test is None else f"±{forecast.back_test:.0%}"
+    back_test = figures.DASH if forecast.back_test is None else f"±{forecast.back_test:.0%}"
     return (
         Text((_rounded(forecast.rate.median),), value=forecast.rate),
         Text((band,)),

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from vebench.analysis.change_points import Change
     from vebench.analysis.history import History, Series
-    from vebench.reports.document import Kind, Tone
+    from vebench.reports.document import PageKind, Tone
 
-COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
+_COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class HistoryPage:
 
     history: History
     status: int
-    kind: ClassVar[Kind] = "history"
+    kind: ClassVar[PageKind] = "history"
     title: ClassVar[str] = ""
 
     @property
@@ -129,7 +129,7 @@ def _table(found: History, conditions: str, env: str) -> Table:
     return Table(
         title=one_line(f"{env}: {unit}{'' if alone else f', {conditions}'}"),
         corner="backend",
-        columns=COLUMNS,
+        columns=_COLUMNS,
         rows=tuple(
             TableRow(one_line(f"{series.key.cell.backend}, {series.key.cell.size}"), tuple(_places(found, series)))
             for series in found.series
@@ -143,7 +143,7 @@ def _places(found: History, series: Series) -> Iterator[Text]:
     yield Text((str(len(series.points)),), value=len(series.points))
     yield Text((figures.rate(level) if found.metric == "fps" else figures.times(level),), value=level)
     yield _newest_change(found, series)
-    yield Text((figures.NOTHING if series.spread is None else f"{series.spread:.1%}",), value=series.spread)
+    yield Text((figures.DASH if series.spread is None else f"{series.spread:.1%}",), value=series.spread)
     yield Text((figures.sparkline(series.levels),))
 
 

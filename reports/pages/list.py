@@ -12,7 +12,7 @@ from vebench.backends.registry import ENTRIES, INSTALLATIONS, standings
 from vebench.backends.setup import Task
 from vebench.interpreters.made import python_of
 from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
-from vebench.reports.figures import kind_of
+from vebench.reports.figures import tasks_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from vebench.backends.environments.suites import Suite
     from vebench.backends.packages import Installation, Package
     from vebench.backends.registry import Standing
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
 
 
 @dataclass(frozen=True)
 class ListPage:
     """What can be measured on this machine."""
 
-    kind: ClassVar[Kind] = "list"
+    kind: ClassVar[PageKind] = "list"
     title: ClassVar[str] = ""
 
     @property
@@ -114,7 +114,9 @@ def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
             corner="kind",
             columns=("here they step",),
             rows=tuple(
-                TableRow(kind_of(one), (Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain"),))
+                TableRow(
+                    tasks_in_words(one), (Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain"),)
+                )
                 for one in standing
                 if one.backends == backends
             ),
@@ -145,7 +147,7 @@ def _missing() -> Iterator[FindingText]:
 class PeersPage:
     """Other projects' backends on this machine."""
 
-    kind: ClassVar[Kind] = "list"
+    kind: ClassVar[PageKind] = "list"
     title: ClassVar[str] = ""
 
     @property

@@ -17,7 +17,7 @@ from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
 from vebench.reports import figures
 from vebench.reports.document import Document, FindingText
-from vebench.reports.figures import counted, kind_of, size
+from vebench.reports.figures import counted, size, tasks_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.machine.sysfs import Cpus
     from vebench.machine.topology import Topology
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
 
 
 _THIRD_LEVEL = 3
@@ -54,7 +54,7 @@ class MachinePage:
     memory_available: int | None
     findings: tuple[Finding, ...]
     standings: tuple[Standing, ...] = ()
-    kind: ClassVar[Kind] = "machine"
+    kind: ClassVar[PageKind] = "machine"
     title: ClassVar[str] = ""
 
     @property
@@ -68,7 +68,7 @@ class MachinePage:
             findings=tuple(
                 FindingText(finding.code, one_line(finding.message), (), finding.remedy) for finding in self.findings
             ),
-            drawing=draw(self.host.topology, owned, self.host.allowance.cpus),
+            drawing=_draw(self.host.topology, owned, self.host.allowance.cpus),
         )
         return (document,)
 
@@ -155,7 +155,9 @@ def _own_classes(standings: Sequence[Standing]) -> Iterator[tuple[str, str]]:
     """Yield for backends with environment classes of their own which tasks they step with these here."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for standing in standings:
-        kinds.setdefault((", ".join(standing.backends), standing.own.words_for_kind), []).append(kind_of(standing))
+        kinds.setdefault((", ".join(standing.backends), standing.own.words_for_kind), []).append(
+            tasks_in_words(standing)
+        )
     for (backends, words), names in kinds.items():
         yield backends, f"{', '.join(names)}: {words}"
 
@@ -169,7 +171,7 @@ def _cpus(host: Host) -> str:
         counted(len(topology.cores), "core"),
         f"{topology.threads_per_core} threads a core" if topology.threads_per_core > 1 else "",
         f"{len(topology.kinds)} kinds of core" if len(topology.kinds) > 1 else "",
-        f"no node for {brief(topology.without_node)}" if topology.without_node else "",
+        f"no node for {_brief(topology.without_node)}" if topology.without_node else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -196,7 +198,7 @@ def _memory(page: MachinePage) -> str:
 def _usable(page: MachinePage) -> str:
     """Return how many CPUs do work at the same time, and why so many."""
     allowance, online = page.host.allowance, page.host.topology.online
-    allowed = "all may be used" if allowance.cpus == online else f"{brief(allowance.cpus)} may be used"
+    allowed = "all may be used" if allowance.cpus == online else f"{_brief(allowance.cpus)} may be used"
     quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
     return f"{page.placement.usable} of {counted(len(online), 'CPU')}: {allowed}, {quota}"
 
@@ -211,7 +213,7 @@ def _workers(page: MachinePage) -> str:
         return ""
     owned = page.placement.owned(page.workers)
     if not page.placement.pinned:
-        return f"{counted(page.workers, 'worker')} on any of CPUs {brief(owned)}"
+        return f"{counted(page.workers, 'worker')} on any of CPUs {_brief(owned)}"
     how = "share" if page.workers > len(owned) else "in this order on" if len(owned) > 1 else "on"
     return f"{counted(page.workers, 'worker')} {how} CPU {_in_order(owned)}"
 
@@ -224,7 +226,7 @@ def _settings(host: Host) -> str:
         f"SMT {on[host.smt]}" if host.smt is not None else "",
         f"transparent huge pages {host.thp}" if host.thp else "",
         f"microcode {host.microcode}" if host.microcode else "",
-        f"isolated CPUs {brief(host.isolated)}" if host.isolated else "",
+        f"isolated CPUs {_brief(host.isolated)}" if host.isolated else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -287,13 +289,13 @@ class Marks:
         return f"{left}{cpu}{right}".rjust(width + 2)
 
 
-def draw(topology: Topology, owned: Collection[int], allowed: Collection[int]) -> RenderableType:
+def _draw(topology: Topology, owned: Collection[int], allowed: Collection[int]) -> RenderableType:
     """Return the machine as boxes. CPUs are marked that are ``owned``, and those that are not ``allowed``."""
     marks = Marks(frozenset(owned), frozenset(topology.online) - frozenset(allowed))
     return Group(_drawn(_nested(topology), topology, marks), *_legend(marks), *_memory_alone(topology))
 
 
-def brief(cpus: Collection[int]) -> str:
+def _brief(cpus: Collection[int]) -> str:
     """Return a set of CPUs in few characters: a Linux list, or ``1,3..79`` for a series with a wider step."""
     ordered = sorted(cpus)
     steps = {after - before for before, after in pairwise(ordered)}
@@ -361,7 +363,9 @@ def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
 def _named(others: Sequence[Box]) -> Text:
     """Return a line that names boxes which look like the one above it."""
     names = (", ".join(name for name in box.names if name[0] != "L") for box in others)
-    sets = (f"{name}: {brief(box.cpus)}" if name else brief(box.cpus) for name, box in zip(names, others, strict=True))
+    sets = (
+        f"{name}: {_brief(box.cpus)}" if name else _brief(box.cpus) for name, box in zip(names, others, strict=True)
+    )
     count = "another" if len(others) == 1 else f"{len(others)} more"
     return Text(f"{count} like this: {'; '.join(sets)}", style="dim")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.analysis.rules import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
 _TOLERANCE = 0.1  # the default of vebench check
@@ -31,7 +31,7 @@ _ADDED = (
     f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; "
     "--set base=false leaves it out"
 )
-COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
+_COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PlanPage:
     """What will be measured."""
 
     plan: Plan
-    kind: ClassVar[Kind] = "plan"
+    kind: ClassVar[PageKind] = "plan"
     title: ClassVar[str] = ""
 
     @property
@@ -74,9 +74,9 @@ def proof_seconds(spec: RunSpec) -> float:
 
 def _time(total: float, proofs: float) -> str:
     """Return about how long the plan takes, and what of it is not measuring."""
-    proving = f", and {figures.duration(proofs)} to prove what was measured (--proof off leaves that out)"
+    proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
     start = f"of which {STARTUP_SECONDS:g} s a cell to start it"
-    return f"about {figures.duration(total)}, {start}{proving if proofs else ''}"
+    return f"about {figures.long_time(total)}, {start}{proving if proofs else ''}"
 
 
 def _each(spec: RunSpec) -> str:
@@ -132,7 +132,7 @@ def _task(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
     return Table(
         title=one_line(env),
         corner="backend",
-        columns=COLUMNS,
+        columns=_COLUMNS,
         rows=tuple(_row(cell) for cell in by_row if cell.skip is None),
         notes=(*((_ADDED,) if added else ()), *_skipped(by_row)),
         numbers=False,
@@ -157,7 +157,7 @@ def _row(cell: Cell) -> TableRow:
                 values={"processes": shape.processes, "threads": shape.threads},
             ),
             Text((" | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),), value=len(cell.cpus)),
-            Text((verdict or figures.NOTHING,), value=verdict),
+            Text((verdict or figures.DASH,), value=verdict),
         ),
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FILE = "published.json"
-TITLE = "Published by others, not measured here"
+PUBLISHED_TITLE = "Published by others, not measured here"
 _HEADING = "What they count:"
 
 
@@ -52,14 +52,14 @@ def published() -> tuple[Published, ...]:
     return msgspec.json.decode(text, type=tuple[Published, ...])
 
 
-def tables(envs: Iterable[str]) -> tuple[Table, ...]:
+def published_tables(envs: Iterable[str]) -> tuple[Table, ...]:
     """Return a table for each of the tasks ``envs`` of which a figure was published."""
     return tuple(_table(env, entry) for env in envs for entry in published() if env in entry.of)
 
 
 def _table(env: str, entry: Published) -> Table:
     return Table(
-        title=f"{TITLE}: {entry.task}, highest frames/s",
+        title=f"{PUBLISHED_TITLE}: {entry.task}, highest frames/s",
         corner="system",
         columns=entry.machines,
         rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
@@ -71,4 +71,4 @@ def _table(env: str, entry: Published) -> Table:
 
 
 def _rate(value: float | None) -> Text:
-    return Text((figures.NOTHING if value is None else figures.number(value),), value=value)
+    return Text((figures.DASH if value is None else figures.number(value),), value=value)

@@ -27,7 +27,7 @@ _DOUBTFUL = ("unverified", "different")
 _DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
 
 
-def tables(
+def rate_tables(
     env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
 ) -> Iterator[Table]:
     """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
@@ -53,10 +53,10 @@ def tables(
             grid = _grid([cell for cell in part if not cell.reference_row], marked, spec, place)
             yield replace(grid, title=f"{name}: {title}", group=one_line(env), notes=notes, about="run")
     for wanted in view.columns:
-        column = columns.named(wanted)
+        column = columns.column_named(wanted)
         for name, part in parts.items():
             grid = _grid(part, marked, spec, partial(of_column, column))
-            notes = (columns.words(column),)
+            notes = (columns.described(column),)
             yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=notes, about="run")
 
 
@@ -75,7 +75,7 @@ def _of_hosts(
 def _each_host(cell: CellSummary) -> Text:
     rates = {host: rate.scaled(cell.frame_skip) for host, rate in cell.host_rates.items()}
     if not rates:
-        return Text((figures.NOTHING,), "missing")
+        return Text((figures.DASH,), "missing")
     return Text(tuple(f"{one_line(host)} {figures.rate(rate)}" for host, rate in rates.items()))
 
 
@@ -164,7 +164,7 @@ def _grid(
 def _absent(label: str, workers: int, spec: RunSpec) -> Text:
     """Return the place of a cell that is not in the file: it was not measured yet, or never asked for."""
     asked = label != YARDSTICK and spec.asks_for(label, workers)
-    return Text(("not run",), "missing") if asked else Text((figures.NOTHING,))
+    return Text(("not run",), "missing") if asked else Text((figures.DASH,))
 
 
 def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpec) -> Iterator[str]:
@@ -221,7 +221,7 @@ def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     """Return whether the backend does the same work, by the worst verdict of its cells, and if that was seen here."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
     words = max((cell.work for cell in cells if cell.verdict == verdict), key=len, default="")
-    return Text((words or figures.NOTHING,), "missing" if verdict in _DOUBTFUL else "plain", verdict)
+    return Text((words or figures.DASH,), "missing" if verdict in _DOUBTFUL else "plain", verdict)
 
 
 def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
@@ -230,7 +230,7 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     if rate is None or cell.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
-        return Text((figures.microseconds(loop), "a batch"), "reference_row", loop)
+        return Text((figures.time(loop), "a batch"), "reference_row", loop)
     values: dict[str, Value] = {"frames_per_second": rate, "steps_per_second": cell.steps_per_second}
     if cell.struck:
         return Text((figures.rate(rate), cell.why_struck), "struck", rate, values)
@@ -261,7 +261,7 @@ def _stepped(cells: Sequence[CellSummary]) -> str:
     labels_by_kind: dict[str, dict[str, None]] = {}
     for cell in cells:
         if not cell.reference_row and cell.status == "ok":
-            labels_by_kind.setdefault(figures.kind(cell), {})[one_line(cell.label)] = None
+            labels_by_kind.setdefault(figures.environments_of(cell), {})[one_line(cell.label)] = None
     parts = "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in labels_by_kind.items())
     return f"What they step: {parts}"
 
@@ -273,11 +273,11 @@ def where_time_goes(cell: CellSummary) -> Text:
     """Return the shares of a cell's time, how long a batch is waited for, and how old its rows are."""
     found = cell.acting
     if found is None:
-        return Text((figures.NOTHING,), "missing")
+        return Text((figures.DASH,), "missing")
     shares = f"env {found.waiting:.0%}, policy {found.inference:.0%}, copies {found.copies:.0%}"
     if found.counting >= _LEAST_SAID:
         shares += f", counting {found.counting:.0%}"
-    batch = f"a batch {figures.short(found.latency_p50_ns)}, p99 {figures.short(found.latency_p99_ns)}"
+    batch = f"a batch {figures.short_time(found.latency_p50_ns)}, p99 {figures.short_time(found.latency_p99_ns)}"
     age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()
     return Text((shares, batch, *age), "plain", found.waiting)
 
@@ -295,7 +295,7 @@ def what_learning_makes_of_it(cell: CellSummary) -> Text:
     """Return how fast training would be, and what a faster backend could make of it at most."""
     found = cell.learning
     if found is None:
-        return Text((figures.NOTHING,), "missing")
+        return Text((figures.DASH,), "missing")
     rate = f"{figures.number(found.steps_per_second)} steps/s"
     return Text((rate, f"sampling {found.sampling:.0%}, at most {found.at_most:.2f}x"), "plain", found.steps_per_second)
 
@@ -303,4 +303,4 @@ def what_learning_makes_of_it(cell: CellSummary) -> Text:
 def learner_words(learner: LearnerStep) -> str:
     """Return in words how long learning takes, and for how many steps."""
     whole = "each batch" if learner.steps is None else f"each {figures.counted(learner.steps, 'step')}"
-    return f"{figures.short(learner.seconds * 1e9)} for {whole}"
+    return f"{figures.short_time(learner.seconds * 1e9)} for {whole}"

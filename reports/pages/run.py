@@ -18,10 +18,9 @@ from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, Document, FindingText, View
 from vebench.reports.pages import published, rates
 from vebench.reports.pages.answer import Told, answers
-from vebench.reports.pages.curves import charts, forecast_tables, predictions
+from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.rates import learner_words
-from vebench.reports.pages.side_by_side import Side, short_names
-from vebench.reports.pages.side_by_side import document as side_by_side
+from vebench.reports.pages.side_by_side import RunSide, short_names, side_by_side
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings import Finding
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
     from vebench.results.records import HostRecord, Run, RunRecord
 
 
 # Of a cell's data, in the order in which users have always met them; the others follow.
-FIRST = (
+_FIRST = (
     *("env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup"),
     *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
 )
@@ -71,7 +70,7 @@ class RunPage:
 
     sections: tuple[Section, ...]
     view: View = DEFAULT
-    kind: ClassVar[Kind] = "run"
+    kind: ClassVar[PageKind] = "run"
     title: ClassVar[str] = "Throughput of vector-env backends"
 
     @classmethod
@@ -115,7 +114,7 @@ def _record(file: str, cell: CellSummary) -> dict[str, object]:
         "envs_per_worker": cell.envs_per_worker,
         **{column.name: column.value(cell) for column in columns.COLUMNS},
     }
-    return {**{name: record[name] for name in FIRST}, **record}
+    return {**{name: record[name] for name in _FIRST}, **record}
 
 
 def _together(sections: Sequence[Section]) -> Document | None:
@@ -125,7 +124,7 @@ def _together(sections: Sequence[Section]) -> Document | None:
     names = short_names(len(sections))
     return side_by_side(
         [
-            Side(name, section.name, section.run.header, section.cells, section.notice)
+            RunSide(name, section.name, section.run.header, section.cells, section.notice)
             for name, section in zip(names, sections, strict=True)
         ]
     )
@@ -138,7 +137,7 @@ def _cut_short(together: Document) -> Document:
 def _with_published(document: Document, sections: Sequence[Section]) -> Document:
     """Return ``document`` with what others have published for the tasks of all sections, or that nothing is known."""
     envs = dict.fromkeys(cell.env for section in sections for cell in section.cells)
-    tables = published.tables(envs)
+    tables = published.published_tables(envs)
     if not tables:
         return replace(document, legend=(*document.legend, "No published figure is known for these tasks."))
     return replace(document, tables=(*document.tables, *tables))
@@ -173,7 +172,7 @@ def _document(section: Section, view: View) -> Document:
     tables = tuple(
         table
         for env in envs
-        for table in rates.tables(
+        for table in rates.rate_tables(
             env, [cell for cell in matters if cell.env == env], head.spec, view, best=found[env].winner
         )
     )
@@ -182,14 +181,14 @@ def _document(section: Section, view: View) -> Document:
     shown = [one for one in findings if view.every_finding or _is_news(one)]
     return Document(
         title=section.name,
-        facts=(*facts(head, cells), *((("compared", section.beside),) if section.beside else ())),
+        facts=(*run_facts(head, cells), *((("compared", section.beside),) if section.beside else ())),
         tables=(*tables, *forecast_tables(predicted)),
         legend=tuple(_legend(matters)),
         findings=tuple(shown),
         best="the winner" if marked else "",
         notice=section.notice,
         answers=answers(found, Told(head, section.name, section.findings)),
-        charts=charts(cells, head, predicted),
+        charts=run_charts(cells, head, predicted),
         notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
     )
 
@@ -204,7 +203,7 @@ def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
 
 def _is_news(finding: FindingText) -> bool:
     """Return whether a reader has to know it, and the condition of the run does not say it."""
-    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.code not in OF_CONDITION)
+    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.code not in _OF_CONDITION)
 
 
 def _said_once(cell: CellSummary, section: Section) -> CellSummary:
@@ -237,9 +236,9 @@ def _findings(section: Section, cells: Sequence[CellSummary]) -> list[FindingTex
     return sorted(found, key=lambda finding: GRAVEST_FIRST.index(finding.code))
 
 
-CONDITION = "condition"  # the name of this fact
+_CONDITION = "condition"  # the name of this fact
 # Findings on the run as a whole that it says.
-OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
+_OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 
 
 def condition(header: RunRecord, cells: Sequence[CellSummary]) -> str:
@@ -269,7 +268,7 @@ def _known(cell: CellSummary) -> bool:
 _GIB = 2**30
 
 
-def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
+def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     """Return the facts about a run with these cells, each with its name and on one line. Unknown ones are left out."""
     spec = header.spec
     windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
@@ -284,7 +283,7 @@ def facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, s
     packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
     known = (
         ("machine", _machine(header.host)),
-        (CONDITION, condition(header, cells)),
+        (_CONDITION, condition(header, cells)),
         ("hosts", _hosts(header, cells)),
         ("system", _system(header.host)),
         ("packages", packages),
@@ -303,7 +302,7 @@ def _hosts(header: RunRecord, cells: Sequence[CellSummary]) -> str:
     if not header.hosts or asked is None:
         return ""
     errors = [share.error_ns for cell in cells for share in cell.hosts]
-    clocks = f"; clocks known to {figures.short(max(errors))}" if errors else ""
+    clocks = f"; clocks known to {figures.short_time(max(errors))}" if errors else ""
     kept = "delivered to one consumer" if asked.deliver else "nothing delivered"
     return f"{', '.join(header.hosts)} by {asked.via}, added up; {kept}{clocks}"
 

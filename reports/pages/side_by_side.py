@@ -15,7 +15,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Answer, Chart, Document, Explanation, Mark, Table, TableRow, Text
+from vebench.reports.document import AnswerText, Chart, Document, Explanation, Mark, Table, TableRow, Text
 from vebench.reports.pages.check import MEASURE_AGAIN, cell_name
 from vebench.reports.pages.curves import FEWEST_FOR_CURVE, curve_name, line_of
 from vebench.results.header import measured_in_turn, what_differs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary, Curve
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
-    from vebench.reports.document import Series, Tone, Value
+    from vebench.reports.document import ChartLine, Tone, Value
     from vebench.results.records import HostRecord, RunRecord
 
     Fact = Callable[[HostRecord], str | None]
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Side:
+class RunSide:
     """One of the runs: its short name, such as B, its file, header and cells, and why it is unusable, if it is."""
 
     name: str
@@ -50,7 +50,7 @@ class Side:
 class OtherRun(NamedTuple):
     """A run that is set beside the first one, and what is found of one task in both."""
 
-    side: Side
+    side: RunSide
     found: TaskBeside
 
 
@@ -92,7 +92,7 @@ _UNKNOWN = "-"
 _TITLE = "The runs, and what differs between them"
 
 
-def differences(sides: Sequence[Side]) -> tuple[Table, bool]:
+def _differences(sides: Sequence[RunSide]) -> tuple[Table, bool]:
     """Return which runs these are and in what they differ, as a table, and whether they differ in anything at all.
 
     What only some of them know makes no difference; a package that only some of them have does.
@@ -135,17 +135,17 @@ def _truth(value: bool | None) -> str | None:
     return None if value is None else "yes" if value else "no"
 
 
-def answer(env: str, first: Side, others: Sequence[OtherRun]) -> Answer:
+def _answer(env: str, first: RunSide, others: Sequence[OtherRun]) -> AnswerText:
     """Return what is found of one task: by how much each of the other runs is faster than the first."""
     sentences = [f"{one_line(short_name(env))}: {_verdict(first, other)}" for other in others]
     for side, found in others:
         if not (first.notice or side.notice):
             whose = f"{side.name}, with" if len(others) > 1 else "With"
             sentences += [f"{whose} {text}" for text in _details(found)]
-    return Answer(one_line(env), tuple(sentences), settled=any(_settled(first, other) for other in others))
+    return AnswerText(one_line(env), tuple(sentences), settled=any(_settled(first, other) for other in others))
 
 
-def _settled(first: Side, other: OtherRun) -> bool:
+def _settled(first: RunSide, other: OtherRun) -> bool:
     """Return whether the other run is known to be faster, or slower."""
     side, found = other
     return not (first.notice or side.notice or found.best is None or _may_be_alike(found.best))
@@ -156,7 +156,7 @@ def _may_be_alike(best: Best) -> bool:
     return low is not None and high is not None and low <= 1 <= high
 
 
-def _verdict(first: Side, other: OtherRun) -> str:
+def _verdict(first: RunSide, other: OtherRun) -> str:
     """Return by how much the other run is faster, or why nobody can say."""
     side, found = other
     for one in (first, side):
@@ -172,12 +172,12 @@ def _verdict(first: Side, other: OtherRun) -> str:
     return f"{side.name} is {_interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"
 
 
-def _where(best: Best, first: Side, side: Side) -> str:
+def _where(best: Best, first: RunSide, side: RunSide) -> str:
     one, other = (f"{one_line(cell.label)} with {cell.key.size}" for cell in (best.one, best.other))
     return f"{one} on both" if one == other else f"{other} on {side.name}, {one} on {first.name}"
 
 
-def _farther(found: TaskBeside, best: Best, first: Side, side: Side) -> str:
+def _farther(found: TaskBeside, best: Best, first: RunSide, side: RunSide) -> str:
     """Return that one run has its best where the other was not measured at all, after a blank; empty if neither has."""
     for run, name, cell in ((0, first.name, best.other), (1, side.name, best.one)):
         most = max(own.workers for place in found.places if (own := place.cells[run]) is not None)
@@ -204,7 +204,7 @@ def _details(found: TaskBeside) -> Iterator[str]:
 _MOST_LINES = 4  # of two runs: two backends in each
 
 
-def charts(env: str, sides: Sequence[Side]) -> Iterator[Chart]:
+def _charts(env: str, sides: Sequence[RunSide]) -> Iterator[Chart]:
     """Yield the curves of one task: of two runs those of the best backends in both, of more the best of each."""
     of_sides = [_by_rate(env, side) for side in sides]
     wanted = _wanted(of_sides)
@@ -222,7 +222,7 @@ def charts(env: str, sides: Sequence[Side]) -> Iterator[Chart]:
         yield Chart(one_line(env), "beside", title, "workers", "frames/s", series, tuple(_marks(sides, most)))
 
 
-def _by_rate(env: str, side: Side) -> Curves:
+def _by_rate(env: str, side: RunSide) -> Curves:
     """Return the curves of a task that have a cell to choose, the one with the fastest first."""
     known = [(best, curve) for curve in curves(c for c in side.cells if c.env == env) if (best := best_of(curve.cells))]
     ordered = sorted(known, key=lambda item: item[0].sample.level, reverse=True)
@@ -239,12 +239,12 @@ def _wanted(of_sides: Sequence[Curves]) -> list[tuple[CellKey, ...]]:
     return [both for _ in of_sides]
 
 
-def _line(side: Side, curve: Curve, *, several: bool) -> Series:
+def _line(side: RunSide, curve: Curve, *, several: bool) -> ChartLine:
     """Return the line of a backend in one run."""
     return line_of(curve, f"{side.name}: {curve_name(curve, several=several)}", lambda cell: cell.frames_per_second)
 
 
-def _marks(sides: Sequence[Side], most: float) -> Iterator[Mark]:
+def _marks(sides: Sequence[RunSide], most: float) -> Iterator[Mark]:
     """Yield where workers begin to share CPUs in each run, if its sweep goes that far."""
     names: dict[int, list[str]] = {}
     for side in sides:
@@ -254,7 +254,7 @@ def _marks(sides: Sequence[Side], most: float) -> Iterator[Mark]:
             yield Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end")
 
 
-def document(sides: Sequence[Side]) -> Document | None:
+def side_by_side(sides: Sequence[RunSide]) -> Document | None:
     """Return the runs beside the first one, None if no other has a task in common with it."""
     first, *others = sides
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
@@ -265,7 +265,7 @@ def document(sides: Sequence[Side]) -> Document | None:
             tasks.setdefault(found.env, []).append(OtherRun(side, found))
     if not tasks:
         return None
-    runs, differ = differences(sides)
+    runs, differ = _differences(sides)
     tables = [table for env, of_task in tasks.items() for table in _tables(env, first, of_task)]
     return Document(
         title=f"{figures.counted(len(sides), 'run')} side by side",
@@ -274,12 +274,14 @@ def document(sides: Sequence[Side]) -> Document | None:
         legend=tuple(_legend(sides)),
         explanations=tuple(_explanations(tasks)),
         notice="; ".join(f"{side.name} is {side.notice}" for side in sides if side.notice),
-        answers=tuple(answer(env, first, of_task) for env, of_task in tasks.items()),
-        charts=tuple(chart for env in tasks for chart in charts(env, sides)),
+        answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
+        charts=tuple(chart for env in tasks for chart in _charts(env, sides)),
     )
 
 
-def _facts(sides: Sequence[Side], tasks: Tasks, in_turn: Iterable[bool], *, alike: bool) -> Iterator[tuple[str, str]]:
+def _facts(
+    sides: Sequence[RunSide], tasks: Tasks, in_turn: Iterable[bool], *, alike: bool
+) -> Iterator[tuple[str, str]]:
     spread = f"two runs as a whole are taken to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
     cancels = "measured in turn, so that what slowed one slowed the other"
     yield "compared", f"frames/s; {cancels if all(in_turn) else spread}"
@@ -293,7 +295,7 @@ def _facts(sides: Sequence[Side], tasks: Tasks, in_turn: Iterable[bool], *, alik
         yield "not compared", one_line("; ".join(f"{env} (in {' and '.join(of)})" for env, of in alone.items()))
 
 
-def _legend(sides: Sequence[Side]) -> Iterator[str]:
+def _legend(sides: Sequence[RunSide]) -> Iterator[str]:
     first, *others = sides
     if len(others) == 1:
         yield f"In each cell: the rate of {others[0].name} over that of {first.name}, and both in frames/s."
@@ -304,7 +306,7 @@ def _legend(sides: Sequence[Side]) -> Iterator[str]:
         yield "Machines or packages differ: a ratio is of all that differs together."
 
 
-def _tables(env: str, first: Side, others: Sequence[OtherRun]) -> Iterator[Table]:
+def _tables(env: str, first: RunSide, others: Sequence[OtherRun]) -> Iterator[Table]:
     """Yield the table of one task, with a column for each size that the first run has in common with another.
 
     Without such a size there is none.
@@ -321,7 +323,7 @@ def _tables(env: str, first: Side, others: Sequence[OtherRun]) -> Iterator[Table
     rows = []
     for label in _labels(first, by_run):
         texts = [_cell(first, others, _of_all(by_run, keys.get((label, size)))) for size in heads]
-        if any(text.lines != (figures.NOTHING,) for text in texts):
+        if any(text.lines != (figures.DASH,) for text in texts):
             rows.append(TableRow(one_line(label), tuple(texts), any(text.tone == "reference_row" for text in texts)))
     yield Table(
         title=f"{one_line(env)}: {others[0].side.name if len(others) == 1 else 'each run'} over {first.name}",
@@ -336,7 +338,7 @@ def _tables(env: str, first: Side, others: Sequence[OtherRun]) -> Iterator[Table
     )
 
 
-def _labels(first: Side, by_run: Iterable[Mapping[CellKey, Place]]) -> list[str]:
+def _labels(first: RunSide, by_run: Iterable[Mapping[CellKey, Place]]) -> list[str]:
     """Return the backends of all runs in the order in which the first would list them."""
     cells = [cell for places in by_run for place in places.values() for cell in place.cells if cell is not None]
     return list(dict.fromkeys(cell.label for cell in in_report_order(cells, first.head.spec)))
@@ -350,7 +352,7 @@ def _size(key: CellKey) -> Size:
     return key.workers, key.envs_per_worker
 
 
-def _crowded(sides: Sequence[Side]) -> Iterator[str]:
+def _crowded(sides: Sequence[RunSide]) -> Iterator[str]:
     """Yield which runs had fewer CPUs than workers in some columns."""
     names: dict[int, list[str]] = {}
     for side in sides:
@@ -359,7 +361,7 @@ def _crowded(sides: Sequence[Side]) -> Iterator[str]:
         yield f"! more workers than the {figures.counted(cpus, 'CPU')} of {' and '.join(of)}"
 
 
-def _left_out(first: Side, others: Sequence[OtherRun], heads: Collection[Size]) -> Iterator[str]:
+def _left_out(first: RunSide, others: Sequence[OtherRun], heads: Collection[Size]) -> Iterator[str]:
     """Yield which sizes a run has that no column shows, because no other has them."""
     runs = [(first, 0, others[0].found), *((other.side, 1, other.found) for other in others)]
     for side, index, found in runs:
@@ -369,11 +371,11 @@ def _left_out(first: Side, others: Sequence[OtherRun], heads: Collection[Size]) 
             yield f"Only {side.name} has {sizes(alone, measured)}"
 
 
-def _cell(first: Side, others: Sequence[OtherRun], places: Sequence[Place | None]) -> Text:
+def _cell(first: RunSide, others: Sequence[OtherRun], places: Sequence[Place | None]) -> Text:
     """Return one cell in all runs: of two with both rates, of more with that of the first alone."""
     known = [(other.side, place) for other, place in zip(others, places, strict=True) if place is not None]
     if not known:
-        return Text((figures.NOTHING,))
+        return Text((figures.DASH,))
     alone = len(others) == 1
     lines = [f"{'' if alone else f'{side.name} '}{_ratio(first, side, place)}" for side, place in known]
     side, place = known[0]
@@ -387,7 +389,7 @@ def _cell(first: Side, others: Sequence[OtherRun], places: Sequence[Place | None
     return Text(tuple(lines), _tone([place for _, place in known]), place.ratio if alone else None, values)
 
 
-def _ratio(first: Side, side: Side, place: Place) -> str:
+def _ratio(first: RunSide, side: RunSide, place: Place) -> str:
     """Return the ratio, or in a word why there is none."""
     if place.ratio is not None:
         return figures.times(place.ratio)

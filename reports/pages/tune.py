@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
@@ -17,26 +17,30 @@ from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
 from vebench.errors import one_line
-from vebench.reports import figures
-from vebench.reports.document import Answer, Document, Explanation, Table, TableRow, Text
+from vebench.reports import columns, figures
+from vebench.reports.document import AnswerText, Document, Explanation, Table, TableRow, Text
 from vebench.reports.pages.answer import DOUBTS, code_of
 from vebench.reports.pages.rates import learner_words, where_time_goes
-from vebench.reports.pages.run import facts
+from vebench.reports.pages.run import run_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.tuning import Choice, Exchange, Latency, MissedResets, Rival
     from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.document import Kind
+    from vebench.reports.document import PageKind
     from vebench.results.records import Run
 
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
 _NANOSECONDS = 1e9  # in a second
+_NOTES = (
+    "rate: frames/s; beside it: over the rate of the first row, with its 95 % interval.",
+    "a batch: how long it is waited for by what acts at once, and 99 of 100 at most; or its time on average.",
+    "envs of a row: how many are alive for each row of a batch; above 1, so many batches old may a row be.",
+)
 
 
 @dataclass(frozen=True)
@@ -69,35 +73,48 @@ class TunePage:
     passed_over: Mapping[str, str] = field(default_factory=dict)
     latencies: Mapping[CellKey, Latency] = field(default_factory=dict)
     pools: Estimate | None = None
-    kind: ClassVar[Kind] = "tune"
+    kind: ClassVar[PageKind] = "tune"
     title: ClassVar[str] = ""
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: the answer, what it stands on, and how to look at it."""
-        known = dict(facts(self.run.header, self._cells))
+        known = dict(run_facts(self.run.header, self._cells))
+        rivals = self.choice.rivals[:_MOST_RIVALS]
+        shown = [(rival.cell, rival.ratio) for rival in rivals]
+        if self.choice.best is not None:
+            shown.insert(0, (self.choice.best, None))
+        more = len(self.choice.rivals) - len(rivals)
         table = Table(
             title="What the best setting of each backend costs",
             corner="backend",
             columns=("rate", "beside it", "a batch", "CPUs", "memory", "envs of a row", "same work"),
-            rows=tuple(TableRow(_place(cell), texts) for cell, texts in self._rows()),
+            rows=tuple(TableRow(_place(cell), self._texts(cell, ratio)) for cell, ratio in shown),
             numbers=False,
-            notes=tuple(self._notes()),
+            notes=(*_NOTES, *((f"{more} more: vebench report.",) if more else ())),
         )
-        names = ("machine", "condition", "packages")
+        policy = Table(
+            title="Where the time goes",
+            corner="backend",
+            columns=("of the loop's time",),
+            rows=tuple(TableRow(_place(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
+            numbers=False,
+        )
+        settled = self.choice.chosen is not None
+        sentences = tuple(map(one_line, self.sentences))
         return (
             Document(
                 title=one_line(self.headline),
                 facts=(
-                    *((name, known[name]) for name in names if name in known),
+                    *((name, known[name]) for name in ("machine", "condition", "packages") if name in known),
                     ("how sure", one_line(self.certainty)),
                     ("look at it", f"vebench report {shlex.quote(self.file)}"),
                     ("go on", self.run.header.resume_command(self.file)),
                 ),
-                tables=(table, *self._policy()),
+                tables=(table, policy) if policy.rows else (table,),
                 explanations=tuple(self._doubts()),
-                answers=(Answer(self.env, tuple(map(one_line, self.sentences)), self.code, settled=self.settled),),
-                best="what to use" if self.settled else "",
+                answers=(AnswerText(self.env, sentences, self.code, settled=settled),),
+                best="what to use" if settled else "",
             ),
         )
 
@@ -107,30 +124,24 @@ class TunePage:
         return one_line(next((cell.env for cell in self._cells), self.run.header.spec.envs[0]))
 
     @property
-    def settled(self) -> bool:
-        """Whether there is something to use."""
-        return self.choice.chosen is not None
-
-    @property
     def headline(self) -> str:
         """The answer in a sentence."""
         name, chosen = short_name(self.env), self.choice.chosen
         if chosen is None:
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
-        faster = "".join(f"; {words}" for words in self._faster())
-        return f"{name}: use {_place(chosen)}: {_rate(chosen)}{_beside_loop(chosen)}{faster}."
+        speedup = None if chosen.label == REFERENCE else chosen.speedup
+        of_loop = "" if speedup is None else f", {figures.times(speedup)} of a plain loop"
+        return f"{name}: use {_place(chosen)}: {'; '.join((f'{_rate(chosen)}{of_loop}', *self._faster()))}."
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The answer, how it compares with the fastest, and whether it matters."""
-        known = (*self._known(), *self._why(), *self._ties(), *self._bends(), *self._matters())
-        return (self.headline, *known, f"{self.certainty}.")
+        return (self.headline, *self._why(), *self._bends(), *self._matters(), f"{self.certainty}.")
 
     @property
     def certainty(self) -> str:
         """How sure the answer is."""
-        tried = sum(cell.status == "ok" for cell in self._choices)
-        words = f"{figures.counted(tried, 'setting')} tried"
+        words = f"{figures.counted(sum(cell.status == 'ok' for cell in self._choices), 'setting')} tried"
         if self.choice.chosen is None:
             return words
         none = "none of the others" if self.choice.faster else "none"
@@ -148,27 +159,44 @@ class TunePage:
     @property
     def data(self) -> dict[str, object]:
         """The answer for programs: what to use, how sure, and every setting that was tried."""
+        choice, chosen, found = self.choice, self.choice.chosen, self.exchange
+        workers, envs = ([], []) if chosen is None else bends(self._choices, chosen)
+        named = {"chosen": chosen, "best": choice.best, "fastest": choice.fastest}
+        facts = {name: None if cell is None else self._facts(cell) for name, cell in named.items()}
         return {
             "env": self.env,
             "headline": self.headline,
-            "decided": self.choice.decided,
+            "decided": choice.decided,
             "certainty": self.certainty,
-            "chosen": None if self.choice.chosen is None else self._facts(self.choice.chosen),
-            "lack": None if self.choice.lack is None else self.choice.lack.name.lower(),
-            "best": None if self.choice.best is None else self._facts(self.choice.best),
-            "fastest": None if self.choice.fastest is None else self._facts(self.choice.fastest),
-            "tied": [cell.key.place for cell in self.choice.tied],
+            "chosen": facts["chosen"],
+            "lack": None if choice.lack is None else choice.lack.name.lower(),
+            "best": facts["best"],
+            "fastest": facts["fastest"],
+            "tied": [cell.key.place for cell in choice.tied],
             "code": list(self.code),
             "tried": [self._facts(cell) for cell in self._choices],
-            "bends": self._bend_facts(),
+            "bends": {
+                "workers": [{"workers": one.cell.workers, "share": one.share} for one in workers],
+                "envs_per_worker": [{"envs_per_worker": one.cell.envs_per_worker, "share": one.share} for one in envs],
+            },
             "pool_on_each_node": self.pools,
-            "learning": self._learning_facts(),
+            "learning": None
+            if chosen is None or chosen.learning is None
+            else {**asdict(chosen.learning), "times_that_of_a_loop": self._gain},
             "steps": None if self.steps is None else asdict(self.steps),
             "missed_resets": None if self.missed is None else asdict(self.missed),
-            "exchange": None if self.exchange is None else _exchange_facts(self.exchange),
+            "exchange": None
+            if found is None
+            else {
+                "setting": found.cell.key.place,
+                "at_once": found.at_once,
+                "loop_step_seconds": found.step,
+                "hand_over_seconds": found.hand_over,
+                "break_even_seconds": found.break_even,
+            },
             "not_tried": [{"setting": place, "why": why} for place, why in self._not_tried()],
             "not_offered": [{"setting": rival.cell.key.place, "why": why} for rival, why in self._not_offered()],
-            "faster": [{"setting": one.cell.key.place, "ratio": one.ratio} for one in self.choice.faster],
+            "faster": [{"setting": one.cell.key.place, "ratio": one.ratio} for one in choice.faster],
             "file": self.file,
         }
 
@@ -177,12 +205,8 @@ class TunePage:
         return summarise(self.run, self.file)
 
     @property
-    def _spec(self) -> RunSpec:
-        return self.run.header.spec
-
-    @property
-    def _choices(self) -> tuple[CellSummary, ...]:
-        return tuple(cell for cell in self._cells if cell.key.place in self.run.header.spec.only)
+    def _choices(self) -> list[CellSummary]:
+        return [cell for cell in self._cells if cell.key.place in self.run.header.spec.only]
 
     def _why_nothing(self) -> str:
         best = self.choice.best
@@ -197,43 +221,44 @@ class TunePage:
 
     def _faster(self) -> Iterator[str]:
         """Yield what is faster than the best setting that may be offered, by how much, and why it may not be."""
-        labels = set()
+        best, labels = self.choice.best, set()
         for rival in self.choice.faster:
-            if rival.cell.label not in labels and rival.ratio is not None and self.choice.best is not None:
+            if rival.cell.label not in labels and rival.ratio is not None and best is not None:
                 labels.add(rival.cell.label)
-                times = f"{figures.times(rival.ratio)} the rate of {_place(self.choice.best)}"
+                times = f"{figures.times(rival.ratio)} the rate of {_place(best)}"
                 yield f"{_place(rival.cell)} has {times}, but {self._why_not(rival)}"
 
     def _why_not(self, rival: Rival) -> str:
         """Return why a setting that has a rate may not be offered."""
         if rival.too_large:
-            took, most = (figures.size(count or 0) for count in (rival.cell.peak_rss_bytes, self._spec.memory))
+            sizes = rival.cell.peak_rss_bytes, self.run.header.spec.memory
+            took, most = (figures.size(size or 0) for size in sizes)
             return f"takes {took}, more than the {most} allowed"
         if rival.doubt is None:
             return ""
         reason = rival.cell.verdict_reason if rival.doubt is Doubt.UNVERIFIED else ""
         return f"{DOUBTS[rival.doubt][0]}{f' ({one_line(reason)})' if reason else ''}"
 
-    def _known(self) -> Iterator[str]:
-        """Yield the highest rate that is known if nothing can be recommended."""
-        fastest = self.choice.fastest
-        if self.choice.chosen is None and fastest is not None:
-            yield f"The highest measured rate of those that may be offered: {_place(fastest)}, {_rate(fastest)}."
-
     def _why(self) -> Iterator[str]:
+        """Yield how the setting compares with the fastest, what it makes of the time of a step, and what ties."""
         chosen, fastest = self.choice.chosen, self.choice.fastest
-        if chosen is None or fastest is None:
-            return
-        if chosen is not fastest:
-            yield (
-                f"{_place(fastest)} is not known to be faster ({_rate(fastest)}), and {one_line(chosen.label)} is "
-                "simpler."
-            )
-        if self.steps is not None:
-            yield from self._times(self.steps, chosen)
-            yield from self._resets(self.steps, chosen)
-        if self.exchange is not None:
-            yield from _exchange_words(self.exchange, chosen)
+        if chosen is None and fastest is not None:
+            yield f"The highest measured rate of those that may be offered: {_place(fastest)}, {_rate(fastest)}."
+        if chosen is not None and fastest is not None:
+            if chosen is not fastest:
+                simpler = f"and {one_line(chosen.label)} is simpler."
+                yield f"{_place(fastest)} is not known to be faster ({_rate(fastest)}), {simpler}"
+            if self.steps is not None:
+                yield from _times(self.steps, chosen)
+            if self.missed is not None:
+                yield self._resets(self.missed, chosen)
+            if self.exchange is not None:
+                yield _handing_over(self.exchange, chosen)
+        others = [cell for cell in self.choice.tied if cell is not fastest]
+        if others:
+            more = len(others) - _MOST_TIED
+            named = [*map(_place, others[:_MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
+            yield f"Not told apart from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
 
     @property
     def exchange(self) -> Exchange | None:
@@ -252,39 +277,18 @@ class TunePage:
             return None
         return missed_resets(self.steps, chosen, self.wish.tolerance)
 
-    @staticmethod
-    def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
-        """Yield how long steps take, and what the backend makes of that."""
-        step, late, reset = (figures.short(time) for time in (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
-        yield f"A step of one environment takes {step} (99 of 100 at most {late}), a reset {reset}."
-        if chosen.steps_per_second:
-            each = 1e9 / chosen.steps_per_second.median
-            at_once = f"{steps.step_p50_ns / each:.2g} stepped at a time, and handing over took nothing"
-            cpus = figures.counted(chosen.cpus_owned, "CPU")
-            yield f"Here one is done every {figures.short(each)}, as if {at_once}, on {cpus}."
-
-    def _resets(self, steps: Timed, chosen: CellSummary) -> Iterator[str]:
-        """Yield what windows shorter than episodes leave out, and what to measure instead."""
-        missed = self.missed
-        if missed is None:
-            return
+    def _resets(self, missed: MissedResets, chosen: CellSummary) -> str:
+        """Return what windows shorter than episodes leave out, and what to measure instead."""
         measure = (
             f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'{REFERENCE},{chosen.label}')} "
             f"-w {chosen.workers} --envs-per-worker {chosen.envs_per_worker} --duration {ceil(missed.seconds)}"
         )
-        most, least = ("", "") if steps.ends else ("up to ", "at least ")
-        yield (
+        most, least = ("", "") if self.steps is not None and self.steps.ends else ("up to ", "at least ")
+        return (
             f"Resets are hardly in these rates: they take {most}{missed.share:.0%} of an environment's time in the "
             f"long run, and windows hold fewer than {EPISODES} episodes of each. Settings with many environments look "
             f"the faster for it; {least}this has them: {measure}"
         )
-
-    def _ties(self) -> Iterator[str]:
-        others = [cell for cell in self.choice.tied if cell is not self.choice.fastest]
-        if others:
-            more = len(others) - _MOST_TIED
-            named = [*map(_place, others[:_MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
-            yield f"Not told apart from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
 
     def _bends(self) -> Iterator[str]:
         """Yield what fewer workers, or other numbers of environments for each, reach of what is recommended."""
@@ -296,78 +300,35 @@ class TunePage:
             reached = ", ".join(f"{figures.counted(one.cell.workers, 'worker')} {one.share:.0%}" for one in workers)
             parts.append(f"with {reached} of its rate")
         if envs:
-            (first, *rest) = envs
-            each = figures.counted(first.cell.envs_per_worker, "environment")
-            reached = ", ".join(f"with {one.cell.envs_per_worker} {one.share:.0%}" for one in rest)
-            parts.append(f"with {each} for each worker {first.share:.0%}{', ' if rest else ''}{reached}")
+            each = f"{figures.counted(envs[0].cell.envs_per_worker, 'environment')} for each worker"
+            others = [f"with {one.cell.envs_per_worker} {one.share:.0%}" for one in envs[1:]]
+            parts.append(", ".join((f"with {each} {envs[0].share:.0%}", *others)))
         if parts:
             yield f"W{'; '.join(parts)[1:]}."
         if self.pools is not None:
             yield f"With a pool on each memory node (vebench run --replicas node), {figures.times(self.pools)} of it."
 
-    def _bend_facts(self) -> dict[str, object]:
-        chosen = self.choice.chosen
-        workers, envs = ([], []) if chosen is None else bends(self._choices, chosen)
-        return {
-            "workers": [{"workers": one.cell.workers, "share": one.share} for one in workers],
-            "envs_per_worker": [{"envs_per_worker": one.cell.envs_per_worker, "share": one.share} for one in envs],
-        }
-
     @property
-    def _loop(self) -> CellSummary | None:
-        """The plain loop with the highest rate, None if none has one."""
+    def _gain(self) -> float | None:
+        """How many times as fast training is as with the plain loop that has the highest rate."""
+        chosen = self.choice.chosen
         loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
         rated = [(cell.steps_per_second.median, cell) for cell in loops if cell.steps_per_second]
-        return max(rated, key=lambda one: one[0])[1] if rated else None
-
-    def _gain(self) -> float | None:
-        chosen, loop = self.choice.chosen, self._loop
-        if chosen is None or loop is None or chosen.label == REFERENCE:
+        if chosen is None or chosen.label == REFERENCE or not rated:
             return None
-        return training_gain(chosen, loop, self._spec.learner)
+        return training_gain(chosen, max(rated, key=lambda one: one[0])[1], self.run.header.spec.learner)
 
     def _matters(self) -> Iterator[str]:
-        chosen, learner = self.choice.chosen, self._spec.learner
+        chosen, learner = self.choice.chosen, self.run.header.spec.learner
         if chosen is None or learner is None or chosen.learning is None:
             return
-        found, gain = chosen.learning, self._gain()
-        beside = "" if gain is None else f", {gain:.2f}x of what it is with a plain loop"
+        found = chosen.learning
+        beside = "" if self._gain is None else f", {self._gain:.2f}x of what it is with a plain loop"
         yield (
             f"With a learner of {learner_words(learner)}, sampling is {found.sampling:.0%} of training: "
             f"{figures.number(found.steps_per_second)} steps/s{beside}, and at most {found.at_most:.2f}x with a faster "
             "sampler."
         )
-
-    def _learning_facts(self) -> dict[str, object] | None:
-        chosen = self.choice.chosen
-        if chosen is None or chosen.learning is None:
-            return None
-        return {**asdict(chosen.learning), "times_that_of_a_loop": self._gain()}
-
-    def _rows(self) -> Iterator[tuple[CellSummary, tuple[Text, ...]]]:
-        best = self.choice.best
-        if best is not None:
-            yield best, self._texts(best, None, best=self.settled)
-        for rival in self.choice.rivals[:_MOST_RIVALS]:
-            yield rival.cell, self._texts(rival.cell, rival, best=False)
-
-    def _notes(self) -> Iterator[str]:
-        yield "rate: frames/s; beside it: over the rate of the first row, with its 95 % interval."
-        yield "a batch: how long it is waited for by what acts at once, and 99 of 100 at most; or its time on average."
-        yield "envs of a row: how many are alive for each row of a batch; above 1, so many batches old may a row be."
-        if len(self.choice.rivals) > _MOST_RIVALS:
-            yield f"{len(self.choice.rivals) - _MOST_RIVALS} more: vebench report."
-
-    def _policy(self) -> Iterator[Table]:
-        cells = [cell for cell, _ in self._rows() if cell.acting]
-        if cells:
-            yield Table(
-                title="Where the time goes",
-                corner="backend",
-                columns=("of the loop's time",),
-                rows=tuple(TableRow(_place(cell), (where_time_goes(cell),)) for cell in cells),
-                numbers=False,
-            )
 
     def _not_tried(self) -> Iterator[tuple[str, str]]:
         measured = {cell.key.place for cell in self._cells}
@@ -378,56 +339,58 @@ class TunePage:
             if place not in measured:
                 yield place, one_line(self.passed_over.get(place, GIVEN_UP))
 
-    def _not_offered(self) -> Iterator[tuple[Rival, str]]:
-        """Yield what has a rate, and may not be recommended, with why."""
-        for rival in self.choice.rivals:
-            if why := self._why_not(rival):
-                yield rival, why
+    def _not_offered(self) -> list[tuple[Rival, str]]:
+        """Return what has a rate, and may not be recommended, with why."""
+        return [(rival, why) for rival in self.choice.rivals if (why := self._why_not(rival))]
 
     def _doubts(self) -> Iterator[Explanation]:
-        why: dict[str, list[str]] = {}
-        for place, reason in self._left_out():
-            why.setdefault(reason, []).append(place)
-        for reason, places in why.items():
-            yield Explanation("not tried", f"{_shortened(places)}: {reason}", (), "")
+        """Yield what was not tried, of each backend in one line: the label alone if nothing of it was; and why not."""
+        tried = {cell.label for cell in self._choices if cell.status == "ok"}
+        sizes_by_label: dict[tuple[str, str], list[str]] = {}
+        for place, reason in self._not_tried():
+            label, _, size = place.rpartition(":")
+            sizes_by_label.setdefault((label, reason), []).append(size)
+        reasons = Counter(label for label, _ in sizes_by_label)
+        places_by_reason: dict[str, list[str]] = {}
+        for (label, reason), sizes in sizes_by_label.items():
+            whole = label not in tried and reasons[label] == 1
+            place = one_line(label) if whole else f"{one_line(label)} {', '.join(sizes)}"
+            places_by_reason.setdefault(reason, []).append(place)
+        for reason, places in places_by_reason.items():
+            more = len(places) - _MOST_LEFT_OUT
+            rest = [f"{more} more backends: -f json names them"] if more > 0 else []
+            yield Explanation("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
         for rival, reason in self._not_offered():
             command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
             yield Explanation("not offered", f"{_place(rival.cell)} {reason}", (), command)
 
-    def _left_out(self) -> Iterator[tuple[str, str]]:
-        """Yield what was not tried with why, of each backend in one line: the label alone if nothing of it was."""
-        tried = {cell.label for cell in self._choices if cell.status == "ok"}
-        left: dict[tuple[str, str], list[str]] = {}
-        for place, reason in self._not_tried():
-            label, _, size = place.rpartition(":")
-            left.setdefault((label, reason), []).append(size)
-        reasons = Counter(label for label, _ in left)
-        for (label, reason), sizes in left.items():
-            whole = label not in tried and reasons[label] == 1
-            yield (one_line(label) if whole else f"{one_line(label)} {', '.join(sizes)}"), reason
-
-    def _texts(self, cell: CellSummary, rival: Rival | None, *, best: bool) -> tuple[Text, ...]:
+    def _texts(self, cell: CellSummary, ratio: Estimate | None) -> tuple[Text, ...]:
+        """Return the places of a row; ``ratio`` is the cell's rate over that of the best."""
+        used = cell is self.choice.chosen
+        rate, memory, work = (
+            columns.of_column(columns.column_named(name), cell)
+            for name in ("frames_per_second", "peak_rss_bytes", "work")
+        )
         threads = (f"{figures.counted(cell.threads, 'thread')} each",) if cell.threads > 1 else ()
-        processes = f"{cell.processes} process{'es' * (cell.processes != 1)}"
-        beside = "" if rival is None or rival.ratio is None else figures.times(rival.ratio)
-        rate = "-" if cell.frames_per_second is None else figures.rate(cell.frames_per_second)
+        alive = cell.num_envs / max(1, cell.batch_size)
         return (
-            Text((rate,), "best" if best else "plain", cell.frames_per_second),
-            Text((beside or ("what to use" if best else figures.NOTHING),)),
+            replace(rate, tone="best" if used else "plain"),
+            Text((figures.times(ratio) if ratio is not None else "what to use" if used else figures.DASH,)),
             self._batch(cell),
-            Text((figures.counted(cell.cpus_owned, "CPU"), processes, *threads)),
-            Text(("-" if cell.peak_rss_bytes is None else figures.size(cell.peak_rss_bytes),)),
-            Text((f"{_alive(cell):g}",), "plain", _alive(cell)),
-            Text((cell.work or "-", *(f"needs {name}" for name in _needs(cell)))),
+            Text((figures.counted(cell.cpus_owned, "CPU"), figures.counted(cell.processes, "process"), *threads)),
+            memory,
+            Text((f"{alive:g}",), "plain", alive),
+            replace(work, lines=(*work.lines, *(f"needs {package.name}" for package in cell.entry.packages))),
         )
 
     def _batch(self, cell: CellSummary) -> Text:
         """Return how long a batch is waited for, or takes on average if that was not seen."""
         if (seen := self.latencies.get(cell.key)) is not None:
-            return Text((figures.short(seen.p50_ns), f"p99 {figures.short(seen.p99_ns)}"), "plain", seen.p50_ns)
+            median, late = map(figures.short_time, (seen.p50_ns, seen.p99_ns))
+            return Text((median, f"p99 {late}"), "plain", seen.p50_ns)
         if cell.ns_per_batch is None:
-            return Text((figures.NOTHING,), "missing")
-        return Text((figures.short(cell.ns_per_batch.median), "on average"), "plain", cell.ns_per_batch.median)
+            return Text((figures.DASH,), "missing")
+        return Text((figures.short_time(cell.ns_per_batch.median), "on average"), "plain", cell.ns_per_batch.median)
 
     def _facts(self, cell: CellSummary) -> dict[str, object]:
         seen = self.latencies.get(cell.key)
@@ -439,17 +402,17 @@ class TunePage:
             "envs_per_worker": cell.envs_per_worker,
             "num_envs": cell.num_envs,
             "batch_size": cell.batch_size,
-            "envs_of_a_row": _alive(cell),
+            "envs_of_a_row": cell.num_envs / max(1, cell.batch_size),
             "status": cell.status,
             "frames_per_second": cell.frames_per_second,
             "steps_per_second": cell.steps_per_second,
             "seconds_per_batch": None if cell.ns_per_batch is None else cell.ns_per_batch.scaled(1 / _NANOSECONDS),
-            "latency": None if seen is None else {"p50_ns": seen.p50_ns, "p99_ns": seen.p99_ns},
+            "latency": None if seen is None else asdict(seen),
             "cpus": cell.cpus_owned,
             "processes": cell.processes,
             "threads": cell.threads,
             "memory_bytes": cell.peak_rss_bytes,
-            "needs": _needs(cell),
+            "needs": [package.name for package in cell.entry.packages],
             "verdict": cell.verdict,
             "repeats": cell.repeats,
         }
@@ -463,54 +426,25 @@ def _rate(cell: CellSummary) -> str:
     return f"{figures.rate(cell.frames_per_second)} frames/s" if cell.frames_per_second else "no rate"
 
 
-def _beside_loop(cell: CellSummary) -> str:
-    if cell.speedup is None or cell.label == REFERENCE:
-        return ""
-    return f", {figures.times(cell.speedup)} of a plain loop"
+def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
+    """Yield how long steps take, and what the backend makes of that."""
+    step, late, reset = map(figures.short_time, (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
+    yield f"A step of one environment takes {step} (99 of 100 at most {late}), a reset {reset}."
+    if chosen.steps_per_second:
+        each = _NANOSECONDS / chosen.steps_per_second.median
+        at_once = f"{steps.step_p50_ns / each:.2g} stepped at a time, and handing over took nothing"
+        cpus = figures.counted(chosen.cpus_owned, "CPU")
+        yield f"Here one is done every {figures.short_time(each)}, as if {at_once}, on {cpus}."
 
 
-def _exchange_words(found: Exchange, chosen: CellSummary) -> Iterator[str]:
-    """Yield what handing over takes, and the break-even: for what is recommended, or why a loop is."""
-    cell, here = found.cell, figures.short(found.step * _NANOSECONDS)
-    name = "it" if cell is chosen else one_line(_place(cell))
+def _handing_over(found: Exchange, chosen: CellSummary) -> str:
+    """Return what handing over takes, and the break-even: for what is recommended, or why a loop is."""
+    hand_over, bound = (time.scaled(_NANOSECONDS) for time in (found.hand_over, found.break_even))
+    name = "it" if found.cell is chosen else _place(found.cell)
     together = f"{figures.counted(found.at_once, 'environment')} at a time"
-    if not found.hand_over.high:
-        yield f"Beside steps, {together}, handing over takes {name} next to nothing."
-        return
-    what = f"a batch of {cell.batch_size} takes {name} {_time(found.hand_over)} beside steps, {together}"
-    bound = f"less than {_time(found.break_even)}"
-    if not found.break_even.low:
-        bound = f"at most {figures.short((found.break_even.high or 0.0) * _NANOSECONDS)}"
-    yield f"Handing over {what}: a plain loop is faster where a step takes {bound}; here it takes {here}."
-
-
-def _exchange_facts(found: Exchange) -> dict[str, object]:
-    return {
-        "setting": found.cell.key.place,
-        "at_once": found.at_once,
-        "loop_step_seconds": found.step,
-        "hand_over_seconds": found.hand_over,
-        "break_even_seconds": found.break_even,
-    }
-
-
-def _time(seconds: Estimate) -> str:
-    """Return a time with its interval, which may begin at nothing."""
-    median, *ends = (figures.short((one or 0.0) * _NANOSECONDS) for one in (seconds.median, seconds.low, seconds.high))
-    return median if seconds.low is None else f"{median} ({' to '.join(ends)})"
-
-
-def _alive(cell: CellSummary) -> float:
-    """Return how many environments are alive for each row of a batch."""
-    return cell.num_envs / max(1, cell.batch_size)
-
-
-def _needs(cell: CellSummary) -> list[str]:
-    """Return the packages that a backend adds to what Gymnasium needs."""
-    return [package.name for package in cell.entry.packages]
-
-
-def _shortened(places: Sequence[str]) -> str:
-    """Return places in a line: no more than a screen has room for, and how many more there are."""
-    more = len(places) - _MOST_LEFT_OUT
-    return "; ".join([*places[:_MOST_LEFT_OUT], *([f"{more} more backends: -f json names them"] if more > 0 else [])])
+    if not hand_over.high:
+        return f"Beside steps, {together}, handing over takes {name} next to nothing."
+    what = f"a batch of {found.cell.batch_size} takes {name} {figures.time(hand_over)} beside steps, {together}"
+    less = f"less than {figures.time(bound)}" if bound.low else f"at most {figures.short_time(bound.high or 0.0)}"
+    here = figures.short_time(found.step * _NANOSECONDS)
+    return f"Handing over {what}: a plain loop is faster where a step takes {less}; here it takes {here}."

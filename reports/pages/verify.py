@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from vebench.child.answers import Mismatch, Proof
     from vebench.plan.cells import Cell
-    from vebench.reports.document import Kind, Tone
+    from vebench.reports.document import PageKind, Tone
 
 _ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
 _MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended
 _ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
-COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
+_COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
     "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
@@ -50,7 +50,7 @@ class VerifyPage:
     proofs: tuple[tuple[Cell, Proof], ...]
     steps: int
     spec: RunSpec
-    kind: ClassVar[Kind] = "verify"
+    kind: ClassVar[PageKind] = "verify"
     title: ClassVar[str] = ""
 
     @property
@@ -80,7 +80,7 @@ class VerifyPage:
                 "env": cell.task.id,
                 "backend": cell.backend.label,
                 **_facts(proof),
-                "summary": reason(proof),
+                "summary": why_not_identical(proof),
                 "seed": self.spec.seed,
                 "command": self.again(cell),
             }
@@ -100,7 +100,7 @@ class VerifyPage:
         return one_line(f"vebench verify {shlex.join(words)}")
 
 
-def reason(proof: Proof) -> str:
+def why_not_identical(proof: Proof) -> str:
     """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
     if proof.fault:
         return one_line(proof.fault)
@@ -128,7 +128,7 @@ def _layout(trial: trials.Trial) -> str:
 
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
-    shown = COLUMNS if any(_counted(proof) for _, proof in proofs) else COLUMNS[:-1]
+    shown = _COLUMNS if any(_counted(proof) for _, proof in proofs) else _COLUMNS[:-1]
     return Table(
         title=one_line(env),
         corner="backend",
@@ -160,7 +160,7 @@ def _counted(proof: Proof) -> bool:
 
 def _frames(proof: Proof) -> str:
     if proof.simulated is None or proof.claimed is None:
-        return figures.NOTHING
+        return figures.DASH
     of_claimed = "" if proof.simulated == proof.claimed else f" of {proof.claimed:,}"
     return f"{proof.simulated:,}{of_claimed}"
 

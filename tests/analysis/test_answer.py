@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.analysis.answer import TaskAnswer
-    from vebench.reports.document import Answer
+    from vebench.reports.document import AnswerText
     from vebench.results.records import CellRecord
 
     Cells = list[CellRecord]
@@ -79,7 +79,7 @@ def page_of(
     return RunPage.of([("a.jsonl", Run(head, tuple(cells)))])
 
 
-def answers_of(cells: Iterable[CellRecord], **asked: object) -> Sequence[Answer]:
+def answers_of(cells: Iterable[CellRecord], **asked: object) -> Sequence[AnswerText]:
     return document_of(page_of(cells, **asked)).answers  # type: ignore[arg-type] # as the table has them
 
 
@@ -792,7 +792,7 @@ def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:
     page = page_of([*LOOP, *curve("gym-sync", {1: 2000}), *failed("shm-sync", 1)])
     (one,) = document_of(page).answers
     assert on_terminal(page, 200).rstrip().endswith(one.code[-1])
-    text = markdown.render(page)
+    text = markdown.markdown_text(page)
     assert f"## a.jsonl\n\n**{one.sentences[0]}**\n\n```python\nimport ale_py\n" in text
     assert text.index(one.code[-1]) < text.index("### Findings") < text.index("- machine: ")
 

@@ -33,7 +33,7 @@ def test_a_spread_is_the_larger_half_of_the_interval(estimate: Estimate, text: s
 
 @pytest.mark.parametrize(("seconds", "text"), [(45.4, "45 s"), (320, "5 min 20 s"), (3659.7, "1 h 01 min")])
 def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
+    assert figures.long_time(seconds) == text
 
 
 def test_a_sparkline_has_a_bar_for_each_value_and_shows_a_drop_but_not_noise() -> None:

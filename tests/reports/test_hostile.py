@@ -186,7 +186,7 @@ def test_no_format_has_characters_that_act_or_lines_that_are_commands(form: Form
 @pytest.mark.parametrize("colour", [None, "truecolor"])
 def test_a_terminal_gets_no_sequence_but_that_of_colours(name: str, width: int, colour: str | None) -> None:
     console = Console(file=io.StringIO(), width=width, force_terminal=colour is not None, color_system=colour)  # type: ignore[arg-type]
-    console.print(terminal.render(PAGES[name]))
+    console.print(terminal.on_terminal(PAGES[name]))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert (STYLE.search(shown) is not None) == (colour is not None)

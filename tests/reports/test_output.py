@@ -14,7 +14,7 @@ from support.commands import without_a_reader
 
 from vebench.errors import UsageError
 from vebench.reports.document import View
-from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, named
+from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, format_named
 from vebench.reports.output import save, show
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(page: RunPage, tmp_p
     path.write_text("old\n")
     path.chmod(0o640)
     link.symlink_to(path)
-    save(page, named("csv", "run"), link)
+    save(page, format_named("csv", "run"), link)
     assert link.is_symlink()
     assert path.read_text().startswith("file,env,")
     assert path.stat().st_mode & 0o777 == 0o640

@@ -15,7 +15,7 @@ from support.charts import WORKERS, around, make_chart
 from vebench.analysis.statistics import Estimate
 from vebench.errors import UsageError
 from vebench.reports import plots
-from vebench.reports.document import Chart, Mark, Series
+from vebench.reports.document import Chart, ChartLine, Mark
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
 HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d"
@@ -69,20 +69,20 @@ def test_each_point_is_drawn_and_can_be_pointed_at(drawn: str) -> None:
 )
 def test_ticks_of_rates_are_round_and_plain(values: tuple[float, float], labels: set[str]) -> None:
     points = tuple((3.0 + index, Estimate(float(value))) for index, value in enumerate(values))
-    shown = texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=())]))
+    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=())]))
     assert labels <= {*shown}
     assert len(shown) < 15
 
 
 def test_a_linear_axis_begins_at_zero() -> None:
     points = ((2.0, around(0.97)), (3.0, around(0.5)))
-    shown = texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=(), linear=True)]))
+    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=(), linear=True)]))
     assert {"0", "0.2", "0.4", "0.6", "0.8"} <= {*shown}
 
 
 def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
     points = ((1.0, around(100.0)), (2.0, Estimate(120.0, 1e-9, 1e12)))
-    shown = texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=())]))
+    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=())]))
     ticks = [float(text) for text in shown if text.isdecimal() and text not in ("1", "2")]
     assert ticks
     assert 40 < min(ticks) <= max(ticks) < 300
@@ -90,7 +90,7 @@ def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
 
 def test_a_mark_beyond_the_axis_is_not_drawn() -> None:
     points = ((1.0, around(1.0)), (4.0, around(2.0)))
-    chart = make_chart("a", series=(Series("a", points),), marks=(Mark(2.0, "cores end"), Mark(16.0, "CPUs end")))
+    chart = make_chart("a", series=(ChartLine("a", points),), marks=(Mark(2.0, "cores end"), Mark(16.0, "CPUs end")))
     assert {"cores end", "CPUs end"} & {*texts(plots.svg([chart]))} == {"cores end"}
 
 
@@ -100,7 +100,7 @@ def test_doubling_numbers_of_workers_have_a_tick_each(drawn: str) -> None:
 
 def test_many_numbers_of_workers_have_ticks_at_powers_of_two() -> None:
     points = tuple((float(workers), around(5.0 * workers)) for workers in range(1, 61))
-    shown = set(texts(plots.svg([make_chart("a", series=(Series("a", points),), marks=())])))
+    shown = set(texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=())])))
     assert {"1", "2", "4", "8", "16", "32"} <= shown
     assert not {"3", "7", "31", "59"} & shown
 
@@ -254,7 +254,7 @@ def test_charts_of_a_group_share_a_row_and_a_series_looks_the_same_in_all() -> N
 @pytest.mark.parametrize("linear", [False, True])
 def test_any_estimate_can_be_drawn(estimate: Estimate, *, linear: bool) -> None:
     for points in [((1.0, estimate),), ((1.0, estimate), (2.0, around(100.0)))]:
-        text = plots.svg([make_chart("a", series=(Series("a", points),), linear=linear)])
+        text = plots.svg([make_chart("a", series=(ChartLine("a", points),), linear=linear)])
         assert len(tips(text)) == len(points)
         assert "nan" not in text
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
@@ -268,7 +268,7 @@ def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() ->
 
 
 def test_a_series_without_a_point_is_not_in_the_figure() -> None:
-    chart = make_chart("a", series=(Series("a", ((1.0, around(5.0)),)), Series("empty", ())))
+    chart = make_chart("a", series=(ChartLine("a", ((1.0, around(5.0)),)), ChartLine("empty", ())))
     assert "empty" not in plots.svg([chart])
 
 

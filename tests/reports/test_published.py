@@ -10,7 +10,7 @@ from support.pages import document_of, page_of
 from support.records import make_cell, make_repeated, write_run
 
 from vebench.reports.document import View
-from vebench.reports.pages.published import TITLE, published, tables
+from vebench.reports.pages.published import PUBLISHED_TITLE, published, published_tables
 from vebench.reports.pages.run import RunPage
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ RATES = {("for-loop", 1): 1000.0, ("shm-sync", 2): 1800.0}
 def test_published_figures_are_shown_on_request_and_for_the_tasks_of_the_run(vebench: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "pong.jsonl", make_repeated(RATES))
     shown = vebench("report", "pong.jsonl", "--published", "-f", "markdown").out
-    assert f"### {TITLE}: PongNoFrameskip-v4 with frame skip 4, highest frames/s" in shown
+    assert f"### {PUBLISHED_TITLE}: PongNoFrameskip-v4 with frame skip 4, highest frames/s" in shown
     assert "1,069,922" in shown
     assert "Ant-v3" not in shown
-    assert TITLE not in vebench("report", "pong.jsonl", "-f", "markdown").out
+    assert PUBLISHED_TITLE not in vebench("report", "pong.jsonl", "-f", "markdown").out
     assert "707,494" in vebench("report", "pong.jsonl", "--published").out
 
 
 def test_they_are_in_a_table_of_their_own_with_source_date_and_what_they_count() -> None:
     document = document_of(RunPage.of([("a.jsonl", make_repeated(RATES))], View(published=True)))
     *measured, table = document.tables
-    assert table.title.startswith(TITLE)
-    assert all(TITLE not in other.title for other in measured)
+    assert table.title.startswith(PUBLISHED_TITLE)
+    assert all(PUBLISHED_TITLE not in other.title for other in measured)
     source, machines = table.notes
     assert "2022" in source
     assert "EPYC 7742" in machines
@@ -77,4 +77,7 @@ def test_each_entry_has_a_figure_for_each_machine_and_says_what_each_system_coun
 
 
 def test_all_tables_of_a_task_belong_to_it() -> None:
-    assert [table.group for table in tables(["Ant-v5", "ALE/Pong-v5", "CartPole-v1"])] == ["Ant-v5", "ALE/Pong-v5"]
+    assert [table.group for table in published_tables(["Ant-v5", "ALE/Pong-v5", "CartPole-v1"])] == [
+        "Ant-v5",
+        "ALE/Pong-v5",
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vebench.analysis.statistics import Estimate
-from vebench.reports.document import Chart, Mark, Series
+from vebench.reports.document import Chart, ChartLine, Mark
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -16,7 +16,7 @@ def around(median: float, share: float = 0.05) -> Estimate:
 def make_chart(*names: str, **fields: object) -> Chart:
     """Return a chart with a measured series for each name, the ceiling, the ideal, a forecast and two marks."""
     lines = [
-        Series(name, tuple((float(w), around(10_000 * w**0.8 + 500 * index)) for w in WORKERS))
+        ChartLine(name, tuple((float(w), around(10_000 * w**0.8 + 500 * index)) for w in WORKERS))
         for index, name in enumerate(names)
     ]
     settings: dict[str, object] = {
@@ -27,9 +27,9 @@ def make_chart(*names: str, **fields: object) -> Chart:
         "y_label": "frames/s",
         "series": (
             *lines,
-            Series("ceiling", tuple((float(w), around(22_000.0 * w)) for w in WORKERS), "bound"),
-            Series("ideal", ((1.0, Estimate(10_000.0)), (64.0, Estimate(640_000.0))), "ideal"),
-            Series(names[0], ((64.0, around(300_000)), (128.0, around(400_000, 0.3))), "forecast"),
+            ChartLine("ceiling", tuple((float(w), around(22_000.0 * w)) for w in WORKERS), "bound"),
+            ChartLine("ideal", ((1.0, Estimate(10_000.0)), (64.0, Estimate(640_000.0))), "ideal"),
+            ChartLine(names[0], ((64.0, around(300_000)), (128.0, around(400_000, 0.3))), "forecast"),
         ),
         "marks": (Mark(16.0, "cores end"), Mark(32.0, "CPUs end")),
     }

@@ -36,7 +36,7 @@ from vebench.results.records import Run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.reports.document import Document, Kind, Page, Table
+    from vebench.reports.document import Document, Page, PageKind, Table
     from vebench.results.records import CellRecord
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -46,7 +46,7 @@ PONG = Task("ALE/Pong-v5", "atari", 4)
 class Pages:
     """A page of these documents, shown as that of a run."""
 
-    kind: ClassVar[Kind] = "run"
+    kind: ClassVar[PageKind] = "run"
     title: ClassVar[str] = ""
 
     def __init__(self, *documents: Document) -> None:
@@ -73,13 +73,13 @@ def table_of(page: Page) -> Table:
 def on_terminal(page: Page, width: int) -> str:
     """Return what a terminal of ``width`` columns shows."""
     console = Console(file=io.StringIO(), width=width)
-    console.print(terminal.render(page))
+    console.print(terminal.on_terminal(page))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 @cache
-def make_pages() -> Mapping[Kind, Page]:
+def make_pages() -> Mapping[PageKind, Page]:
     """Return a page of every kind, made once."""
     spec = RunSpec(("Pong",), (1, 2), (BackendChoice("for-loop"), BackendChoice("ceiling")))
     placement = place("compact", frozenset({0, 1}), None)

@@ -34,7 +34,7 @@ def report(files: Sequence[Path], form: str | None, output: Path | None, view: V
     Raises UsageError for an unknown format or a file that would be overwritten, RunFileError for a file that is not a
     run file.
     """
-    chosen = registry.chosen(form, output, "run")
+    chosen = registry.format_for(form, output, "run")
     sources = paths.run_files(files) if files else [paths.newest()]
     if output is not None:
         store.refuse_to_overwrite(output, sources)
@@ -62,7 +62,7 @@ def history(  # noqa: PLR0913, PLR0917 - one parameter for each option
     the machines of the runs decide, see ``vebench.analysis.history``. Raises UsageError for a folder without runs, an
     unknown format or name, or a file that would be overwritten.
     """
-    chosen = registry.chosen(form, output, "history")
+    chosen = registry.format_for(form, output, "history")
     runs = [(one_line(str(path)), run) for path, run in gate.runs_in(folder)]
     if output is not None:
         store.refuse_to_overwrite(output, ())

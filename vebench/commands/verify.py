@@ -27,7 +27,7 @@ from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
 from vebench.reports.output import show
-from vebench.reports.pages.verify import VerifyPage, reason
+from vebench.reports.pages.verify import VerifyPage, why_not_identical
 from vebench.results import paths
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
     """
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
         return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
-    return Known(proof.verdict, reason(proof), steps, num_envs)
+    return Known(proof.verdict, why_not_identical(proof), steps, num_envs)
 
 
 def _words(found: Known) -> str:

@@ -130,7 +130,10 @@ def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:
 
 
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = (*columns.COLUMNS, columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps"))
+    more = (
+        *columns.COLUMNS,
+        columns.FactColumn("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps"),
+    )
     monkeypatch.setattr(columns, "COLUMNS", more)
     *_, last = json.loads(data.json_of(page))[0].items()
     assert last == ("transitions", 13_814)

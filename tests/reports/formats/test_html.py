@@ -17,7 +17,7 @@ from support.records import make_cell, make_header, make_sweep, write_run
 from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
 from vebench.reports import figures
-from vebench.reports.document import Chart, Series
+from vebench.reports.document import Chart, ChartLine
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from support.browser import Browser
     from support.commands import Command
 
-    from vebench.reports.document import Answer
+    from vebench.reports.document import AnswerText
 
 SECOND = 1_000_000_000
 HOSTILE = '<script>document.title="acted"</script>|" onclick="x\x1b[31m\x9b\u202e\u2028\n</pre></style>&amp;{{ 7 * 7 }}'
@@ -73,7 +73,7 @@ def of_sweep() -> RunPage:
 
 
 @pytest.fixture(scope="module")
-def answer(of_sweep: RunPage) -> Answer:
+def answer(of_sweep: RunPage) -> AnswerText:
     """Return what that page has to say first."""
     (document,) = of_sweep.documents
     (found,) = document.answers
@@ -83,7 +83,7 @@ def answer(of_sweep: RunPage) -> Answer:
 
 @pytest.fixture(scope="module")
 def text(of_sweep: RunPage) -> str:
-    return html.render(of_sweep)
+    return html.html_page(of_sweep)
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +96,14 @@ def wide() -> str:
     """Return a page of 54 cells."""
     page = RunPage.of([("wide.jsonl", wide_run())])
     assert len(page.sections[0].cells) == 54
-    return html.render(page)
+    return html.html_page(page)
 
 
 def test_no_folder_of_the_machine_is_on_it_not_even_in_raw_numbers_and_figures() -> None:
     cells = [make_cell("mine:/home/ada/secret.py", workers, (100, 101, 99, 100)) for workers in (1, 2)]
     runs = [(f"/home/ada/my runs/{name}.jsonl", Run(make_header(), tuple(cells))) for name in ("one", "two")]
     for page in (RunPage.of(runs), RunPage.of(runs[:1])):
-        text = html.render(page)
+        text = html.html_page(page)
         assert "/home" not in text
         root = parsed(text)
         raw = words(next(part for part in root.iter("pre") if part.get("id") == "raw-text"))
@@ -134,14 +134,14 @@ def test_a_page_of_54_cells_takes_less_than_500_kb(wide: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(make_pages()))
 def test_every_kind_of_page_is_html_without_an_error(kind: str) -> None:
-    root = parsed(html.render(make_pages()[kind]))  # type: ignore[index]
+    root = parsed(html.html_page(make_pages()[kind]))  # type: ignore[index]
     assert root.attrib["lang"] == "en"
     assert len([*root.iter("h1")]) == 1
 
 
 def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
     page = RunPage.of([("a.jsonl", make_sweep()), ("b.jsonl", make_sweep())])
-    root = parsed(html.render(page))
+    root = parsed(html.html_page(page))
     titles = ["2 runs side by side", "a.jsonl", "b.jsonl", "Raw numbers"]
     assert [words(head) for head in root.iter("h2")] == titles
     assert len([table for table in root.iter("table") if table.attrib.get("class") == "sortable"]) == 2
@@ -167,7 +167,7 @@ def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
     assert all("hidden" in button.attrib for button in buttons)
 
 
-def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer: Answer) -> None:
+def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer: AnswerText) -> None:
     assert text.index('<p class="lead">') < text.index("<figure") < text.index("<table")
     assert words(root).index(answer.sentences[0]) < words(root).index(answer.sentences[1])
     code = next(element for element in root.iter("code") if element.attrib.get("id") == "d1-code1")
@@ -177,7 +177,7 @@ def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer
 def test_an_answer_without_a_winner_is_not_marked_as_one_and_an_option_in_it_ends_no_line() -> None:
     cells = [make_cell("gym-sync", 1, (1000, 1010, 990, 1000)), make_cell("shm-sync", 1, (1000, 3000, 2000, 4000))]
     undecided, decided = (
-        next(parsed(html.render(page_of(*some))).iter("section"))
+        next(parsed(html.html_page(page_of(*some))).iter("section"))
         for some in (cells, [cells[0], make_cell("shm-sync", 1, (2000, 2010, 1990, 2000))])
     )
     assert (undecided.attrib["class"], decided.attrib["class"]) == ("answer open", "answer")
@@ -195,8 +195,8 @@ def test_a_figure_has_its_numbers_in_a_table(root: ET.Element) -> None:
 
 def test_what_a_model_expects_has_a_column_of_its_own() -> None:
     rates = [
-        Series("a", ((1.0, Estimate(10.0, 9.0, 11.0)),)),
-        Series("a", ((2.0, Estimate(19.0, 17.0, 21.0)),), "forecast"),
+        ChartLine("a", ((1.0, Estimate(10.0, 9.0, 11.0)),)),
+        ChartLine("a", ((2.0, Estimate(19.0, 17.0, 21.0)),), "forecast"),
     ]
     table = html.numbers_of(Chart("g", "scaling", "g: frames/s", "workers", "frames/s", tuple(rates)))
     assert table.columns == ("a", "a, predicted")
@@ -221,7 +221,7 @@ def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command
 @pytest.fixture(scope="module")
 def hostile() -> str:
     """Return a page on which everything from outside is hostile."""
-    return html.render(hostile_page())
+    return html.html_page(hostile_page())
 
 
 def hostile_page() -> RunPage:
@@ -268,7 +268,7 @@ def test_without_a_package_one_line_says_what_to_install(
 
 
 def test_a_run_without_a_cell_has_a_page() -> None:
-    assert "No cell has been measured yet." in words(parsed(html.render(page_of())))
+    assert "No cell has been measured yet." in words(parsed(html.html_page(page_of())))
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +300,7 @@ heads.find((cell) => cell.textContent === column).querySelector("button").focus(
 
 
 def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
-    browser: Browser, text: str, answer: Answer, tmp_path: Path
+    browser: Browser, text: str, answer: AnswerText, tmp_path: Path
 ) -> None:
     show(browser, text, tmp_path)
     assert browser.script('return document.querySelector(".answer .lead").innerText') == answer.sentences[0]
@@ -317,7 +317,7 @@ def test_a_browser_sorts_the_table_by_keyboard_and_shows_the_verdict(
     assert browser.script('return document.getElementById("status").textContent') == "Sorted by frames/s, ascending"
 
 
-def test_a_button_copies_the_code(browser: Browser, text: str, answer: Answer, tmp_path: Path) -> None:
+def test_a_button_copies_the_code(browser: Browser, text: str, answer: AnswerText, tmp_path: Path) -> None:
     show(browser, text, tmp_path)
     copied = """
     let copied = null;
@@ -394,7 +394,7 @@ def test_the_strip_marks_windows_that_were_disturbed_or_throttled() -> None:
     calm = make_cell("for-loop", 1, (1000, 1010, 990, 1000))
     taken = Window(SECOND, 800, 0, steal_ns=SECOND // 2)
     held = Window(SECOND, 500, 0, throttled_ns=SECOND // 2)
-    text = html.render(
+    text = html.html_page(
         page_of(calm, make_cell("gym-sync", 1, (1000, 1000, 1000), windows=(*calm.windows, taken, held)))
     )
     assert {"8 calm", "1 disturbed", "1 throttled"} <= set(re.findall(">([^<>]+)</text>", text))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.pages import Pages, page_of
 from support.records import make_cell, make_repeated
 
-from vebench.reports.document import Answer, View
+from vebench.reports.document import AnswerText, View
 from vebench.reports.formats import latex
 from vebench.reports.pages.run import RunPage
 
@@ -18,7 +18,7 @@ COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([
 
 
 def test_a_task_is_a_table_of_booktabs_with_a_line_for_each_backend(page: RunPage) -> None:
-    text = latex.render(page)
+    text = latex.latex_tables(page)
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1
     assert r"\begin{tabular}{lrrrl}" in text
     rules = [line.strip() for line in text.splitlines() if re.fullmatch(r" +\\(top|mid|bottom)rule", line)]
@@ -34,8 +34,8 @@ def test_a_task_is_a_table_of_booktabs_with_a_line_for_each_backend(page: RunPag
 def test_the_caption_is_the_answer_to_its_task(page: RunPage) -> None:
     (document,) = page.documents
     (table,) = document.tables
-    answers = (Answer("other", ("Not this.",)), Answer(table.group, ("A wins by 5 %.", "More.")))
-    text = latex.render(Pages(replace(document, answers=answers)))
+    answers = (AnswerText("other", ("Not this.",)), AnswerText(table.group, ("A wins by 5 %.", "More.")))
+    text = latex.latex_tables(Pages(replace(document, answers=answers)))
     assert r"\caption{A wins by 5 \%. ALE/Pong-v5: frames/s (4 frames per step).}" in text
     assert r"\label{tab:vebench-pong}" in text
 
@@ -49,7 +49,7 @@ def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> Non
     view = View(published=True, forecast=4, columns=("efficiency",))
     page = RunPage.of([("a.jsonl", make_repeated(rates))], view)
     (document,) = page.documents
-    measured, efficiency, predicted, published = tables_of(latex.render(page))
+    measured, efficiency, predicted, published = tables_of(latex.latex_tables(page))
     (answer,) = document.answers
     legend = latex.escaped(document.legend[0])
     assert latex.escaped(answer.sentences[0]) in measured
@@ -67,13 +67,13 @@ def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> Non
 
 def test_what_backends_do_differently_stands_below_their_table() -> None:
     cells = [make_cell("gym-sync", steps=(900,) * 4, differences=("rewards are odd",))]
-    (table,) = tables_of(latex.render(page_of(*cells)))
+    (table,) = tables_of(latex.latex_tables(page_of(*cells)))
     assert table.index("Not quite the same work as for-loop:") < table.index("gym-sync: rewards are odd")
 
 
 def test_tables_of_two_runs_are_told_apart_by_their_files_without_folders() -> None:
     one, other = (make_repeated({("for-loop", 1): rate}) for rate in (900.0, 950.0))
-    text = latex.render(RunPage.of([("/home/ada/one.jsonl", one), ("/home/ada/other.jsonl", other)]))
+    text = latex.latex_tables(RunPage.of([("/home/ada/one.jsonl", one), ("/home/ada/other.jsonl", other)]))
     captions = re.findall(r"\\caption\{(.*)\}", text)
     for file in ("one.jsonl", "other.jsonl"):
         assert sum(f"{file}: ALE/Pong-v5: frames/s" in line for line in captions) == 1
@@ -83,7 +83,7 @@ def test_tables_of_two_runs_are_told_apart_by_their_files_without_folders() -> N
 
 def test_tables_of_several_tasks_have_labels_of_their_own() -> None:
     envs = ("Ant-v5", "Ant-v4", "CartPole-v1")
-    text = latex.render(page_of(*(make_cell(env=env, steps=(100,) * 4) for env in envs)))
+    text = latex.latex_tables(page_of(*(make_cell(env=env, steps=(100,) * 4) for env in envs)))
     labels = re.findall(r"\\label\{(.*)\}", text)
     assert len(set(labels)) == 3
     assert labels[0] == "tab:vebench-ant"
@@ -91,7 +91,7 @@ def test_tables_of_several_tasks_have_labels_of_their_own() -> None:
 
 def test_no_folder_of_the_machine_is_in_it() -> None:
     cell = make_cell("mine:/home/ada/secret.py", steps=(100,) * 4)
-    assert "/home" not in latex.render(page_of(cell, file="/home/ada/run.jsonl"))
+    assert "/home" not in latex.latex_tables(page_of(cell, file="/home/ada/run.jsonl"))
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=1), max_size=60))
@@ -106,7 +106,7 @@ def test_every_special_character_is_escaped(text: str) -> None:
 def test_hostile_names_break_no_table() -> None:
     name = r"\input{/etc/passwd}\\ & % } $ \end{tabular} [1] *" + "\n\x1b\u202e"
     cells = [make_cell("for-loop", steps=(900,) * 4, env=name), make_cell(name, steps=(900,) * 4, env=name)]
-    text = latex.render(page_of(*cells, file=name))
+    text = latex.latex_tables(page_of(*cells, file=name))
     commands = re.sub(r"\\[{}&%$]", "", text)
     assert commands.count("{") == commands.count("}")
     assert re.findall(r"\\(?:input|end|begin)\{\w+\}", text) == [

@@ -17,7 +17,7 @@ from support.records import make_cell, make_header, write_run
 
 from vebench.errors import UsageError
 from vebench.reports import plots
-from vebench.reports.document import Answer, Document, Table, TableRow, Text
+from vebench.reports.document import AnswerText, Document, Table, TableRow, Text
 from vebench.reports.formats import markdown
 from vebench.reports.formats.registry import MARKDOWN
 from vebench.reports.output import save
@@ -32,19 +32,19 @@ LINK = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
 
 def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
     run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
-    text = markdown.render(RunPage.of([("r.jsonl", run)]))
+    text = markdown.markdown_text(RunPage.of([("r.jsonl", run)]))
     assert "- **incomplete**: 14 of 30 cells\n  - → vebench run --resume r.jsonl" in text
 
 
 def test_a_markdown_table_has_as_many_columns_in_each_line(page: RunPage) -> None:
-    lines = [line for line in markdown.render(page).splitlines() if line.startswith("|")]
+    lines = [line for line in markdown.markdown_text(page).splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 5
     assert {line.replace("\\|", "").count("|") for line in lines} == {6}
     assert len({len(line) for line in lines}) == 1
 
 
 def test_a_place_is_one_line_with_the_rate_and_the_speedup(page: RunPage) -> None:
-    lines = [line for line in markdown.render(page).splitlines() if line.startswith("|")]
+    lines = [line for line in markdown.markdown_text(page).splitlines() if line.startswith("|")]
     assert [re.split(r" +\| +", line.strip("| "))[:3] for line in lines[2:5]] == [
         ["for-loop", "9,212 ±4.0% 1.00x", "9,236 ±4.1% 1.00x"],
         ["gym-async", "7,202 ±4.0% 0.78x", "9,740 ±6.7% 1.06x"],
@@ -56,13 +56,13 @@ def test_a_place_is_one_line_with_the_rate_and_the_speedup(page: RunPage) -> Non
 
 def test_a_figure_that_is_not_valid_is_struck_with_its_reason_beside_it() -> None:
     cells = [make_cell("for-loop", steps=(900,) * 4), make_cell("gym-sync", steps=(9000,) * 4, verdict="different")]
-    assert "| ~~36,000 ±4.0%~~ other work |" in markdown.render(page_of(*cells))
+    assert "| ~~36,000 ±4.0%~~ other work |" in markdown.markdown_text(page_of(*cells))
 
 
 def test_the_answer_comes_first_and_what_explains_it_is_folded(page: RunPage) -> None:
     (document,) = page.documents
-    answer = Answer("ALE/Pong-v5", ("A wins by 5 %.", "B cannot be told from it."), ("import a", "a.make(4)"))
-    text = markdown.render(Pages(replace(document, answers=(answer,))))
+    answer = AnswerText("ALE/Pong-v5", ("A wins by 5 %.", "B cannot be told from it."), ("import a", "a.make(4)"))
+    text = markdown.markdown_text(Pages(replace(document, answers=(answer,))))
     first = "**A wins by 5 %.** B cannot be told from it.\n\n```python\nimport a\na.make(4)\n```\n\n### ALE/Pong-v5"
     assert f"## pong.jsonl\n\n{first}" in text
     order = (
@@ -82,26 +82,26 @@ def test_a_place_of_several_figures_has_a_line_for_each() -> None:
     place = Text(("1.20x ±3.0%", "a 100 ±1.0%"), value=around(1.2), values={"ratio": around(1.2)})
     table = Table("t", "backend", ("1 worker",), (TableRow("x", (place,)),), axis=(1,))
     facts = (("differs", "nothing"), ("machine", "Test CPU"))
-    text = markdown.render(Pages(Document("two runs", facts, (table,))))
+    text = markdown.markdown_text(Pages(Document("two runs", facts, (table,))))
     assert "| x       | 1.20x ±3.0%<br>a 100 ±1.0% |" in text
     assert text.index("- differs: nothing") < text.index("### t") < text.index("- machine: Test CPU")
 
 
 def test_whether_a_run_may_be_compared_with_the_first_is_in_the_open(sweep: Run) -> None:
-    text = markdown.render(RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)]))
+    text = markdown.markdown_text(RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)]))
     before_its_table = text[text.index("## b.jsonl") :].partition("\n### ")[0]
     assert "\n- compared: comparable with a.jsonl: " in before_its_table
     assert "<details>" not in before_its_table
 
 
 def test_faults_are_in_the_open_and_other_findings_are_folded(page: RunPage) -> None:
-    text = markdown.render(page)
+    text = markdown.markdown_text(page)
     folded = text.index("1 more finding</summary>")
     assert text.index("- **failed**") < folded < text.index("- **imprecise**")
 
 
 def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(page: RunPage) -> None:
-    text = markdown.render(page)
+    text = markdown.markdown_text(page)
     assert text.startswith("# Throughput of vector-env backends\n\n## pong.jsonl\n")
     assert "- machine: Test CPU, 2 of 2 CPUs usable, 24.0 GiB\n" in text
     assert "- command: `vebench run --env Pong`\n" in text
@@ -110,7 +110,7 @@ def test_markdown_has_a_title_the_machine_and_the_command_that_repeats_it(page: 
 
 def test_markdown_has_one_table_for_each_task() -> None:
     cells = [make_cell(backend, env=env) for env in ("Ant-v5", "CartPole-v1") for backend in ("for-loop", "gym-sync")]
-    text = markdown.render(page_of(*cells))
+    text = markdown.markdown_text(page_of(*cells))
     assert [line for line in text.splitlines() if line.startswith("| backend")] == [
         "| backend  |  1 worker | same work          |"
     ] * 2
@@ -127,14 +127,14 @@ def test_markdown_has_one_table_for_each_task() -> None:
     ],
 )
 def test_what_would_be_markup_is_escaped(text: str, shown: str) -> None:
-    assert f"## {shown}\n" in markdown.render(RunPage.of([(text, Run(make_header(), ()))]))
+    assert f"## {shown}\n" in markdown.markdown_text(RunPage.of([(text, Run(make_header(), ()))]))
 
 
 @pytest.mark.parametrize(
     ("text", "shown"), [("costs $5$", "costs <span>$</span>5<span>$</span>"), ("@ada, a@b", "@<!-- -->ada, a@b")]
 )
 def test_what_github_would_find_later_is_no_formula_and_nobody_is_notified(text: str, shown: str) -> None:
-    assert f"## {shown}\n" in markdown.render(RunPage.of([(text, Run(make_header(), ()))]))
+    assert f"## {shown}\n" in markdown.markdown_text(RunPage.of([(text, Run(make_header(), ()))]))
 
 
 def test_figures_are_files_beside_the_text_with_relative_links(page: RunPage, tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage
 def test_a_text_that_is_printed_or_that_has_no_figures_has_no_links(
     page: RunPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "![" not in markdown.render(page)
+    assert "![" not in markdown.markdown_text(page)
     monkeypatch.setattr(plots, "importable", lambda _: False)
-    assert markdown.with_figures(page, "report.md") == {"report.md": markdown.render(page)}
+    assert markdown.with_figures(page, "report.md") == {"report.md": markdown.markdown_text(page)}
 
 
 def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
@@ -219,7 +219,7 @@ def test_no_folder_of_the_machine_is_in_it(sweep: Run, tmp_path: Path) -> None:
 def test_other_pages_are_all_in_the_open(kind: str) -> None:
     page = {str(kind): page for kind, page in make_pages().items()}[kind]
     (text,) = markdown.with_figures(page, "page.md").values()
-    assert text == markdown.render(page)
+    assert text == markdown.markdown_text(page)
     assert "<details>" not in text
     (document,) = page.documents
     assert [f"- {name}: " in text for name, _ in document.facts] == [True] * len(document.facts)
@@ -239,7 +239,7 @@ def hostile_page(sweep: Run) -> Pages:
     mine = [replace(cell, backend=HOSTILE, env=HOSTILE) for cell in sweep.cells[1:3]]
     header = msgspec.structs.replace(sweep.header, command=HOSTILE, packages={HOSTILE: HOSTILE})
     (document,) = RunPage.of([(HOSTILE, Run(header, (*cells, *mine)))]).documents
-    answer = Answer(HOSTILE, (HOSTILE, HOSTILE), (f"make({HOSTILE!r})", "```", HOSTILE))
+    answer = AnswerText(HOSTILE, (HOSTILE, HOSTILE), (f"make({HOSTILE!r})", "```", HOSTILE))
     return Pages(replace(document, answers=(answer,), notice=HOSTILE))
 
 

@@ -15,7 +15,7 @@ from support.records import make_cell, make_header, write_run
 
 from vebench import cli
 from vebench.errors import UsageError
-from vebench.reports.document import Kind
+from vebench.reports.document import PageKind
 from vebench.reports.formats import registry
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.results.records import Run
@@ -48,7 +48,7 @@ def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(("form", "kind"), PAIRS, ids=[f"{form.name}-{kind}" for form, kind in PAIRS])
-def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, kind: Kind) -> None:
+def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, kind: PageKind) -> None:
     rendered = form.render(make_pages()[kind])
     assert isinstance(rendered, bytes) == form.binary
     assert isinstance(rendered, str | bytes) == (form is not TERMINAL)
@@ -61,7 +61,7 @@ def test_a_format_renders_every_kind_of_page_that_the_table_says(form: Format, k
 
 
 def test_every_kind_of_page_can_be_shown_on_a_terminal() -> None:
-    assert TERMINAL.kinds == set(get_args(Kind)) == set(make_pages())
+    assert TERMINAL.kinds == set(get_args(PageKind)) == set(make_pages())
 
 
 def test_names_and_suffixes_are_unique() -> None:
@@ -77,10 +77,10 @@ def test_names_and_suffixes_are_unique() -> None:
         ("verify", ["terminal", "markdown", "html", "json"]),
     ],
 )
-def test_a_command_has_the_formats_of_its_page(kind: Kind, names: list[str]) -> None:
-    assert [registry.named(name, kind).name for name in names] == names
+def test_a_command_has_the_formats_of_its_page(kind: PageKind, names: list[str]) -> None:
+    assert [registry.format_named(name, kind).name for name in names] == names
     with pytest.raises(UsageError) as error:
-        registry.named("docx", kind)
+        registry.format_named("docx", kind)
     assert str(error.value) == f"-f docx: no such format; there are {', '.join(names)}"
 
 
@@ -94,14 +94,14 @@ def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
     [("a.md", "markdown"), ("a.Markdown", "markdown"), ("a.CSV", "csv"), ("a.json", "json"), ("a.txt", "terminal")],
 )
 def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> None:
-    assert registry.chosen(None, Path(file), "run").name == name
-    assert registry.chosen("bmf", Path(file), "run").name == "bmf"
-    assert registry.chosen(None, None, "run") is TERMINAL
+    assert registry.format_for(None, Path(file), "run").name == name
+    assert registry.format_for("bmf", Path(file), "run").name == "bmf"
+    assert registry.format_for(None, None, "run") is TERMINAL
 
 
 def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> None:
     with pytest.raises(UsageError) as error:
-        registry.chosen(None, Path("a.docx"), "run")
+        registry.format_for(None, Path("a.docx"), "run")
     assert str(error.value) == (
         "-o a.docx: the suffix is none of .txt, .md, .markdown, .html, .htm, .csv, .json, .tex, .svg, .png, .pdf; "
         "choose a format with -f: terminal, markdown, html, csv, json, github, bmf, latex, svg, png, pdf"

@@ -36,7 +36,7 @@ def lines_below(table: Table, head: str) -> list[tuple[str, ...]]:
 def test_a_value_is_written_as_in_the_table_of_its_column(
     table: Table, cells: tuple[CellSummary, ...], name: str
 ) -> None:
-    column = columns.named(name)
+    column = columns.column_named(name)
     below = lines_below(table, column.head)
     choices = [index for index, cell in enumerate(cells) if not cell.reference_row]
     assert [below[index] for index in choices] == [of_column(column, cells[index]).lines for index in choices]
@@ -56,8 +56,10 @@ def test_an_exact_ratio_has_no_interval_and_a_reference_row_has_none_of_a_backen
 def test_a_new_column_with_a_head_is_in_it_and_one_without_is_not(
     cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = columns.Fact("transitions", lambda cell: cell.rows - cell.resets, "rows that are steps", "rows", "steps")
-    hidden = columns.Fact("hidden", lambda cell: cell.rows, "rows")
+    steps = columns.FactColumn(
+        "transitions", lambda cell: cell.rows - cell.resets, "rows that are steps", "rows", "steps"
+    )
+    hidden = columns.FactColumn("hidden", lambda cell: cell.rows, "rows")
     before = all_cells(cells).columns
     monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps, hidden))
     table = all_cells(cells)

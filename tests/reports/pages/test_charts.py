@@ -9,7 +9,7 @@ from support.pages import document_of, page_of
 from support.records import make_cell, on_hosts
 from support.sweeps import header_of, sweep_of
 
-from vebench.reports.document import Chart, Mark, Series, View
+from vebench.reports.document import Chart, ChartLine, Mark, View
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 
@@ -22,7 +22,7 @@ def chart_of(page: RunPage, kind: str) -> Chart:
     return chart
 
 
-def points(series: Series) -> dict[int, int]:
+def points(series: ChartLine) -> dict[int, int]:
     return {round(x): round(estimate.median) for x, estimate in series.points}
 
 

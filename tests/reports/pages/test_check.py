@@ -43,6 +43,6 @@ def test_why_a_check_says_what_it_says_is_explained_beside_the_verdict_but_is_no
     assert [item.label for item in document.explanations] == ["machine", "missing"]
     assert document.findings == ()
     assert not any(isinstance(item, FindingText) for item in document.advice)
-    assert "\n- **missing**: not in the candidate\n" in markdown.render(page)
-    assert "\n- **machine**: for-loop itself is not as fast as it was" in markdown.render(page)
+    assert "\n- **missing**: not in the candidate\n" in markdown.markdown_text(page)
+    assert "\n- **machine**: for-loop itself is not as fast as it was" in markdown.markdown_text(page)
     assert "\nmissing\n  not in the candidate" in on_terminal(page, 120)

@@ -239,7 +239,7 @@ def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
         ("plain", "1.00x"),
         ("struck", "other work"),
     ]
-    assert "~~3,600 ±4.0%~~ other work | different |" in markdown.render(page)
+    assert "~~3,600 ±4.0%~~ other work | different |" in markdown.markdown_text(page)
     assert set(table.rows[1].texts[0].values) == {"frames_per_second", "steps_per_second"}
 
 
@@ -264,7 +264,7 @@ def test_every_place_that_shows_a_rate_has_the_estimate_behind_it(cells: tuple[C
     assert len(rates) == sum(cell.status == "ok" for cell in cells)
     for text in rates:
         assert isinstance(text.value, Estimate)
-        assert text.lines[0] in (figures.rate(text.value), figures.microseconds(text.value))
+        assert text.lines[0] in (figures.rate(text.value), figures.time(text.value))
     assert {text.value for text in texts if text not in rates} <= {None}
 
 
@@ -300,7 +300,7 @@ def test_differences_from_the_reference_are_noted(page: RunPage) -> None:
     assert table.listing == Listing(heading, ("envpool-sync: rewards are float32",))
     assert f"{heading}\n  envpool-sync: rewards are float32" in on_terminal(page, 80)
     folded = "<summary>Not quite the same work as for-loop</summary>\n\n- envpool-sync: rewards are float32\n"
-    assert folded in markdown.render(page)
+    assert folded in markdown.markdown_text(page)
 
 
 def test_what_backends_step_is_said_once_below_a_table_if_some_have_classes_of_their_own() -> None:
@@ -330,7 +330,7 @@ def test_what_backends_step_is_said_once_below_a_table_if_some_have_classes_of_t
 
 def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage) -> None:
     both = RunPage.of([("b.jsonl", sweep), ("a.jsonl", wide.sections[0].run)])
-    text = markdown.render(both)
+    text = markdown.markdown_text(both)
     assert text.index("## b.jsonl") < text.index("## a.jsonl")
     assert [cell["file"] for cell in json.loads(data.json_of(both))] == ["b.jsonl"] * 14 + ["a.jsonl"] * 18
     assert len(data.csv_of(both).splitlines()) == 1 + 14 + 18
@@ -339,7 +339,7 @@ def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage
 def test_a_run_without_a_cell_is_rendered() -> None:
     empty = page_of()
     assert "No cell has been measured yet." in on_terminal(empty, 80)
-    assert "No cell has been measured yet." in markdown.render(empty)
+    assert "No cell has been measured yet." in markdown.markdown_text(empty)
     assert data.json_of(empty) == "[]\n"
     assert list(csv.DictReader(io.StringIO(data.csv_of(empty)))) == []
     assert data.csv_of(empty).startswith("file,env,backend,workers,")
@@ -381,7 +381,7 @@ def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
     assert on_terminal(page, 80).splitlines()[:2] == ["a.jsonl", notice]
     assert (
         f"## a.jsonl\n\n**{notice}**\n\n**No winner: this run is unusable.** Measure on an idle machine: "
-        in markdown.render(page)
+        in markdown.markdown_text(page)
     )
     assert on_terminal(page, 80).count("unusable") == 2  # the notice and the answer, and no finding
     assert document_of(page_of(cells[0])).notice == ""

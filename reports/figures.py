@@ -50,6 +50,18 @@ def spread(estimate: Estimate) -> str:
     return f"±{half:.1%}" if half < _WIDEST / 10 else f"±{half:.0%}"
 
 
+def distance(estimate: Estimate) -> str:
+    """Return the same as it stands behind a figure in a sentence: ``(±1.4%)``."""
+    text = spread(estimate)
+    return text if text.startswith("(") else f"({text})"
+
+
+def in_sentence(estimate: Estimate, unit: str) -> str:
+    """Return an estimate as sentences have it, with its unit: ``13,120 frames/s (±1.4%)``; an exact one has no ±."""
+    exact = estimate.low == estimate.median == estimate.high
+    return f"{number(estimate.median)}{unit}{'' if exact else f' {distance(estimate)}'}"
+
+
 def rate(estimate: Estimate) -> str:
     """Return a rate and its interval: ``13,120 ±1.4%``."""
     return f"{number(estimate.median)} {spread(estimate)}"

@@ -95,12 +95,12 @@ class _Screen:
     work: ClassVar[str]
 
     def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool = False) -> None:
-        self._console, self._clock, self.shows = console, clock, not quiet
-        self._view = None
+        self._console, self.shows, self._view = console, not quiet, None
+        self._clock: Callable[[], float] = float  # what is left matters to a view alone
         if console.is_terminal and not console.is_dumb_terminal:
             columns = BarColumn(_BAR_WIDTH), TextColumn("{task.description}", markup=False)
             self._view = _View(*columns, console=console, auto_refresh=False, transient=True)
-            self._bar = self._view.add_task("", visible=False)
+            self._bar, self._clock = self._view.add_task("", visible=False), clock
 
     def __enter__(self) -> Self:
         self._start()
@@ -241,7 +241,7 @@ class ProofScreen(_Screen):
         super().__init__(console, clock)
         self._cells, self._ended = cells, 0
         self._widths = _widths([_name(cell)[:2] for cell in cells])
-        self._began = self._last = clock()
+        self._began = self._last = self._clock()
 
     @_tolerated
     def _start(self) -> None:

@@ -57,17 +57,12 @@ DOUBTS = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the sentences quote of a run: its header, the name of its file, and the findings about it as a whole."""
+class Commands:
+    """The commands that sentences quote of a run: of its header, the name of its file, and what was found of it."""
 
     head: RunRecord
     file: str
     findings: tuple[Finding, ...]
-
-    @property
-    def spec(self) -> RunSpec:
-        """What was asked for."""
-        return self.head.spec
 
     @property
     def goes_on(self) -> str:
@@ -80,39 +75,28 @@ class Told:
         return self.finding(Code.INCOMPLETE)
 
     @property
-    def compares(self) -> bool:
-        """Whether it is one side of ``vebench compare``, which has fewer options."""
-        return self.head.interpreter is not None
-
-    @property
-    def asked_for_one(self) -> bool:
-        """Whether one backend was asked for, whatever reference rows beside it."""
-        return sum(not choice.entry.reference_row for choice in self.spec.backends) == 1
-
-    @property
     def more(self) -> str:
         """The command that measures what is missing, or else the run's own with twice as many repeats."""
         if self.incomplete:
             return self.goes_on
-        return self.again("--repeats", str(2 * max(self.spec.repeats, _FEWEST_REPEATS)))
+        return self.again("--repeats", str(2 * max(self.head.spec.repeats, _FEWEST_REPEATS)))
 
     @property
     def more_certain(self) -> str:
-        """The command that makes rates as certain as they have to be."""
-        if self.compares or self.incomplete:
+        """The command that makes rates as certain as they have to be. ``vebench compare`` has no --until."""
+        if self.head.interpreter is not None or self.incomplete:
             return self.more
-        return self.goes_on if self.spec.until else self.again("--until", _NARROW_ENOUGH)
+        return self.goes_on if self.head.spec.until else self.again("--until", _NARROW_ENOUGH)
 
     @property
     def other_backends(self) -> str:
         """The run's command with all backends; those that are not measured unless named remain named."""
-        asked = self.spec.backends
+        asked = self.head.spec.backends
         if all(choice.is_ours and not choice.options for choice in asked):
             return self.again(without=_BACKENDS)
         names = {choice.name for choice in asked}
         usual = (entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row)
-        added = [name for name in usual if name not in names]
-        return f"{self.again()} -b {','.join(added)}"
+        return f"{self.again()} -b {','.join(name for name in usual if name not in names)}"
 
     def verify(self, cell: CellSummary, labels: Iterable[str]) -> str:
         """Return the command that compares the work of these backends on the task of a cell."""
@@ -122,21 +106,15 @@ class Told:
 
     def again(self, *added: str, without: Collection[str] = ()) -> str:
         """Return the run's own command with options added and others left out. It writes into a new file."""
-        command = self.head.command
+        command, spec = self.head.command, self.head.spec
         if command.split()[:2] not in (["vebench", "run"], ["vebench", "compare"]):  # such as check, without a baseline
-            command = self._as_run
+            words = ["vebench", "run", "--env", ",".join(spec.envs)]
+            if command:
+                words += ["-w", ",".join(map(str, spec.workers))]
+                words += ["-b", ",".join(choice.label for choice in spec.backends)] if spec.backends else []
+            command = shlex.join(words)
         left_out = {"-o", "--output", *without, *(word for word in added if word.startswith("-"))}
         return one_line(shlex.join((*_kept(command, left_out), *added)))
-
-    @property
-    def _as_run(self) -> str:
-        """The command that measures what was asked for, by ``vebench run``."""
-        spec = self.spec
-        words = ["--env", ",".join(spec.envs)]
-        if self.head.command:
-            words += ["-w", ",".join(map(str, spec.workers))]
-            words += ["-b", ",".join(choice.label for choice in spec.backends)] if spec.backends else []
-        return shlex.join(("vebench", "run", *words))
 
     def finding(self, code: Code) -> Finding | None:
         """Return the finding about the run with this code, None if there is none."""
@@ -156,76 +134,90 @@ def _kept(command: str, left_out: Collection[str]) -> Iterator[str]:
             yield word
 
 
-def answers(found: Mapping[str, TaskAnswer], told: Told) -> tuple[AnswerText, ...]:
+def answers(found: Mapping[str, TaskAnswer], commands: Commands) -> tuple[AnswerText, ...]:
     """Return the answer of each task in words, by its full id.
 
     There is one for the run if no task has a cell yet, and one for all tasks that a disturbed run says nothing about.
     """
     if not found:
-        sentences = "No winner: nothing has been measured yet.", f"Measure with: {told.goes_on}"
-        return (AnswerText("", sentences, settled=False),)
+        nothing = "No winner: nothing has been measured yet.", f"Measure with: {commands.goes_on}"
+        return (AnswerText("", nothing, settled=False),)
+    texts = []
+    if any(answer.reason is Reason.UNUSABLE for answer in found.values()):
+        finding = commands.finding(Code.UNUSABLE)
+        remedy = finding.remedy if finding else "measure again"  # why is what the notice says
+        again = f"{remedy[0].upper()}{remedy[1:]}: {commands.again()}"
+        texts.append(AnswerText("", ("No winner: this run is unusable.", again), settled=False))
     short = [short_name(env) for env in found]
-    unusable = any(answer.reason is Reason.UNUSABLE for answer in found.values())
-    return (
-        *([AnswerText("", _unusable(told), settled=False)] if unusable else []),
-        *(
-            AnswerText(
-                one_line(env),
-                tuple(_sentences(one_line(env if short.count(name) > 1 else name), answer, told)),
-                () if answer.winner is None else code_of(answer.winner, told.spec),
-                settled=answer.winner is not None,
-            )
-            for (env, answer), name in zip(found.items(), short, strict=True)
-            if answer.reason is not Reason.UNUSABLE
-        ),
-    )
+    for (env, answer), name in zip(found.items(), short, strict=True):
+        if answer.reason is not Reason.UNUSABLE:
+            winner = answer.winner
+            task = one_line(env if short.count(name) > 1 else name)
+            if winner is None:
+                texts.append(AnswerText(one_line(env), _without_winner(task, answer, commands), settled=False))
+            else:
+                sentences = _of_winner(task, winner, answer, commands)
+                texts.append(AnswerText(one_line(env), sentences, code_of(winner, commands.head.spec)))
+    return tuple(texts)
 
 
-def _sentences(name: str, answer: TaskAnswer, told: Told) -> list[str]:
-    """Return the sentences about a task, the most important first."""
-    if (winner := answer.winner) is None:
-        return _without_winner(name, answer, told)
-    alone = winner.label == REFERENCE and not answer.tied and not _left_out(winner, answer)
+def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Commands) -> tuple[str, ...]:
+    """Return the sentences about a task that has a winner, the most important first."""
+    left_out = _left_out(winner, answer)
+    alone = winner.label == REFERENCE and not answer.tied and not left_out
     loop = ", and nothing is faster than this plain loop" if alone else ""
-    first = f"{name} {_where(told)}{_so_far(told)}: {_figure(winner, answer.selected)}{loop}."
-    tied = _tied(winner, answer) if answer.tied else ""
-    wide = _why_wide(winner, answer)
-    perhaps, workers = _perhaps(answer), _workers(winner, answer, told)
-    gymnasium = _without_leaving_gymnasium(winner, answer)
-    sentences = [text for text in (first, _caveat(winner, answer), tied, perhaps, workers, gymnasium) if text]
+    first = f"{name} {_where(commands)}: {_figure(winner, answer.selected)}{loop}."
+    caveat = ""
+    if winner.throttled:
+        caveat = "A CPU quota held it back: with more CPUs it may be faster."
+    elif winner.disturbed:
+        caveat = "Others took CPU time while it was measured: it may be faster still."
+    perhaps = f"With {answer.perhaps.key.size} it may be faster: {_rate(answer.perhaps)}." if answer.perhaps else ""
+    workers, gymnasium = _workers(winner, answer, commands), _without_leaving_gymnasium(winner, answer)
+    sentences = [
+        text for text in (first, left_out or caveat, _tied(winner, answer), perhaps, workers, gymnasium) if text
+    ]
     for least in (workers, perhaps):
         if len(sentences) > _MOST_SENTENCES and least:
             sentences.remove(least)
-    return [sentences[0], *wide, *sentences[1:]]
+    if winner.half_width is not None and winner.half_width > WIDE:
+        known = "The ± of its rate is wide because passes differed; between backends that cancels."
+        unknown = "Its ± is wide, but all other backends are slower beyond doubt."
+        sentences.insert(1, known if winner is answer.known else unknown)
+    return tuple(sentences)
 
 
-def _where(told: Told) -> str:
-    hosts = told.head.hosts
-    if not hosts:
-        return "on this machine"
-    return "on these hosts" if len(hosts) > 1 else f"on {one_line(*hosts)}"
+def _where(commands: Commands, verdict: str = "") -> str:
+    """Return where a task was measured, and how much of it is still missing."""
+    hosts, missing = commands.head.hosts, commands.incomplete
+    where = "on these hosts" if len(hosts) > 1 else f"on {one_line(*hosts)}" if hosts else "on this machine"
+    return f"{where}{verdict}{f', so far ({one_line(missing.message)})' if missing else ''}"
 
 
 def _tied(winner: CellSummary, answer: TaskAnswer) -> str:
-    """Return the cells that cannot be told from the winner, and how much faster they may be."""
+    """Return the cells that cannot be told from the winner, and how much faster they may be; empty if there is none."""
+    if not answer.tied:
+        return ""
     shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
     most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
     perhaps = f", at up to {figures.number(most)}x its rate" if most > 1 else ""
     return f"Not distinguishable{perhaps}: {_listed([_short(cell) for cell in answer.tied])}."
 
 
-def _without_winner(name: str, answer: TaskAnswer, told: Told) -> list[str]:
+def _without_winner(name: str, answer: TaskAnswer, commands: Commands) -> tuple[str, ...]:
     """Return why there is no winner, the figure that there is nevertheless, and last what to do.
 
     A command ends the last sentence, without a full stop, which would be copied with it.
     """
-    why, remedy = _why_none(answer, told)
-    first = f"{name} {_where(told)}, no winner{_so_far(told)}: {why}."
+    why, remedy = _why_none(answer, commands)
+    first = f"{name} {_where(commands, ', no winner')}: {why}."
     cell = answer.known if answer.reason is Reason.WIDE else answer.best
-    selected = answer.selected if cell is answer.best else 1.0
-    figure = f"{_rank(cell, answer)}: {_figure(cell, selected)}." if cell else ""
-    workers = _workers(cell, answer, told) if cell and answer.reason is Reason.ALONE else ""
-    return [text for text in (first, figure, workers, remedy) if text]
+    figure = ""
+    if cell is not None:
+        selected = answer.selected if cell is answer.best else 1.0
+        figure = f"{_rank(cell, answer)}: {_figure(cell, selected)}."
+    workers = _workers(cell, answer, commands) if cell and answer.reason is Reason.ALONE else ""
+    return tuple(text for text in (first, figure, workers, remedy) if text)
 
 
 def _rank(cell: CellSummary, answer: TaskAnswer) -> str:
@@ -238,73 +230,47 @@ def _rank(cell: CellSummary, answer: TaskAnswer) -> str:
     return "The highest rate that counts" if higher else "The highest rate"
 
 
-def _unusable(told: Told) -> tuple[str, str]:
-    """Return that no figure counts, and what to do; why is what the notice says."""
-    finding = told.finding(Code.UNUSABLE)
-    remedy = finding.remedy if finding else "measure again"
-    return "No winner: this run is unusable.", f"{remedy[0].upper()}{remedy[1:]}: {told.again()}"
-
-
-def _so_far(told: Told) -> str:
-    return f", so far ({one_line(told.incomplete.message)})" if told.incomplete else ""
-
-
-def _why_none(answer: TaskAnswer, told: Told) -> tuple[str, str]:
+def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
     """Return why there is no winner, and what to do."""
-    best = answer.best
-    found = "no cell has a rate yet", f"Measure with: {told.goes_on}"
+    best, goes_on = answer.best, commands.goes_on
+    # The only backend to choose from; the loop if only that is there, whatever it is for.
+    left = "".join(map(one_line, answer.contestants or ((best.label,) if best else ())))
+    found = "no cell has a rate yet", f"Measure with: {goes_on}"
     match answer.reason:
         case Reason.NO_BACKEND:
-            found = "only reference rows were measured", f"Measure with: {told.again(without=_BACKENDS)}"
+            found = "only reference rows were measured", f"Measure with: {commands.again(without=_BACKENDS)}"
         case Reason.FAILED:
-            remedy = f"Once what the findings name is mended, measure with: {told.goes_on}"
-            found = "no backend could be measured", remedy
+            found = "no backend could be measured", f"Once what the findings name is mended, measure with: {goes_on}"
         case Reason.DOUBTED:
-            found = _doubted(answer, told)
-        case Reason.ALONE if told.asked_for_one:
-            found = f"only {_left(answer)} was measured", f"Measure with: {told.other_backends}"
+            found = _doubted(answer, left, commands)
+        case Reason.ALONE if sum(not choice.entry.reference_row for choice in commands.head.spec.backends) == 1:
+            found = f"only {left} was measured", f"Measure with: {commands.other_backends}"
         case Reason.ALONE:
-            found = f"only {_left(answer)} has a rate", f"Measure the others with: {told.goes_on}"
+            found = f"only {left} has a rate", f"Measure the others with: {goes_on}"
         case Reason.WIDE if best:
-            others = _listed(_labels(answer.tied))
+            others = _listed([one_line(cell.label) for cell in answer.tied])
             why = f"{_short(best)} has the highest rate, {_rate(best)}, too uncertain to tell it from {others}"
-            found = why, f"Measure with: {told.more_certain}"
+            found = why, f"Measure with: {commands.more_certain}"
     return found
 
 
-def _labels(cells: Iterable[CellSummary]) -> list[str]:
-    return [one_line(cell.label) for cell in cells]
-
-
-def _left(answer: TaskAnswer) -> str:
-    """Return the label of the only backend to choose from; of the loop if only that is there, whatever it is for."""
-    labels = answer.contestants or ((answer.best.label,) if answer.best else ())
-    return "".join(map(one_line, labels))
-
-
-def _doubted(answer: TaskAnswer, told: Told) -> tuple[str, str]:
+def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, str]:
     """Return for which doubts the rates of which backends do not count, and what removes the first of them."""
-    left = _left(answer)
-    others = [(cell, doubt) for cell, doubt in answer.doubted if one_line(cell.label) != left]
-    doubted = others or answer.doubted
+    doubted = [(cell, doubt) for cell, doubt in answer.doubted if one_line(cell.label) != left] or answer.doubted
     by_doubt: dict[Doubt, dict[str, None]] = {}
     for cell, doubt in doubted:
         by_doubt.setdefault(doubt, {})[cell.label] = None
     whys = [
         f"{_listed([*map(one_line, labels)])} {DOUBTS[doubt][len(labels) > 1]}" for doubt, labels in by_doubt.items()
     ]
-    what = f"only {left} is left" if left else "no rate counts"
+    why = f"{f'only {left} is left' if left else 'no rate counts'}, since {' and '.join(whys)}"
     cell, doubt = doubted[0]
-    return f"{what}, since {' and '.join(whys)}", _against(doubt, cell, by_doubt[doubt], told)
-
-
-def _against(doubt: Doubt, cell: CellSummary, labels: Iterable[str], told: Told) -> str:
-    """Return what removes a doubt about the backends with these labels, or shows where it comes from."""
     if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL, Doubt.CONTESTED):
-        return f"Measure with: {told.more}"
-    if doubt is Doubt.UNVERIFIED and not cell.verdict_reason and not told.compares and not told.incomplete:
-        return f"Measure with: {told.again()} --verify"
-    return f"Compare the work with: {told.verify(cell, labels)}"
+        return why, f"Measure with: {commands.more}"
+    compares = commands.head.interpreter is not None  # one side of vebench compare, which has fewer options
+    if doubt is Doubt.UNVERIFIED and not (cell.verdict_reason or compares or commands.incomplete):
+        return why, f"Measure with: {commands.again()} --verify"
+    return why, f"Compare the work with: {commands.verify(cell, by_doubt[doubt])}"
 
 
 def _figure(cell: CellSummary, selected: float) -> str:
@@ -316,49 +282,25 @@ def _figure(cell: CellSummary, selected: float) -> str:
     rate, speedup = cell.frames_per_second, cell.speedup
     text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(corrected(rate, selected) if rate else None)}"
     if speedup is not None and cell.label != REFERENCE:
-        text += f", {figures.number(selected * speedup.median)}x a plain loop {_distance(speedup)}"
+        text += f", {figures.number(selected * speedup.median)}x a plain loop {figures.distance(speedup)}"
     return f"{text}, corrected for having been chosen by its rate" if selected < _SEEN else text
-
-
-def _caveat(winner: CellSummary, answer: TaskAnswer) -> str:
-    """Return what a reader should know before using the winner's figure; empty if there is nothing."""
-    if left_out := _left_out(winner, answer):
-        return left_out
-    if winner.throttled:
-        return "A CPU quota held it back: with more CPUs it may be faster."
-    return "Others took CPU time while it was measured: it may be faster still." if winner.disturbed else ""
 
 
 def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
     """Return which rate above the winner's does not count, the highest if there are several; empty if there is none."""
-    if not answer.doubted:
-        return ""
-    cell, doubt = answer.doubted[0]
-    faster = f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
-    return faster if _median(cell) > _median(winner) else ""
+    for cell, doubt in answer.doubted[:1]:
+        if _median(cell) > _median(winner):
+            return f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
+    return ""
 
 
-def _why_wide(winner: CellSummary, answer: TaskAnswer) -> tuple[str, ...]:
-    """Return why one whose rate is hardly known can be the winner; nothing if its rate is known."""
-    if winner.half_width is None or winner.half_width <= WIDE:
-        return ()
-    if winner is answer.known:
-        return ("The ± of its rate is wide because passes differed; between backends that cancels.",)
-    return ("Its ± is wide, but all other backends are slower beyond doubt.",)
-
-
-def _perhaps(answer: TaskAnswer) -> str:
-    """Return which other size may be faster still; empty if none is known to have been."""
-    return f"With {answer.perhaps.key.size} it may be faster: {_rate(answer.perhaps)}." if answer.perhaps else ""
-
-
-def _workers(best: CellSummary, answer: TaskAnswer, told: Told) -> str:
+def _workers(best: CellSummary, answer: TaskAnswer, commands: Commands) -> str:
     """Return which smaller size does about as well, or that a larger one may do better; empty if neither."""
     if (smaller := answer.smaller) is not None:
         verb = "reaches" if smaller.cell.workers == 1 else "reach"
-        return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {_distance(smaller.share)}."
+        return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {figures.distance(smaller.share)}."
     if answer.rising:
-        cpus = told.head.usable_cpus
+        cpus = commands.head.usable_cpus
         return f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."
     return ""
 
@@ -378,10 +320,7 @@ def _without_leaving_gymnasium(winner: CellSummary, answer: TaskAnswer) -> str:
 
 
 def _beside_loop(cell: CellSummary) -> str:
-    if cell.speedup is None:
-        return f"{_short(cell)}, {_rate(cell)}"
-    exact = cell.speedup.low == cell.speedup.high
-    return f"{_short(cell)}, {figures.number(cell.speedup.median)}x{'' if exact else f' {_distance(cell.speedup)}'}"
+    return f"{_short(cell)}, {_rate(cell) if cell.speedup is None else figures.in_sentence(cell.speedup, 'x')}"
 
 
 def _short(cell: CellSummary) -> str:
@@ -397,19 +336,13 @@ def _rate(cell: CellSummary) -> str:
 
 
 def _rate_of(rate: Estimate | None) -> str:
-    return f"{figures.number(rate.median)} frames/s {_distance(rate)}" if rate else f"{figures.number(0.0)} frames/s"
-
-
-def _distance(estimate: Estimate) -> str:
-    spread = figures.spread(estimate)
-    return spread if spread.startswith("(") else f"({spread})"
+    return figures.in_sentence(rate, " frames/s") if rate else f"{figures.number(0.0)} frames/s"
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return names as people list them: ``a, b and c``, ``a, b, c and 4 others``."""
-    *first, last = (
-        names if len(names) <= _MOST_NAMED + 1 else (*names[:_MOST_NAMED], f"{len(names) - _MOST_NAMED} others")
-    )
+    more = len(names) - _MOST_NAMED
+    *first, last = names if more <= 1 else (*names[:_MOST_NAMED], f"{more} others")
     return f"{', '.join(first)} and {last}" if first else last
 
 

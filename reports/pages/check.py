@@ -136,7 +136,7 @@ def cell_name(key: CellKey) -> str:
 
 def sentence(cell: CellComparison) -> str:
     """Return the verdict on one cell in a line, with its ratio and its reason."""
-    ratio = f", ratio {_interval(cell.ratio)}" if cell.ratio else ""
+    ratio = f", ratio {_ratio_text(cell.ratio)}" if cell.ratio else ""
     why = cell.failed or cell.why
     return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
 
@@ -146,9 +146,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def _interval(ratio: Estimate) -> str:
-    """Return a ratio and both ends of its interval: ``0.934 (0.921 to 0.948)``."""
-    return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+def _ratio_text(ratio: Estimate) -> str:
+    """Return a ratio to three digits: ``0.934 ±1.4%``."""
+    return f"{ratio.median:.3f} {figures.spread(ratio)}"
 
 
 def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
@@ -162,7 +162,7 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     if found.run_spread is not None:
         yield "two runs", _spread(found.run_spread, found.metric)
     if found.overall is not None and len(found.cells) > 1:
-        yield "all cells", f"{_interval(found.overall)}, geometric mean"
+        yield "all cells", f"{_ratio_text(found.overall)}, geometric mean"
     if page.differences:
         yield "differs", one_line("; ".join(page.differences))
     if found.skipped:
@@ -235,7 +235,7 @@ def _workers(key: CellKey) -> Text:
 def _ratio(ratio: Estimate | None) -> Text:
     if ratio is None:
         return Text((figures.DASH,))
-    return Text((f"{ratio.median:.3f} {figures.spread(ratio)}",), value=ratio)
+    return Text((_ratio_text(ratio),), value=ratio)
 
 
 def _level(cell: CellComparison, side: int, metric: Metric) -> Text:

@@ -17,7 +17,7 @@ from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, Document, FindingText, View
 from vebench.reports.pages import published, rates
-from vebench.reports.pages.answer import Told, answers
+from vebench.reports.pages.answer import Commands, answers
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.rates import learner_words
 from vebench.reports.pages.side_by_side import RunSide, short_names, side_by_side
@@ -187,7 +187,7 @@ def _document(section: Section, view: View) -> Document:
         findings=tuple(shown),
         best="the winner" if marked else "",
         notice=section.notice,
-        answers=answers(found, Told(head, section.name, section.findings)),
+        answers=answers(found, Commands(head, section.name, section.findings)),
         charts=run_charts(cells, head, predicted),
         notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
     )

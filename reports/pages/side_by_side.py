@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from vebench.analysis.beside import Best, Place, TaskBeside
     from vebench.analysis.cell import CellSummary, Curve
-    from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
     from vebench.reports.document import ChartLine, Tone, Value
     from vebench.results.records import HostRecord, RunRecord
@@ -58,13 +57,6 @@ def short_names(count: int) -> list[str]:
     """Return a short name for each of so many runs: A, B, and so on; A2 comes after Z."""
     rounds, letters = 1 + count // len(ascii_uppercase), ascii_uppercase
     return [f"{letter}{number if number > 1 else ''}" for number in range(1, rounds + 1) for letter in letters][:count]
-
-
-def _interval(ratio: Estimate) -> str:
-    """Return a ratio and both ends of its interval: ``1.42x (1.31 to 1.53)``."""
-    if ratio.low is None or ratio.high is None:
-        return f"{figures.number(ratio.median)}x (no interval)"
-    return f"{figures.number(ratio.median)}x ({figures.number(ratio.low)} to {figures.number(ratio.high)})"
 
 
 _HOST: tuple[tuple[str, Fact], ...] = (
@@ -167,9 +159,11 @@ def _verdict(first: RunSide, other: OtherRun) -> str:
         return f"no verdict: no cell of {lacking} has a rate that can be compared."
     ratio, where, farther = found.best.ratio, _where(found.best, first, side), _farther(found, found.best, first, side)
     if _may_be_alike(found.best):
-        speed = f"{side.name} is {_interval(ratio)} as fast"
+        speed = f"{side.name} is {figures.in_sentence(ratio, 'x')} as fast"
         return f"each at its best, {first.name} and {side.name} cannot be told apart: {speed}, {where}.{farther}"
-    return f"{side.name} is {_interval(ratio)} as fast as {first.name}, each at its best: {where}.{farther}"
+    return (
+        f"{side.name} is {figures.in_sentence(ratio, 'x')} as fast as {first.name}, each at its best: {where}.{farther}"
+    )
 
 
 def _where(best: Best, first: RunSide, side: RunSide) -> str:
@@ -196,9 +190,9 @@ def _details(found: TaskBeside) -> Iterator[str]:
         f"{figures.number(ratios[key].median)}x ({one_line(key.backend)} with {key.size})" for key in ends
     )
     cells = f"the geometric mean of {figures.counted(len(ratios), 'cell')}, from {smallest} to {largest}"
-    yield f"the same backend, workers and CPUs: {_interval(found.mean)}, {cells}."
+    yield f"the same backend, workers and CPUs: {figures.in_sentence(found.mean, 'x')}, {cells}."
     for ratio in [ratio for key, ratio in ratios.items() if is_base(key)][:1]:
-        yield f"{REFERENCE} and one worker: {_interval(ratio)}."
+        yield f"{REFERENCE} and one worker: {figures.in_sentence(ratio, 'x')}."
 
 
 _MOST_LINES = 4  # of two runs: two backends in each

@@ -130,7 +130,9 @@ class TunePage:
         if chosen is None:
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
         speedup = None if chosen.label == REFERENCE else chosen.speedup
-        of_loop = "" if speedup is None else f", {figures.times(speedup)} of a plain loop"
+        of_loop = (
+            "" if speedup is None else f", {figures.number(speedup.median)}x a plain loop {figures.distance(speedup)}"
+        )
         return f"{name}: use {_place(chosen)}: {'; '.join((f'{_rate(chosen)}{of_loop}', *self._faster()))}."
 
     @property
@@ -225,7 +227,7 @@ class TunePage:
         for rival in self.choice.faster:
             if rival.cell.label not in labels and rival.ratio is not None and best is not None:
                 labels.add(rival.cell.label)
-                times = f"{figures.times(rival.ratio)} the rate of {_place(best)}"
+                times = f"{figures.in_sentence(rival.ratio, 'x')} the rate of {_place(best)}"
                 yield f"{_place(rival.cell)} has {times}, but {self._why_not(rival)}"
 
     def _why_not(self, rival: Rival) -> str:
@@ -306,7 +308,8 @@ class TunePage:
         if parts:
             yield f"W{'; '.join(parts)[1:]}."
         if self.pools is not None:
-            yield f"With a pool on each memory node (vebench run --replicas node), {figures.times(self.pools)} of it."
+            reached = figures.in_sentence(self.pools, "x")
+            yield f"With a pool on each memory node (vebench run --replicas node), {reached} of it."
 
     @property
     def _gain(self) -> float | None:
@@ -423,7 +426,7 @@ def _place(cell: CellSummary) -> str:
 
 
 def _rate(cell: CellSummary) -> str:
-    return f"{figures.rate(cell.frames_per_second)} frames/s" if cell.frames_per_second else "no rate"
+    return figures.in_sentence(cell.frames_per_second, " frames/s") if cell.frames_per_second else "no rate"
 
 
 def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
@@ -444,7 +447,9 @@ def _handing_over(found: Exchange, chosen: CellSummary) -> str:
     together = f"{figures.counted(found.at_once, 'environment')} at a time"
     if not hand_over.high:
         return f"Beside steps, {together}, handing over takes {name} next to nothing."
-    what = f"a batch of {found.cell.batch_size} takes {name} {figures.time(hand_over)} beside steps, {together}"
-    less = f"less than {figures.time(bound)}" if bound.low else f"at most {figures.short_time(bound.high or 0.0)}"
+    takes = f"{figures.short_time(hand_over.median)} {figures.distance(hand_over)}"
+    what = f"a batch of {found.cell.batch_size} takes {name} {takes} beside steps, {together}"
+    below = f"less than {figures.short_time(bound.median)} {figures.distance(bound)}"
+    less = below if bound.low else f"at most {figures.short_time(bound.high or 0.0)}"
     here = figures.short_time(found.step * _NANOSECONDS)
     return f"Handing over {what}: a plain loop is faster where a step takes {less}; here it takes {here}."

@@ -106,21 +106,21 @@ def test_data_of_several_files_has_all_cells_and_nothing_else(vebench: Command, 
 def test_the_answer_says_by_how_much_the_new_machine_is_faster_at_its_best_and_cell_by_cell() -> None:
     assert sentences(make_repeated(OLD), make_repeated(NEW, ELSEWHERE)) == (
         (
-            "Pong: each at its best, A and B cannot be told apart: B is 1.61x (0.96 to 2.71) as fast, "
+            "Pong: each at its best, A and B cannot be told apart: B is 1.61x (±68%) as fast, "
             "shm-sync with 2 workers on both."
         ),
         (
-            "With the same backend, workers and CPUs: 1.55x (0.92 to 2.61), the geometric mean of 4 cells, "
+            "With the same backend, workers and CPUs: 1.55x (±68%), the geometric mean of 4 cells, "
             "from 1.48x (for-loop with 2 workers) to 1.63x (shm-sync with 1 worker)."
         ),
-        "With for-loop and one worker: 1.50x (0.89 to 2.52).",
+        "With for-loop and one worker: 1.50x (±68%).",
     )
 
 
 def test_the_answer_names_both_where_each_is_best_with_another_backend() -> None:
     slow = {**OLD, ("for-loop", 2): 700.0, ("shm-sync", 2): 300.0, ("for-loop", 1): 500.0, ("shm-sync", 1): 600.0}
     assert sentences(make_repeated(OLD), make_repeated(slow))[0] == (
-        "Pong: B is 0.39x (0.23 to 0.65) as fast as A, each at its best: "
+        "Pong: B is 0.39x (±68%) as fast as A, each at its best: "
         "for-loop with 2 workers on B, shm-sync with 2 workers on A."
     )
 
@@ -135,7 +135,7 @@ def test_runs_that_differ_by_less_than_runs_may_cannot_be_told_apart() -> None:
     again = {cell: 1.03 * rate for cell, rate in OLD.items()}
     document = together(make_repeated(OLD), make_repeated(again))
     (answer,) = document.answers
-    assert answer.sentences[0].startswith("Pong: each at its best, A and B cannot be told apart: B is 1.03x (0.6")
+    assert answer.sentences[0].startswith("Pong: each at its best, A and B cannot be told apart: B is 1.03x (±68%)")
     assert dict(document.facts)["differs"] == "nothing that is known: the same machine, packages and plan"
     runs, _ = document.tables
     assert [row.label for row in runs.rows] == ["file", "started", "CPU model", "CPUs usable"]
@@ -146,7 +146,7 @@ def test_the_two_sides_of_a_comparison_are_told_apart_better_since_they_were_mea
     other = msgspec.structs.replace(head, interpreter="/new/python", packages={"gymnasium": "1.5.0"})
     again = {cell: 1.06 * rate for cell, rate in OLD.items()}
     document = together(make_repeated(OLD, head), make_repeated(again, other))
-    assert document.answers[0].sentences[0].startswith("Pong: B is 1.06x (1.0")
+    assert document.answers[0].sentences[0].startswith("Pong: B is 1.06x (±<0.1%)")
     assert dict(document.facts)["compared"] == "frames/s; measured in turn, so that what slowed one slowed the other"
     apart = msgspec.structs.replace(other, started="2026-11-21T09:15:00+00:00")
     assert (
@@ -199,7 +199,7 @@ def test_runs_with_no_size_in_common_are_compared_at_their_best_alone() -> None:
     document = together(one, other)
     assert [table for table in document.tables if table.group] == []
     (sentence,) = document.answers[0].sentences
-    assert sentence.startswith("Pong: B is 3.00x (1.")
+    assert sentence.startswith("Pong: B is 3.00x (±68%)")
 
 
 def test_runs_without_a_common_task_are_shown_one_by_one(vebench: Command, two: tuple[Path, Path]) -> None:
@@ -218,7 +218,7 @@ def test_of_three_runs_each_is_compared_with_the_first() -> None:
     (answer,) = document.answers
     assert [sentence.split(",")[0] for sentence in answer.sentences[:2]] == [
         "Pong: each at its best",
-        "Pong: C is 0.50x (0.30 to 0.84) as fast as A",
+        "Pong: C is 0.50x (±68%) as fast as A",
     ]
     assert answer.sentences[2].startswith("B, with the same backend, workers and CPUs: 1.55x")
     lines = task_of(document).rows[1].texts[1].lines

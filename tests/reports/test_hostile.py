@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from support.records import make_cell, make_header, make_repeated, make_runs, write_run
 
-from vebench.analysis.comparison import compare
+from vebench.analysis.comparison import compare_runs
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER

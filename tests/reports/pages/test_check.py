@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from support.pages import document_of, on_terminal, table_of
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import compare
+from vebench.analysis.comparison import compare_runs
 from vebench.analysis.summary import summarise
 from vebench.reports.document import FindingText
 from vebench.reports.formats import markdown

@@ -115,7 +115,7 @@ def evil_pages() -> dict[str, Page]:
         "different", rows=9, ends=1, mismatch=Mismatch(1, 7, EVIL, EVIL, EVIL, 0.5), fault=EVIL, reason=EVIL,
         allowed=(EVIL,), engines=(Engine(*(EVIL,) * 5),), frames_from=EVIL,
     )  # fmt: skip
-    found, failures = (compare(cells, other, metric="fps", tolerance=0.05) for other in (slower, failing))
+    found, failures = (compare_runs(cells, other, metric="fps", tolerance=0.05) for other in (slower, failing))
     runs = [
         (f"{EVIL}{name}", Run(old.header, tuple(replace(cell, env=EVIL_ENV) for cell in old.cells)))
         for name, old in make_runs({(EVIL_BACKEND, 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})

@@ -24,7 +24,7 @@ CELLS = summarise(Run(make_header(), (make_cell(steps=STEPS), make_cell("gym-syn
 
 def page_of(candidate: tuple[CellSummary, ...]) -> CheckPage:
     """Return the page of a check of ``CELLS`` against ``candidate``."""
-    return CheckPage("a.jsonl", "b.jsonl", compare(CELLS, candidate, metric="fps", tolerance=0.05), (), 1)
+    return CheckPage("a.jsonl", "b.jsonl", compare_runs(CELLS, candidate, metric="fps", tolerance=0.05), (), 1)
 
 
 def test_each_place_of_a_check_keeps_the_numbers_that_it_shows() -> None:

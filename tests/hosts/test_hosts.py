@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.places import ADAPTERS
 from support.reaching import fake_ssh
 from support.relays import left, measuring, relays, scoped
 
@@ -53,6 +54,18 @@ def test_two_hosts_are_measured_together_and_their_rates_are_the_sum(vebench: Co
     assert all(abs(share.offset_ns) <= share.error_ns for share in cell.hosts)  # since it is our clock
     assert {host.packages["gymnasium"] for host in run.header.hosts.values()} == {run.header.packages["gymnasium"]}
     assert sorted(one.name for one in reached.iterdir()) == ["a.pid", "greets-b.pid"]
+    assert left() == []
+
+
+@pytest.mark.parametrize(("backend", "verdict"), [("gym-sync", "identical"), ("wrong_rewards:Accumulated", "different")])
+def test_what_a_host_returned_is_compared_on_that_host(
+    vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch, backend: str, verdict: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ADAPTERS))
+    asked = ("run", "-e", "CartPole", "-b", backend, *SHORT[4:], *PLAIN, "-o", "run.jsonl", "--hosts", "a,b")
+    done = vebench(*asked)
+    (cell,) = store.read(Path("run.jsonl")).cells
+    assert (reached.exists(), cell.status, cell.proof and cell.proof.verdict) == (True, "ok", verdict), done
     assert left() == []
 
 

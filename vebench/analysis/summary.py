@@ -51,7 +51,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     cells = {
         key: _unless_contested(
             _unless_strayed(
-                _with_machine(_as_built(records, room[key], proves=_proves(run, records)), records, room[key]),
+                _with_machine(_as_built(records, room[key], proves=run.header.proves), records, room[key]),
                 pinned=pinned,
             )
         )
@@ -167,11 +167,6 @@ def _sample(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], 
             for record, windows in that_count(records)
         }
     )
-
-
-def _proves(run: Run, records: Sequence[CellRecord]) -> bool:
-    """Return whether what a cell returned is compared: what was recorded on other hosts stays there."""
-    return run.header.proves and not records[0].replica_hosts
 
 
 def _well(records: Sequence[CellRecord]) -> list[CellRecord]:

@@ -96,14 +96,17 @@ def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Ite
         return
     rows = () if cell.replicas else tuple(window.rows for window in outcome.windows)
     job = Replaying(recording.path, seconds(outcome, spec), rows)
+    replica = cell.all_replicas[recording.replica]
+    where = (replica,) if replica.host else ()  # what was recorded on a host stays there
     yield ProofStarted(cell, job.seconds)
     began = time.monotonic()
     proof = CellProof("unverified", reason="it gave no answer")
-    for answer in _answers(replace(cell, job=job, replicas=(), group=None), launch):
+    for answer in _answers(replace(cell, job=job, replicas=where, group=None), launch):
         if isinstance(answer, CellProof):
             proof = answer
         elif isinstance(answer, Failure):
-            proof = CellProof("unverified", reason=answer.reason)
+            reason = f"{replica.host}: {answer.reason}" if replica.host else answer.reason
+            proof = CellProof("unverified", reason=reason)
     yield ProofDone(cell, replace(proof, seed=recording.seed, seconds=round(time.monotonic() - began, 3)))
 
 

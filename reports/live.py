@@ -22,7 +22,7 @@ from vebench.analysis.summary import batch_times, frame_rates
 from vebench.analysis.work import difference, steps
 from vebench.backends.registry import NULL
 from vebench.child.request import Recording
-from vebench.engine.events import (
+from vebench.engine.interface import (
     CellFinished,
     CellReady,
     CellStarted,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from vebench.analysis.cell import CellSummary
-    from vebench.engine.events import Event
+    from vebench.engine.interface import Event
     from vebench.plan.cells import Cell, CellKey, Plan
 
 _BAR_WIDTH = 24

@@ -8,7 +8,7 @@ from vebench.analysis.racing import Costs, fitting
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import Timed
-from vebench.engine.events import Outcome
+from vebench.engine.interface import Outcome
 from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice, RunSpec

@@ -32,7 +32,7 @@ from vebench.child.answers import (
 from vebench.child.policy import TAPED, parse_policy
 from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
 from vebench.child.window import Window
-from vebench.engine.conversation import decode
+from vebench.engine.interface import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 counts = st.integers(0, 2**63 - 1)

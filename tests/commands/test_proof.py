@@ -13,7 +13,7 @@ from support.in_this_process import world_here
 from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE
 from vebench.results import store
 

@@ -18,7 +18,7 @@ from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
-from vebench.engine.conversation import CellError
+from vebench.engine.interface import CellError
 from vebench.machine.topology import Node
 from vebench.results import store
 

@@ -13,7 +13,7 @@ from vebench.backends.interface import Task
 from vebench.backends.setup import Setup
 from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE, FarCell
 from vebench.hosts.site import LostHostError, Said
 

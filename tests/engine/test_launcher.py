@@ -19,7 +19,7 @@ from support.waiting import eventually
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.engine.events import CellFinished, Outcome, WindowDone
+from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.interpreters.guarded import Guarded
@@ -325,7 +325,7 @@ KILLED = """
 import os, signal, sys
 from vebench.backends.interface import Task
 from vebench.backends.entry import Shape
-from vebench.engine.events import WindowDone
+from vebench.engine.interface import WindowDone
 from vebench.interpreters.waiting import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run

@@ -10,7 +10,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving
-from vebench.engine.conversation import CellError
+from vebench.engine.interface import CellError
 from vebench.engine.proofs import Printed, verified
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice

@@ -18,7 +18,7 @@ from vebench.analysis.findings import Code
 from vebench.backends.setup import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
 from vebench.interpreters.waiting import Wakeful
@@ -242,7 +242,8 @@ def test_memory_that_could_not_be_bound_for_one_replica_is_found_in_its_cell() -
 )
 def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
     replicas = [FakeReplica(READY, Warm(), window_at(0, 10), DONE), FakeReplica(*script)]
-    assert list(Replicas(replicas, 1).messages())[-1] == Failure(reason)
+    with pytest.raises(CellError, match=reason):
+        list(Replicas(replicas, 1).messages())
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ def test_two_hosts_are_measured_together_and_their_rates_are_the_sum(vebench: Co
     assert left() == []
 
 
-@pytest.mark.parametrize(("backend", "verdict"), [("gym-sync", "identical"), ("wrong_rewards:Accumulated", "different")])
+@pytest.mark.parametrize(
+    ("backend", "verdict"), [("gym-sync", "identical"), ("wrong_rewards:Accumulated", "different")]
+)
 def test_what_a_host_returned_is_compared_on_that_host(
     vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch, backend: str, verdict: str
 ) -> None:

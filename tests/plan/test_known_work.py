@@ -19,7 +19,7 @@ from vebench.backends.interface import Task
 from vebench.backends.setup import OwnClasses
 from vebench.child.answers import Layout, Proof
 from vebench.commands.verify import concluded
-from vebench.engine.events import Outcome
+from vebench.engine.interface import Outcome
 from vebench.plan import known_work
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends

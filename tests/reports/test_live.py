@@ -21,7 +21,7 @@ from vebench.backends.setup import Task
 from vebench.child.answers import CellProof
 from vebench.child.request import Recording
 from vebench.child.window import Window
-from vebench.engine.events import (
+from vebench.engine.interface import (
     CellFinished,
     CellReady,
     CellStarted,
@@ -42,7 +42,7 @@ from vebench.reports.pages.plan import PlanPage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vebench.engine.events import Event
+    from vebench.engine.interface import Event
 
 SECOND = 10**9
 WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 3280))

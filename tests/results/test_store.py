@@ -23,7 +23,7 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Done, Layout
 from vebench.child.window import Window
-from vebench.engine.events import Outcome
+from vebench.engine.interface import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice

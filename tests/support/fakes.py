@@ -12,7 +12,7 @@ from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proo
 from vebench.child.request import Judging, Proving, Replaying, Timing
 from vebench.child.window import Window
 from vebench.commands.world import World
-from vebench.engine.conversation import InterruptedCellError
+from vebench.engine.interface import InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
 from vebench.plan.tasks import resolve
 from vebench.results.records import INTERRUPTED

@@ -24,7 +24,7 @@ from vebench.child import trials
 from vebench.child.proof import judge
 from vebench.child.record import ids
 from vebench.child.request import Request, Timing
-from vebench.engine.conversation import decode
+from vebench.engine.interface import decode
 from vebench.engine.launcher import settings_of
 from vebench.machine import counters
 

@@ -1,6 +1,6 @@
 """The answers of a child: JSON lines, each an object with one key, the kind of the answer.
 
-The parent reads them into the same classes and checks them (``vebench.engine.conversation``).
+The parent reads them into the same classes and checks them (``vebench.engine.interface``).
 """
 
 from __future__ import annotations

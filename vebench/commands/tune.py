@@ -31,7 +31,7 @@ from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
 from vebench.commands import planning, verify
 from vebench.commands.session import session
-from vebench.engine.conversation import CellError, InterruptedCellError
+from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from vebench.backends.interface import Task
-    from vebench.engine.conversation import Launch
+    from vebench.engine.interface import Launch
     from vebench.hosts.site import HostFacts
     from vebench.interpreters.interpreter import Interpreter
     from vebench.interpreters.waiting import Interrupts

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import TracebackType
 
-    from vebench.engine.conversation import Conversation
+    from vebench.engine.interface import Conversation
     from vebench.engine.running import RunningCell
     from vebench.hosts.site import Site
     from vebench.interpreters.waiting import Interrupts

@@ -16,8 +16,7 @@ from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.child.answers import CellProof, Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving, Recording, Replaying
-from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import ProofDone, ProofStarted
+from vebench.engine.interface import CellError, InterruptedCellError, ProofDone, ProofStarted
 from vebench.plan.cells import is_proven
 from vebench.plan.spec import BackendChoice
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.child.answers import Answer
-    from vebench.engine.conversation import Launch
-    from vebench.engine.events import Event, Outcome
+    from vebench.engine.interface import Event, Launch, Outcome
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 

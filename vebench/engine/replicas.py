@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window, joined
-from vebench.engine.conversation import CellError, Conversation, InterruptedCellError
+from vebench.engine.interface import CellError, Conversation, InterruptedCellError
 from vebench.interpreters.waiting import CHECK_S, wakeful
 
 if TYPE_CHECKING:
@@ -30,14 +30,6 @@ FAR_LEAD_NS = 500_000_000
 _LEAST_COMMON = 0.5
 
 T = TypeVar("T")
-
-
-class FailedReplicaError(Exception):
-    """A replica has failed; ``failure`` says which, and why."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
 
 
 class Replicas(Conversation):
@@ -65,22 +57,19 @@ class Replicas(Conversation):
         self._look_at_all = 0.0
 
     def messages(self) -> Iterator[Answer]:
-        """Yield their joint answers up to ``Done`` or ``Failure``. Raises CellError if a replica cannot go on."""
-        try:
-            ready = self._each(Ready)
-            yield Ready(max(one.startup_ns for one in ready), joined_layout([one.layout for one in ready]))
-            self._each(Warm)
-            start = self._clock() + self._lead_ns
-            for replica in self._replicas:
-                replica.start(start)
-            for _ in range(self._rounds):
-                yield common_window(self._each(ReplicaWindow))
-            yield joined_end(self._each(Done))
-        except FailedReplicaError as error:
-            yield error.failure
+        """Yield their joint answers up to ``Done``. Raises CellError if a replica has failed."""
+        ready = self._each(Ready)
+        yield Ready(max(one.startup_ns for one in ready), joined_layout([one.layout for one in ready]))
+        self._each(Warm)
+        start = self._clock() + self._lead_ns
+        for replica in self._replicas:
+            replica.start(start)
+        for _ in range(self._rounds):
+            yield common_window(self._each(ReplicaWindow))
+        yield joined_end(self._each(Done))
 
     def _each(self, kind: type[T]) -> list[T]:
-        """Return the next answer of each replica. Raises FailedReplicaError for a failure, CellError for another kind.
+        """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind.
 
         All are listened to at once: one that hangs must not hide that another has died.
         """
@@ -114,7 +103,7 @@ class Replicas(Conversation):
         if answer is None:
             return False
         if isinstance(answer, Failure):
-            raise FailedReplicaError(Failure(f"{self._names[number]}: {answer.reason}"))
+            raise CellError(f"{self._names[number]}: {answer.reason}")
         if isinstance(answer, Done):
             self._ended.add(number)
         self._arrived[number].append(answer)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from vebench.child.answers import Done, Failure, Ready, Warm
 from vebench.child.window import Window
-from vebench.engine.conversation import CellError, InterruptedCellError
-from vebench.engine.events import (
+from vebench.engine.interface import (
+    CellError,
     CellFinished,
     CellReady,
     CellStarted,
     CellWarm,
+    InterruptedCellError,
     Outcome,
     RunStarted,
     WindowDone,
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from vebench.child.answers import Layout
-    from vebench.engine.conversation import Conversation, Launch
-    from vebench.engine.events import Event
+    from vebench.engine.interface import Event, Launch
     from vebench.plan.cells import Cell, Plan
 
 
@@ -72,11 +72,7 @@ def run(
                 continue
             measured: list[CellFinished] = []
             try:
-                for event in (
-                    _alone(part[0], launch, over)
-                    if number is None
-                    else _in_turn(part, launch, plan.spec.rounds, out_of_time if gives_up else _never, over)
-                ):
+                for event in _measured(part, launch, plan.spec.rounds, out_of_time if gives_up else _never, over):
                     if isinstance(event, CellFinished):
                         measured.append(event)
                     yield event
@@ -89,96 +85,78 @@ def run(
                 raise
 
 
-def _not_measured(cell: Cell, over: Over) -> CellFinished | None:
-    """Return the end of a cell that cannot be measured, None if it is to be."""
-    if cell.skip is not None:
-        return CellFinished(cell, Outcome("skipped", cell.skip))
-    why = over.get((cell.task.id, cell.side))
-    return None if why is None else CellFinished(cell, Outcome("failed", why))
-
-
-def _alone(cell: Cell, launch: Launch, over: Over) -> Iterator[Event]:
-    """Measure one cell from start to end."""
-    if (ended := _not_measured(cell, over)) is not None:
-        yield ended
-        return
-    yield CellStarted(cell)
-    progress = CellProgress(cell, over)
-    try:
-        with launch(cell) as conversation:
-            yield from progress.follow(conversation)
-    except InterruptedCellError as error:
-        if progress.windows:
-            yield CellFinished(cell, progress.outcome(str(error)))
-        raise KeyboardInterrupt from None
-    except CellError as error:  # before it could be followed: its host is lost
-        progress.reason = str(error)
-    except OSError as error:
-        progress.reason = _not_started(error)
-    yield CellFinished(cell, progress.outcome())
-
-
-def _in_turn(
+def _measured(
     cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: Over
 ) -> Iterator[Event]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each cell comes before another as often as after it, and what slows the machine for a while slows them all.
+    So each cell comes before another as often as after it, and what slows the machine for a while slows them all. A
+    cell that takes no turns is measured once it is started.
     """
-    in_turn = tuple(InTurn(cell, over) for cell in cells)
+    all_cells = tuple(_CellAtWork(cell, over) for cell in cells)
     try:
         with ExitStack() as stack:
-            for number, cell in enumerate(in_turn):
+            for number, cell in enumerate(all_cells):
                 if number and out_of_time():
                     break
-                if (ended := _not_measured(cell.cell, over)) is not None:
-                    yield ended
-                else:
-                    yield from cell.start(launch, stack)
-            yield from _turns(in_turn, rounds, out_of_time)
-        for cell in in_turn:
+                yield from cell.start(launch, stack)
+            yield from _turns(all_cells, rounds, out_of_time)
+        for cell in all_cells:
             if cell.at_work:
-                yield CellFinished(cell.cell, cell.progress.outcome(GIVEN_UP))
+                yield CellFinished(cell.cell, cell.outcome(GIVEN_UP))
     except InterruptedCellError as error:
-        for cell in in_turn:
-            if cell.at_work and cell.progress.windows:
-                yield CellFinished(cell.cell, cell.progress.outcome(str(error)))
+        for cell in all_cells:
+            if cell.at_work and cell.windows:
+                yield CellFinished(cell.cell, cell.outcome(str(error)))
         raise KeyboardInterrupt from None
 
 
-def _turns(in_turn: Sequence[InTurn], rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event]:
+def _turns(cells: Sequence[_CellAtWork], rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event]:
     """Let cells take turns until all have ended, or there is no time for those that lack windows."""
 
-    def goes_on(cell: InTurn) -> bool:
-        return cell.at_work and (len(cell.progress.windows) >= rounds or not out_of_time())
+    def goes_on(cell: _CellAtWork) -> bool:
+        return cell.at_work and (len(cell.windows) >= rounds or not out_of_time())
 
-    while order := [cell for cell in in_turn if goes_on(cell)]:
+    while order := [cell for cell in cells if goes_on(cell)]:
         for cell in (*order, *reversed(order)):
             if goes_on(cell):
                 yield from cell.take_turn()
 
 
-class InTurn:
-    """A cell that takes turns: its conversation, its progress, and whether it is still at work."""
+class _CellAtWork:
+    """A cell with what it has reported so far, and whether it is still at work."""
 
     def __init__(self, cell: Cell, over: Over) -> None:
         self.cell = cell
-        self.progress = CellProgress(cell, over)
         self.at_work = False
+        self.windows: list[Window] = []
+        self._over = over
+        self._reason: str | None = None
+        self._layout: Layout | None = None
+        self._startup_ns: int | None = None
+        self._done = Done()
+        self._log = ""
         self._own = ExitStack()
 
     def start(self, launch: Launch, stack: ExitStack) -> Iterator[Event]:
-        """Start the cell and follow it until it is warm. It ends with ``stack`` at the latest."""
+        """Follow the cell from its start until it waits for its turn or has ended. It ends with ``stack`` at the latest."""
+        cell = self.cell
+        if cell.skip is not None:
+            yield CellFinished(cell, Outcome("skipped", cell.skip))
+            return
+        if (why := self._over.get((cell.task.id, cell.side))) is not None:
+            yield CellFinished(cell, Outcome("failed", why))
+            return
         stack.push(self._own)
-        yield CellStarted(self.cell)
+        yield CellStarted(cell)
         try:
-            self._conversation = self._own.enter_context(launch(self.cell))
+            self._conversation = self._own.enter_context(launch(cell))
         except OSError as error:
-            self.progress.reason = _not_started(error)
-            yield CellFinished(self.cell, self.progress.outcome())
+            self._reason = f"its process could not be started: {error}"
+            yield CellFinished(cell, self.outcome())
             return
         self.at_work = True
-        self._events = self.progress.follow(self._conversation)
+        self._events = self._followed()
         yield from self._until(CellWarm)
 
     def take_turn(self) -> Iterator[Event]:
@@ -195,58 +173,40 @@ class InTurn:
             yield event
         self.at_work = False
         self._own.close()  # what is left of it must not disturb the others
-        yield CellFinished(self.cell, self.progress.outcome())
+        yield CellFinished(self.cell, self.outcome())
 
-
-def _not_started(error: OSError) -> str:
-    return f"its process could not be started: {error}"
-
-
-class CellProgress:
-    """What a cell has reported so far."""
-
-    def __init__(self, cell: Cell, over: Over) -> None:
-        self.reason: str | None = None
-        self._cell = cell
-        self._over = over
-        self._layout: Layout | None = None
-        self._startup_ns: int | None = None
-        self._done = Done()
-        self.windows: list[Window] = []
-        self._log = ""
-
-    def follow(self, conversation: Conversation) -> Iterator[Event]:
+    def _followed(self) -> Iterator[Event]:
         """Yield an event for each message, until the cell is done or has failed."""
+        cell = self.cell
         try:
-            for message in conversation.messages():
+            for message in self._conversation.messages():
                 match message:
                     case Ready():
                         self._layout, self._startup_ns = message.layout, message.startup_ns
-                        yield CellReady(self._cell, message.startup_ns)
+                        yield CellReady(cell, message.startup_ns)
                     case Warm():
-                        yield CellWarm(self._cell)
+                        yield CellWarm(cell)
                     case Window():
                         self.windows.append(message)
-                        yield WindowDone(self._cell, message)
+                        yield WindowDone(cell, message)
                     case Done():
                         self._done = message
                         return
                     case Failure():
-                        self.reason = message.reason
+                        self._reason = message.reason
                         break
         except InterruptedCellError:
             raise
         except CellError as error:
-            self.reason = str(error)
-        self._log = conversation.log()
-        cell = self._cell
+            self._reason = str(error)
+        self._log = self._conversation.log()
         if cell.is_base and not (cell.repeat or cell.replicas or self.windows):
-            why = f"not measured, as {cell.backend.label} with one worker cannot step {cell.task.id}: {self.reason}"
+            why = f"not measured, as {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
             self._over.setdefault((cell.task.id, cell.side), why)
 
     def outcome(self, reason: str | None = None) -> Outcome:
         """Return how the cell ended. ``reason`` overrides the cell's own."""
-        why = reason or self.reason
+        why = reason or self._reason
         return Outcome(
             status="ok" if why is None else "failed",
             reason=why,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from vebench.child.answers import Begins, Done, Ends, Failure, HostShare, Ready, ReplicaWindow
 from vebench.child.window import Window, too_much
-from vebench.engine.conversation import CellError, Conversation, InterruptedCellError, decode
+from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
 from vebench.hosts.site import LostHostError
 from vebench.interpreters.waiting import Wakeful, wakeful
 from vebench.machine import guardian

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vebench.backends.entry import BackendEntry
-    from vebench.engine.events import Outcome
+    from vebench.engine.interface import Outcome
     from vebench.plan.cells import Cell
     from vebench.plan.known_work import Knowledge
 

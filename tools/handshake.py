@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vebench.backends.shared_memory.backend import ShmSync
-    from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import RowArrays
 
     Row = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,7 +42,7 @@ SHORT = 50_000  # handshakes that take less than a minute on any machine
 class Echo:
     """Answers each row of actions with a row that follows from it, and from how many there have been."""
 
-    def __init__(self, arrays: Arrays, start: int, stop: int) -> None:
+    def __init__(self, arrays: RowArrays, start: int, stop: int) -> None:
         self.current: int | None = 0
         (self._observations,), self._rewards, (self._actions,) = arrays.observations, arrays.rewards, arrays.actions
         self._counts = [0] * (stop - start)

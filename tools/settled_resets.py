@@ -28,6 +28,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -277,15 +278,16 @@ def _after_cycles(state: bytes | bytearray) -> int:
 
 
 def write(settled: Mapping[str, frozenset[str]]) -> None:
-    """Write the games of each version, with a line for each, so that a change in one is a change of one line."""
-    before, _, _ = FILED.read_text().partition("SETTLED: ")
+    """Write the games of each version."""
+    before, _, after = FILED.read_text().partition("_GAMES = {\n")
+    _, _, after = after.partition("}\n")
     versions = [
-        f'    "{version}": frozenset(\n        {{\n'
-        + "".join(f'            "{game}",\n' for game in sorted(games))
-        + "        }\n    ),\n"
+        f'    "{version}": """\n'
+        + fill(" ".join(sorted(games)), 120, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        + '\n    """,\n'
         for version, games in sorted(settled.items())
     ]
-    FILED.write_text(f"{before}SETTLED: Mapping[str, frozenset[str]] = {{\n{''.join(versions)}}}\n")
+    FILED.write_text(f"{before}_GAMES = {{\n{''.join(versions)}}}\n{after}")
 
 
 if __name__ == "__main__":

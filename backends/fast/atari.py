@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.fast.commons import Area
     from vebench.backends.setup import Task
-    from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import RowArrays
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class AtariTask:
     def commons(_count: int) -> None:
         """Return None: an emulator belongs to the process that has built it."""
 
-    def batch(self, rows: Arrays, _area: Area | None = None) -> AtariBatch:
+    def batch(self, rows: RowArrays, _area: Area | None = None) -> AtariBatch:
         """Build as many environments as there are rows."""
         return AtariBatch(self, rows)
 
@@ -196,7 +196,7 @@ class AtariTask:
 class AtariBatch:
     """Games that are stepped one after another."""
 
-    def __init__(self, task: AtariTask, rows: Arrays) -> None:
+    def __init__(self, task: AtariTask, rows: RowArrays) -> None:
         self.current = 0
         (observations,), self._rewards, self._terminated, self._truncated, (self._actions,) = rows
         self._games = [_Game(task, row) for row in observations]

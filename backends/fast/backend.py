@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.environments.making import read_spaces
 from vebench.backends.environments.suites import load
 from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import build, make_share
+from vebench.backends.fast.share import build_task, make_share
 from vebench.backends.interface import Difference
 from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf, ShmSync, Stepped, gymnasium_classes
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
 
 
-def own_classes(task: Task, *, compiled: bool) -> Stepped:
+def stepped_by_own_classes(task: Task, *, compiled: bool) -> Stepped:
     """Return how our own class steps a task; Gymnasium's class does if ours may not, and that is said."""
     ours, refused = class_of(task.id), refusal(task.id)
     if ours is None or refused is not None:
         return gymnasium_classes(task)._replace(own_classes=refused)
     kind: type[FastTask] = load(ours.target)
-    make, own = build(task.id, kind.settings_of(task), compiled=compiled)
+    make, own = build_task(task.id, kind.settings_of(task), compiled=compiled)
     if make is None:
         return gymnasium_classes(task)._replace(own_classes=own)
     example = make.example
@@ -43,7 +43,7 @@ class FastSync(ShmSync):
 
     def stepped(self, task: Task) -> Stepped:
         """Return what steps the environments: our own class."""
-        return own_classes(task, compiled=self._compiled)
+        return stepped_by_own_classes(task, compiled=self._compiled)
 
 
 class FastAsync(ShmAsync):
@@ -55,7 +55,7 @@ class FastAsync(ShmAsync):
 
     def stepped(self, task: Task) -> Stepped:
         """Return what steps the environments: our own class."""
-        return own_classes(task, compiled=self._compiled)
+        return stepped_by_own_classes(task, compiled=self._compiled)
 
 
 class FastHalf(ShmHalf):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.backends.fast.commons import Announced, Commons
     from vebench.backends.fast.physics_tasks import Bound, Rules, Slice
     from vebench.backends.setup import Task
-    from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import RowArrays
 
 
 _NEVER = 1 << 62
@@ -69,7 +69,7 @@ class PhysicsTask:
         """Return memory in which all processes of a team can step each other's environments, None if they cannot."""
         return commons_for(self.model, count) if self.compiled else None
 
-    def batch(self, rows: Arrays, area: Area | None = None) -> PhysicsBatch:
+    def batch(self, rows: RowArrays, area: Area | None = None) -> PhysicsBatch:
         """Build as many environments as there are rows."""
         return PhysicsBatch(self, rows, area or Area())
 
@@ -92,7 +92,7 @@ def _why_in_python(compiled: bool) -> str:
 class PhysicsBatch:
     """Environments whose physics are stepped one after another."""
 
-    def __init__(self, task: PhysicsTask, rows: Arrays, area: Area) -> None:
+    def __init__(self, task: PhysicsTask, rows: RowArrays, area: Area) -> None:
         self._task = task
         (self._observations,), self._rewards, self._terminated, self._truncated, (actions,) = rows
         count = len(self._rewards)

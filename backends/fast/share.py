@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vebench.backends.fast.commons import Area, Commons
     from vebench.backends.setup import Task
     from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
-    from vebench.backends.shared_memory.memory_layout import Arrays, Division, MakeShare
+    from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 
 
 class FastBatch(Protocol):
@@ -83,14 +83,14 @@ class FastTask(Protocol):
         It is made before the other processes are forked.
         """
 
-    def batch(self, rows: Arrays, area: Area | None = None) -> FastBatch:
+    def batch(self, rows: RowArrays, area: Area | None = None) -> FastBatch:
         """Build as many environments as there are rows, in this process's area of that memory if there is any."""
 
 
 _OTHER_VERSIONS = "install that package anew, or in another version, with pip install --force-reinstall"
 
 
-def build(env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> tuple[Building | None, OwnClasses]:
+def build_task(env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> tuple[Building | None, OwnClasses]:
     """Return how each process builds a task that ours may step, None if it cannot be; and what steps, and why."""
     try:
         make = Building(env_id, settings, compiled=compiled)
@@ -179,7 +179,7 @@ class FastShare:
         make: Callable[[], FastTask],
         one_by_one: bool,
         autoreset: Autoreset,
-        arrays: Arrays,
+        arrays: RowArrays,
         start: int,
         stop: int,
         commons: Commons | None = None,

@@ -19,7 +19,7 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 from vebench.backends.environments.making import keep_opencv_to_one_thread
 from vebench.backends.environments.suites import SUITES, known_as, load, short_name
 from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import build, make_share
+from vebench.backends.fast.share import build_task, make_share
 from vebench.backends.setup import OwnClasses
 from vebench.backends.shared_memory.memory_layout import usable_cpus
 from vebench.backends.shared_memory.spaces import VectorSpaces, checked_seeds
@@ -150,7 +150,7 @@ def _own_class(
         return None, refused
     if infos:
         return None, OwnClasses(refused=f"our own class for {name} has no infos")
-    return build(name, settings, compiled=compiled)
+    return build_task(name, settings, compiled=compiled)
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):

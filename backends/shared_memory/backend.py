@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from vebench.backends.for_loop import EnvironmentLoop
     from vebench.backends.interface import ArrayTree, Difference, Setup, Task
     from vebench.backends.setup import OwnClasses
-    from vebench.backends.shared_memory.memory_layout import Arrays, Division, MakeShare
+    from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 
 
-def _as_trees(spaces: Spaces, arrays: Arrays) -> tuple[Batch, ArrayTree]:
+def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, ArrayTree]:
     """Return the rows of environments, with ids from 0 on, and their actions, as what these spaces describe."""
     observations, rewards, terminated, truncated, actions = arrays
     observed = trees.filled(trees.form(spaces.observations), observations)
@@ -51,7 +51,7 @@ class LoopShare:
     current: int | None = None
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
-        self, task: Task, spaces: Spaces, one_by_one: bool, arrays: Arrays, start: int, stop: int
+        self, task: Task, spaces: Spaces, one_by_one: bool, arrays: RowArrays, start: int, stop: int
     ) -> None:
         self._task = task
         rows, actions = _as_trees(spaces, arrays)

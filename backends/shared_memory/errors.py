@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from vebench.backends.shared_memory.memory_layout import Share
+    from vebench.backends.shared_memory.memory_layout import ProcessShare
 
 
 class OverdueError(TimeoutError, multiprocessing.TimeoutError):
@@ -65,7 +65,7 @@ class WorkerFailure(NamedTuple):
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException, start: int, share: Share | None) -> WorkerFailure:
+    def of(cls, error: BaseException, start: int, share: ProcessShare | None) -> WorkerFailure:
         """Describe an exception that is being handled, in the share whose first environment is ``start``.
 
         Whatever the exception does when it is looked at must not hide it, nor end the process that reports it.

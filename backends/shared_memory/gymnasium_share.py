@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gymnasium.vector.utils import CloudpickleWrapper
     from numpy.typing import NDArray
 
-    from vebench.backends.shared_memory.memory_layout import Arrays
+    from vebench.backends.shared_memory.memory_layout import RowArrays
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]
@@ -69,7 +69,7 @@ class GymnasiumShare:
     If observations have parts without a fixed shape, the remark on a step or reset of all is that and these columns.
     """
 
-    def __init__(self, config: ShareConfig, arrays: Arrays, start: int, stop: int) -> None:
+    def __init__(self, config: ShareConfig, arrays: RowArrays, start: int, stop: int) -> None:
         self.current: int | None = 0
         self._config = config
         self._start, self._count = start, stop - start

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Share(Protocol):
+class ProcessShare(Protocol):
     """The environments of one process. What a method returns, its remark, goes to the caller unless it is None."""
 
     @property
@@ -55,7 +55,7 @@ class Share(Protocol):
 
 
 # Makes, in its process, the share of environments ``start`` to ``stop - 1`` from their rows; none of them is built yet.
-MakeShare = Callable[["Arrays", int, int], Share]
+MakeShare = Callable[["RowArrays", int, int], ProcessShare]
 
 
 def share_out(count: int, processes: int) -> tuple[tuple[int, int], ...]:
@@ -155,7 +155,7 @@ class Leaf(NamedTuple):
 _RESULTS = (Leaf((), np.dtype(np.float64)), Leaf((), np.dtype(np.bool_)), Leaf((), np.dtype(np.bool_)))
 
 
-class Arrays(NamedTuple):
+class RowArrays(NamedTuple):
     """The arrays of some environments, a row for each: ``(rows, *leaf.shape)``; results are ``(rows,)``."""
 
     observations: tuple[NDArray[Any], ...]
@@ -164,9 +164,9 @@ class Arrays(NamedTuple):
     truncated: NDArray[np.bool_]
     actions: tuple[NDArray[Any], ...]
 
-    def rows(self, start: int, stop: int) -> Arrays:
+    def rows(self, start: int, stop: int) -> RowArrays:
         """Return views of the rows from ``start`` up to ``stop``."""
-        return Arrays(
+        return RowArrays(
             tuple(leaf[start:stop] for leaf in self.observations),
             self.rewards[start:stop],
             self.terminated[start:stop],
@@ -265,7 +265,7 @@ class MemoryLayout:
             words(offsets[rings + 1], self.ring),
         )
 
-    def arrays(self, memory: mmap.mmap) -> Arrays:
+    def arrays(self, memory: mmap.mmap) -> RowArrays:
         """Return the arrays of all environments. They keep the memory mapped for as long as they are used."""
         offsets = self._offsets[0][1 + 5 * len(self.shares) :]
 
@@ -275,7 +275,7 @@ class MemoryLayout:
 
         arrays = [array(leaf, offset) for leaf, offset in zip((*self._leaves, *_RESULTS), offsets, strict=True)]
         split, (rewards, terminated, truncated) = len(self.observations), arrays[-3:]
-        return Arrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
+        return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
 MESSAGE_PLACE = 0  # the texts of others: ``MemoryLayout.place_of``

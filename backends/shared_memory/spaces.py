@@ -107,7 +107,7 @@ class ValueColumn(list[Any]):
         return deepcopy(tuple(self))
 
 
-def leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
     return tuple(
         Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in _flat(space) if isinstance(part, _ARRAYS)

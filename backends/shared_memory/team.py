@@ -32,13 +32,12 @@ from vebench.backends.shared_memory.worker import (
     WorkerHandle,
     bell_pipes,
     make_bell,
-    start_worker,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vebench.backends.shared_memory.memory_layout import Share
+    from vebench.backends.shared_memory.memory_layout import ProcessShare
 
 
 class Team:
@@ -46,8 +45,8 @@ class Team:
 
     Every process is asked first and waited for afterwards, so that all work at the same time: that is a round. An
     exception in an environment is raised once all have answered, and the team can go on then. If a worker dies, the
-    team can only be closed. ``own`` is the caller's own share, which may be empty. ``opened`` is what ``Share.open``
-    has returned in each process, the caller first.
+    team can only be closed. ``own`` is the caller's own share, which may be empty. ``opened`` is what ``open`` of each
+    share has returned, the caller's first.
 
     A signal handler may raise between any two lines here, as that of Ctrl-C does. So rounds are numbered. What has been
     done is kept as the number of the last round for which it was done, with one assignment each, and everything between
@@ -98,7 +97,7 @@ class Team:
         asleep = config.layout.caller_asleep(self._memory.map)
         self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
         for number, pipe in enumerate(pipes):
-            self.workers.append(start_worker(config, self._memory, number, pipe, own_pipe))
+            self.workers.append(WorkerHandle(config, self._memory, number, pipe, own_pipe))
 
     # Rounds.
 
@@ -323,7 +322,7 @@ _numbers = count()
 _living: dict[int, IfForgotten[Team]] = {}  # those that have not ended, by their numbers
 
 
-def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: Share, memory: Memory) -> None:
+def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: ProcessShare, memory: Memory) -> None:
     """End by force what a team consisted of that nobody holds any more."""
     try:
         if owner == os.getpid():

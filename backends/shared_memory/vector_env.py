@@ -30,7 +30,7 @@ from vebench.backends.shared_memory.spaces import (
     checked_seeds,
     checked_values,
     columns,
-    leaves,
+    leaves_of,
     one_by_one,
     rows_of,
     write_actions,
@@ -162,7 +162,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise RuntimeError(problem)
 
     def _start(self, division: Division, *, context: str | None, daemon: bool, infos: bool) -> Team:
-        layout = division.layout(leaves(self.single_observation_space), leaves(self.single_action_space))
+        layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
         share = self._make_share(division, infos=infos)
         config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
         try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from vebench.backends.shared_memory.handshake import Bell
-    from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, MemoryLayout, Share
+    from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, MemoryLayout, ProcessShare
 
     Pipe = tuple[Connection, Connection]
     from collections.abc import Collection, Iterator, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # An entry of the ring is the index of an environment within the share, or one of these.
-ALL, MESSAGE, END = -1, -2, -3
+_ALL, _MESSAGE, _END = -1, -2, -3
 LOOK_SECONDS = 0.5  # how often a process that waits checks that the other side is still there
 _PR_SET_PDEATHSIG = 1
 
@@ -129,7 +129,7 @@ class _Worker:
         self._caller_bell = make_bell(memory, self._caller_asleep, config.caller_pipe)
         asleep = self._words.asleep
         self._waiter = Waiter(asleep, make_bell(memory, asleep, config.pipe), division.spin_ns)
-        self._share: Share | None = None
+        self._share: ProcessShare | None = None
 
     def run(self) -> None:
         try:
@@ -154,7 +154,7 @@ class _Worker:
             if fence:
                 fence()
             slot = count % ring
-            if (entry := entries[slot]) == END:
+            if (entry := entries[slot]) == _END:
                 return
             remark = self._handle(entry)
             if remark is not None:
@@ -201,11 +201,11 @@ class _Worker:
 
     def _answer(self, entry: int) -> object:
         share = self._share
-        if entry == ALL and share is not None:
+        if entry == _ALL and share is not None:
             return share.step()
         if share is None:
             return self._open()
-        if entry == MESSAGE:
+        if entry == _MESSAGE:
             message = self._config.memory.read(MESSAGE_PLACE, self._message[0])
             return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
         return share.step_one(entry)
@@ -227,6 +227,8 @@ NOT_YET = object()  # stands for an answer that has not come
 class WorkerHandle:
     """A worker process, and the caller's side of the ring of entries through which it is asked.
 
+    It builds its environments at the first entry. ``pipe`` and ``caller_pipe`` are for its bell and the caller's.
+
     An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order. What
     its share returned for an entry, the remark on it, is in a place of its own unless it is None. A ring has a slot for
     each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
@@ -236,15 +238,36 @@ class WorkerHandle:
     be done again, which changes nothing. And an answer can be read again.
     """
 
-    def __init__(self, process: BaseProcess, team: TeamConfig, memory: Memory, number: int, bell: Bell) -> None:
-        self.process, self._bell, self._memory = process, bell, memory
+    def __init__(
+        self, team: TeamConfig, memory: Memory, number: int, pipe: Pipe | None, caller_pipe: Pipe | None
+    ) -> None:
+        self._memory = memory
         self.start, self.stop = team.division.shares[number]
         self._request, self._done, self._asleep, self._entries, self._remarks = team.layout.words(memory.map, number)
+        self._bell = make_bell(memory, self._asleep, pipe)
         self._first_place = team.layout.place_of(number, 0)
         self._fence = light_fence()
         self._ring = len(self._entries)
         self._sent = self._read = 0  # entries put into the ring, and answers read
-        self._entries[0] = ALL
+        self._entries[0] = _ALL
+        context = multiprocessing.get_context(team.context)
+        method = context.get_start_method()
+        config = WorkerConfig(
+            team,
+            memory,
+            number,
+            caller=os.getpid(),
+            forked=method == "fork",
+            # A spawned worker may come to the call that binds it after the caller has gone.
+            bound=threading.current_thread() is threading.main_thread() and method == "fork",
+            pipe=pipe,
+            caller_pipe=caller_pipe,
+        )
+        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
+            target=run_worker, args=(config,), name=f"{team.name}-{number}", daemon=team.daemon
+        )
+        with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
+            self.process.start()
 
     # Asking.
 
@@ -280,19 +303,19 @@ class WorkerHandle:
 
     def ask_message(self, entry: int) -> None:
         """Ask for what the message to all workers says, by the entry of this number; all before it are answered."""
-        self._entries[(entry - 1) % self._ring] = MESSAGE
+        self._entries[(entry - 1) % self._ring] = _MESSAGE
         self._sent = entry
         self.notify()
 
     def rest(self) -> None:
         """Count everything as read, and let the first slot ask for a step of all environments, as it does at first."""
-        self._entries[0] = ALL
+        self._entries[0] = _ALL
         self._read = self._sent
 
     def ask_to_end(self) -> None:
         """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
         for slot in range(self._ring):
-            self._entries[slot] = END
+            self._entries[slot] = _END
         self._sent += 1
         self._request[0] = self._sent
         self.wake()
@@ -395,29 +418,3 @@ class WorkerHandle:
 def bell_pipes(count: int) -> list[Pipe | None]:
     """Return a pipe for each of ``count`` bells; None for each where there are futexes, which need no pipe."""
     return [None if FUTEX else multiprocessing.Pipe(duplex=False) for _ in range(count)]
-
-
-def start_worker(
-    team: TeamConfig, memory: Memory, number: int, pipe: Pipe | None, caller_pipe: Pipe | None
-) -> WorkerHandle:
-    """Start a worker, which builds its environments at the first entry. The pipes are for its bell and the caller's."""
-    context = multiprocessing.get_context(team.context)
-    method = context.get_start_method()
-    bell = make_bell(memory, team.layout.words(memory.map, number).asleep, pipe)
-    config = WorkerConfig(
-        team,
-        memory,
-        number,
-        caller=os.getpid(),
-        forked=method == "fork",
-        # A spawned worker may come to the call that binds it after the caller has gone.
-        bound=threading.current_thread() is threading.main_thread() and method == "fork",
-        pipe=pipe,
-        caller_pipe=caller_pipe,
-    )
-    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-        target=run_worker, args=(config,), name=f"{team.name}-{number}", daemon=team.daemon
-    )
-    with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
-        process.start()
-    return WorkerHandle(process, team, memory, number, bell)

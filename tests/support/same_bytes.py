@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 
 from vebench.backends.environments.making import frames_of
 from vebench.backends.fast.share import FastShare
-from vebench.backends.shared_memory.memory_layout import Arrays, Division, Leaf
+from vebench.backends.shared_memory.memory_layout import Division, Leaf, RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -270,7 +270,7 @@ class _Ours:
         self._share.close()
 
 
-def _rows(observations: Leaf, actions: Leaf, count: int) -> Arrays:
+def _rows(observations: Leaf, actions: Leaf, count: int) -> RowArrays:
     """Return rows as the processes of a team have them."""
     layout = Division(count, 1).layout((observations,), (actions,))
     rows = layout.arrays(mmap.mmap(-1, layout.size))

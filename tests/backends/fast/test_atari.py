@@ -20,7 +20,7 @@ from vebench.backends.environments.atari_screen import AtariScreen
 from vebench.backends.fast import atari
 from vebench.backends.fast.atari import AtariSettings, AtariTask
 from vebench.backends.fast.classes import class_of
-from vebench.backends.shared_memory.memory_layout import Arrays
+from vebench.backends.shared_memory.memory_layout import RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ class Ours:
         observations = np.zeros((num_envs, *(self.task.observation_space.shape or ())), np.uint8)
         flags = np.zeros((2, num_envs), np.bool_)
         actions = np.zeros(num_envs, np.int64)
-        self.rows = Arrays((observations,), np.zeros(num_envs), flags[0], flags[1], (actions,))
+        self.rows = RowArrays((observations,), np.zeros(num_envs), flags[0], flags[1], (actions,))
         self.batch = self.task.batch(self.rows)
 
     def step(self, action: int) -> tuple[float, bool, bool]:

@@ -23,7 +23,7 @@ from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare
 from vebench.backends.fast.vector_env import make_vec
-from vebench.backends.shared_memory.memory_layout import Arrays
+from vebench.backends.shared_memory.memory_layout import RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Team:
         self.first, self.second = (PhysicsTask(env_id, {}) for _ in range(2))
         space, actions = self.first.observation_space.shape or (), self.first.action_space.shape or ()
         flags = np.zeros((2, COUNT), np.bool_)
-        self.rows = Arrays((np.zeros((COUNT, *space)),), np.zeros(COUNT), *flags, (np.zeros((COUNT, *actions)),))
+        self.rows = RowArrays((np.zeros((COUNT, *space)),), np.zeros(COUNT), *flags, (np.zeros((COUNT, *actions)),))
         self.shares = [
             FastShare(made(task), False, "NextStep", self.rows.rows(start, stop), start, stop, commons)
             for task, start, stop in ((self.first, 0, 2), (self.second, 2, COUNT))

@@ -23,7 +23,7 @@ from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare
 from vebench.backends.setup import Task
-from vebench.backends.shared_memory.memory_layout import Arrays
+from vebench.backends.shared_memory.memory_layout import RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class Side:
         self.actions = np.zeros((COUNT, *(task.action_space.shape or ())))
         observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
         flags = np.zeros((2, COUNT), np.bool_)
-        self.rows = Arrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
+        self.rows = RowArrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
         self.share = FastShare(lambda: task, False, "NextStep", self.rows, 0, COUNT)
         self.share.open()
 

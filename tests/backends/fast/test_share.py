@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vebench.backends.fast.share import FastShare
-from vebench.backends.shared_memory.memory_layout import Arrays
+from vebench.backends.shared_memory.memory_layout import RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ COUNT = 3
 class Batch:
     """Environments that count their steps in their observations; each episode has as many as its environment's id."""
 
-    def __init__(self, rows: Arrays, _area: None) -> None:
+    def __init__(self, rows: RowArrays, _area: None) -> None:
         self.current = 0
         (self._observations,), _, self._terminated, _, (self._lengths,) = rows
 
@@ -44,10 +44,10 @@ class Task:
     batch = Batch
 
 
-def share(autoreset: Any, *, one_by_one: bool) -> tuple[FastShare, Arrays]:  # noqa: ANN401 - a name of three
+def share(autoreset: Any, *, one_by_one: bool) -> tuple[FastShare, RowArrays]:  # noqa: ANN401 - a name of three
     flags = np.zeros((2, COUNT), np.bool_)
     lengths = np.array([9, 1, 2])
-    rows = Arrays((np.zeros(COUNT, np.int64),), np.zeros(COUNT), flags[0], flags[1], (lengths,))
+    rows = RowArrays((np.zeros(COUNT, np.int64),), np.zeros(COUNT), flags[0], flags[1], (lengths,))
     made: Any = Task
     built = FastShare(lambda: made, one_by_one, autoreset, rows, 0, COUNT)
     built.open()

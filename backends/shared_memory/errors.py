@@ -164,12 +164,8 @@ def leave_to_caller() -> None:
     """
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
-            signal.signal(number, _nothing)
+            signal.signal(number, lambda _number, _frame: None)
     ignore_sigint()
-
-
-def _nothing(_number: int, _frame: object) -> None:
-    pass
 
 
 # Python runs signal handlers in ``__del__`` and in a weak reference's callback, too. What that of Ctrl-C raises there

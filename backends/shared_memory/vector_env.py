@@ -68,32 +68,29 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     Arrays lie in shared memory whatever ``shared_memory`` says, and values that have no fixed shape are pickled.
     ``max_concurrency`` is the largest number of processes that step. ``worker`` can only be None.
 
-    By default each environment has a process of its own, as there: one that crashes its process leaves the caller
-    alive, one that draws from the global generator of ``random`` or numpy has it for itself, and one whose simulator
-    exists once in a process has that process. With ``caller_steps=True`` few processes step all, the caller among them.
-    That is several times faster for environments that step fast, and safe for those that do none of this. Further:
+    By default each environment has a process of its own, as there. With ``caller_steps=True`` few processes step all,
+    the caller among them: several times faster for environments that step fast, and safe for those that neither crash
+    their process nor use what a process has once, such as the global generator of numpy. Further:
 
     - ``num_processes``: processes that step environments. By default one for each environment; with ``caller_steps``
-      one for each CPU that may be used, and with ``cpus`` one for each of them; in each case ``max_concurrency`` at
-      most. Fewer than environments share them;
+      one for each CPU that may be used, and with ``cpus`` one for each of them; ``max_concurrency`` at most;
     - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
     - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
     - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. If the caller steps environments, ``cpus[0]``
       is left to it; it is not moved;
     - ``spin``: for how many microseconds a process that waits polls before it sleeps (by default 400, and 0 if there
       are more processes than CPUs);
-    - ``infos``: False if nobody reads them, so that they need not travel. The last observations that ``SAME_STEP``
-      returns among them still do.
+    - ``infos``: False if nobody reads them, other than the last observations that ``SAME_STEP`` returns among them.
 
     An exception in an environment is raised as it is, its cause a ``WorkerError`` that names the environment and has
     the worker's traceback. After a worker has died every call raises ``WorkerError``, until ``close``.
 
-    Ctrl-C, or what another signal handler raises, may break off any call. Then ``reset`` can be called, or ``close``;
-    and what was broken off can be waited for, as with ``step_wait`` for a step. The next step raises
+    Ctrl-C, or what another signal handler raises, may break off any call. Then ``reset`` can be called, or ``close``,
+    or what was broken off can be waited for, as with ``step_wait`` for a step. Another step raises
     ``AlreadyPendingCallError`` before that; or ``BrokenOffError``, if an environment was stopped within a step that
     the caller made itself, until that is reset. ``close`` can be called by another thread, and again.
 
-    It can be used by the process that has made it, and not be copied or pickled.
+    It can be used by the process that has made it alone, and not be copied or pickled.
     """
 
     closed = True  # until there is a team to close
@@ -173,11 +170,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     # What steps the environments: a class that has others than Gymnasium's do it says so in these four methods.
 
     def _read_spaces(self) -> VectorSpaces:
-        """Return what one environment has, and all."""
         return VectorSpaces.read(self.env_fns, self.observation_mode)
 
     def _make_share(self, division: Division, *, infos: bool) -> MakeShare:  # noqa: ARG002 - it is all one to Gymnasium's
-        """Return what makes the share of each process of a team that divides the environments so."""
         share = ShareConfig(
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,
@@ -196,7 +191,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Write the actions of so many environments, which are not stepped before. Raises if they cannot be any."""
         write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets and steps. Each is begun, and finished with one assignment once all is there that is returned: whatever an
+    # Resets and steps. Each is begun, and finished with one assignment once all is there that is returned: what an
     # interrupt breaks off before can be finished.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:

@@ -68,10 +68,13 @@ class AtariSettings:
                 _check_whole(name, getattr(self, name), 0)
         for side in self.size:
             _check_whole("screen_size", side, 1)
-        _check_chance(self.repeat_action_probability)
+        chance: object = self.repeat_action_probability
+        if isinstance(chance, bool) or not isinstance(chance, (int, float)) or not 0 <= chance <= 1:
+            raise ValueError(f"repeat_action_probability is a number from 0 to 1, not {chance!r}")
         for field in fields(self):
-            if isinstance(field.default, bool):
-                _check_flag(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool) and not isinstance(value, bool):
+                raise ValueError(f"{field.name} is true or false, not {value!r}")  # noqa: TRY004 - a bad setting, as the others are
 
     @property
     def size(self) -> tuple[int, int]:
@@ -86,16 +89,6 @@ class AtariSettings:
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is a whole number from {least}, not {value!r}")
-
-
-def _check_chance(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"repeat_action_probability is a number from 0 to 1, not {value!r}")
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} is true or false, not {value!r}")  # noqa: TRY004 - a bad setting, as the others are
 
 
 KEPT = "no reset of the console where it always ends in the same state: that is kept, and restored"
@@ -113,7 +106,7 @@ class AtariTask:
         gymnasium.register_envs(ale_py)
         if unknown := sorted(set(settings) - {field.name for field in fields(AtariSettings)}):
             raise ValueError(f"{env_id} has no {', '.join(unknown)}")
-        self.settings = AtariSettings(**settings)
+        self.settings = chosen = AtariSettings(**settings)
         game = str(gymnasium.spec(env_id).kwargs["game"])
         rom = roms.get_rom_path(game)
         if rom is None:
@@ -123,23 +116,26 @@ class AtariTask:
         example = self.emulator()
         example.loadROM(rom)
         for name, value, known in (
-            ("mode", self.settings.mode, example.getAvailableModes()),
-            ("difficulty", self.settings.difficulty, example.getAvailableDifficulties()),
+            ("mode", chosen.mode, example.getAvailableModes()),
+            ("difficulty", chosen.difficulty, example.getAvailableDifficulties()),
         ):
             if value is not None and value not in known:
                 raise ValueError(f"{env_id} has no {name} {value}, it has {', '.join(map(str, known))}")
-        full = self.settings.full_action_space
+        full = chosen.full_action_space
         self.actions: list[Action] = list(example.getLegalActionSet() if full else example.getMinimalActionSet())
         self.waits = self.actions[0] == Action.NOOP
-        self._settled = self._as_surveyed() and game in SETTLED.get(ale_py.__version__, ())
+        # A restored emulator still has the actions that chance would repeat, and its old screen until the first no-op.
+        surveyed = chosen.mode is None and chosen.difficulty is None and chosen.noop_max > 0
+        surveyed = surveyed and chosen.repeat_action_probability == 0
+        self._settled = surveyed and game in SETTLED.get(ale_py.__version__, ())
         if self._settled:
             self.leaves_out = (*self.leaves_out, KEPT)
-        if self.settings.noop_max and not (self.waits or self.settings.any_noop):
+        if chosen.noop_max and not (self.waits or chosen.any_noop):
             raise ValueError(f"the first action of {env_id} is not NOOP: noop_max must be 0")
-        grey, size = self.settings.grayscale_obs, self.settings.size
+        grey, size = chosen.grayscale_obs, chosen.size
         self.pictures = PictureMaker(example, size, grey=grey, compiled=compiled)
         self.how, self.uncompiled = self.pictures.how, self.pictures.uncompiled
-        shape = (self.settings.stack, *reversed(size), *(() if grey else (3,)))
+        shape = (chosen.stack, *reversed(size), *(() if grey else (3,)))
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.action_space = spaces.Discrete(len(self.actions))
 
@@ -169,15 +165,6 @@ class AtariTask:
             ale.setMode(self.settings.mode)
         if self.settings.difficulty is not None:
             ale.setDifficulty(self.settings.difficulty)
-
-    def _as_surveyed(self) -> bool:
-        """Return whether a reset with these settings is one of those of which is known where they end.
-
-        A restored emulator still has the actions that chance would repeat, and its old screen until the first no-op.
-        """
-        settings = self.settings
-        its_own = settings.mode is None and settings.difficulty is None
-        return its_own and settings.repeat_action_probability == 0 and settings.noop_max > 0
 
     def keep_start(self, ale: ALEInterface) -> None:
         """Keep the state of an emulator after a reset, if all resets end in it and a frame can follow."""

@@ -122,59 +122,38 @@ def without_arguments(task: Task) -> str | None:
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """One backend: everything that is true of it and not of others.
-
-    ``target`` is ``module:Class`` of the adapter, ``summary`` one line for users.
-
-    - ``packages``: those that the backend itself needs. ``steps_gymnasium``: it steps environments that Gymnasium
-      makes, and so needs the packages of the task's suite, too.
-    - ``suites``: names of the suites that it can step, None for all. ``name_of`` returns what its library calls a task,
-      None if the library does not have it; ``library`` is the library's name for people.
-    - ``options``: an option ``ratio`` has as many environments alive for each row of a batch, ``max_concurrency``
-      limits how many step at the same time, ``context`` names the start method of processes.
-    - ``own_classes`` returns which of its own environment classes it steps a task with here, as far as that is known
-      before they are loaded; it is None for a backend without any. ``name_of`` has no task without a class.
-      ``uncompiled`` are the options by which they step as they do for want of compiled parts.
-    - ``chance`` returns why its rows differ from the reference's on a task by chance alone, with the same seed, None if
-      they must not. Only what stands here excuses a backend from being compared, never what its adapter says.
-    - ``no_ops``: how many no-ops each reset makes in the exact variant of a game on which it is compared.
-    - ``gymnasium_api``: what steps with it needs no other interface than Gymnasium's own ``Env`` or ``VectorEnv``.
-      ``lines`` returns lines of Python that build what a cell built, with the library itself; none if that is unknown.
-    - ``worth_trying``: options beside the defaults that may be faster on some machine or task; each is a setting of its
-      own where somebody asks what to use.
-    - ``overlap``: which environments step while those of the last batch get their actions. ``by_default``: a run that
-      names no backends measures it, too.
-    - ``installation``: how an interpreter is made that has its library, None if it is of vebench's own extras.
-      ``spins``: its processes poll for each other without sleeping, so that on CPUs that others use, too, a rate says
-      nothing of it.
-    - ``import_bytes``: memory that its library takes once. ``worker_bytes``: that of one worker process more, its
-      environment included, None if it follows from how the option ``context`` starts it.
-    """
+    """One backend: everything that is true of it and not of others."""
 
     name: str
-    target: str
-    summary: str
+    target: str  # ``module:Class`` of the adapter
+    summary: str  # one line for users
     steppers: Steppers = "caller"
     role: Role = "contestant"
-    packages: tuple[Package, ...] = ()
-    steps_gymnasium: bool = True
-    suites: frozenset[str] | None = None
-    library: str = ""
-    name_of: Callable[[Task], str | None] = attrgetter("id")
+    packages: tuple[Package, ...] = ()  # that the backend itself needs
+    steps_gymnasium: bool = True  # environments that Gymnasium makes: it needs the packages of the task's suite, too
+    suites: frozenset[str] | None = None  # names of the suites that it can step, None for all
+    library: str = ""  # what people call its library
+    name_of: Callable[[Task], str | None] = attrgetter("id")  # what its library calls a task, None if it has none
+    # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
+    # ``context``: the start method of processes. Other options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
-    worth_trying: tuple[Options, ...] = ()
+    worth_trying: tuple[Options, ...] = ()  # options that may be faster on some machine or task: ``tune`` tries each
+    # Which of its own environment classes it steps a task with here, as far as that is known before they are loaded;
+    # None for a backend without any. ``name_of`` has no task without a class.
     own_classes: Callable[[Task], OwnClasses | None] | None = None
-    uncompiled: Options = field(default_factory=dict)
+    uncompiled: Options = field(default_factory=dict)  # by which they step as they do for want of compiled parts
+    # Why its rows differ from the reference's on a task by chance alone, with the same seed, None if they must not.
+    # Only this excuses a backend from being compared, never what its adapter says.
     chance: Callable[[Task], str | None] = lambda _task: None
-    no_ops: int = 1
+    no_ops: int = 1  # of each reset in the exact variant of a game on which it is compared
     overlap: Overlap = "none"
-    by_default: bool = True
-    gymnasium_api: bool = False
-    lines: Callable[[Built], tuple[str, ...]] = no_lines
-    installation: Installation | None = None
-    spins: bool = False
-    import_bytes: int = 0
-    worker_bytes: int | None = None
+    by_default: bool = True  # a run that names no backends measures it
+    gymnasium_api: bool = False  # what steps with it needs Gymnasium's own ``Env`` or ``VectorEnv`` alone
+    lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build what a cell built with the library
+    installation: Installation | None = None  # of its library in an interpreter of its own
+    spins: bool = False  # its processes poll without sleeping: on CPUs that others use, too, a rate says nothing of it
+    import_bytes: int = 0  # memory that its library takes once
+    worker_bytes: int | None = None  # of one worker process more with its environment, None: by the start method
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""

@@ -43,10 +43,6 @@ class EnvironmentLoop:
         truncated.fill(False)
         self._ended = [False] * len(self._environments)
 
-    def forget_ends(self) -> None:
-        """Step on where an episode is over. No backend should do that: it serves to recognise one that does."""
-        self._ended = [False] * len(self._environments)
-
     def step(self, actions: ArrayTree) -> None:
         """Step each environment with its row of ``actions``, or reset it if its episode has ended."""
         observations, rewards, terminated, truncated, env_ids = self._rows

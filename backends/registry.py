@@ -22,9 +22,9 @@ from vebench.backends.peers.ray import COLLECTORS
 from vebench.backends.setup import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from vebench.backends.entry import Overlap, Role
+    from vebench.backends.entry import Overlap
     from vebench.backends.environments.suites import Suite
     from vebench.backends.packages import Installation, Package
     from vebench.backends.setup import OwnClasses
@@ -263,30 +263,9 @@ ENTRIES: tuple[BackendEntry, ...] = (
 )
 
 
-class Standing(NamedTuple):
-    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here.
-
-    Those that are only measured if they are named step the same.
-    """
-
-    backends: tuple[str, ...]
-    suite: Suite
-    tasks: tuple[str, ...]
-    own: OwnClasses
-
-
 BY_NAME: Mapping[str, BackendEntry] = {entry.name: entry for entry in ENTRIES}
-
-
-def _name_with(role: Role) -> str:
-    (name,) = (entry.name for entry in ENTRIES if entry.role == role)
-    return name
-
-
-REFERENCE = _name_with("reference")
-CEILING = _name_with("ceiling")
-NULL = _name_with("null")
-YARDSTICK = _name_with("yardstick")
+_BY_ROLE = {entry.role: entry.name for entry in ENTRIES}
+REFERENCE, CEILING, NULL, YARDSTICK = (_BY_ROLE[role] for role in ("reference", "ceiling", "null", "yardstick"))
 
 # Everything that some backend needs for some suite.
 PACKAGES: tuple[Package, ...] = tuple(
@@ -313,17 +292,25 @@ RECORDED: tuple[str, ...] = tuple(
 )
 
 
-def _third_party(target: str) -> BackendEntry:
-    """Return an entry for the adapter ``module:Class``: it takes any option, and may run any task."""
-    return BackendEntry(target, target, "a third party's adapter", steps_gymnasium=False)
-
-
 def find(name: str) -> BackendEntry:
     """Return the entry of a backend by its name.
 
-    Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed.
+    Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed: it
+    takes any option, and may run any task.
     """
-    return BY_NAME.get(name) or _third_party(name)
+    return BY_NAME.get(name) or BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False)
+
+
+class Standing(NamedTuple):
+    """With what ``backends``, which have environment classes of their own, step ``tasks`` of a suite here.
+
+    Those that are only measured if they are named step the same.
+    """
+
+    backends: tuple[str, ...]
+    suite: Suite
+    tasks: tuple[str, ...]
+    own: OwnClasses
 
 
 def standings() -> tuple[Standing, ...]:
@@ -331,30 +318,23 @@ def standings() -> tuple[Standing, ...]:
 
     Tasks of a suite that are stepped alike are in one.
     """
-    by_function: dict[Callable[[Task], OwnClasses | None], list[BackendEntry]] = {}
-    for entry in ENTRIES:
-        if entry.own_classes is not None and entry.by_default:
-            by_function.setdefault(entry.own_classes, []).append(entry)
+    entries = [entry for entry in ENTRIES if entry.own_classes is not None and entry.by_default]
+    names = tuple(entry.name for entry in entries)
     found = []
-    for own_classes, entries in by_function.items():
-        for suite in SUITES.values():
-            alike: dict[OwnClasses, list[str]] = {}
-            for name, frame_skip in suite.tasks.items():
-                task = Task(name, suite.name, frame_skip)
-                own = own_classes(task)
-                if own is not None and not entries[0].missing(task):
-                    alike.setdefault(own, []).append(name)
-            backends = tuple(entry.name for entry in entries)
-            found += [Standing(backends, suite, tuple(tasks), own) for own, tasks in alike.items()]
+    for suite in SUITES.values():
+        alike: dict[OwnClasses, list[str]] = {}
+        for name, frame_skip in suite.tasks.items():
+            task = Task(name, suite.name, frame_skip)
+            own = classes.expected_classes(task)
+            if own is not None and not entries[0].missing(task):
+                alike.setdefault(own, []).append(name)
+        found += [Standing(names, suite, tuple(tasks), own) for own, tasks in alike.items()]
     return tuple(found)
-
-
-def _usual() -> set[Package]:
-    return {package for suite in SUITES.values() if suite.usual for package in suite.packages}
 
 
 def missing_packages() -> tuple[Package, ...]:
     """Return the packages without which some backend that is measured by default cannot step some task here."""
-    seldom = {package for entry in ENTRIES if not entry.by_default for package in entry.packages}
-    seldom |= {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - _usual()
+    usual = {package for suite in SUITES.values() if suite.usual for package in suite.packages}
+    seldom = {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - usual
+    seldom |= {package for entry in ENTRIES if not entry.by_default for package in entry.packages}
     return tuple(package for package in PACKAGES if package not in seldom and not importable(package.module))

@@ -112,13 +112,9 @@ class OwnClasses:
         """What steps, in words: ``own classes for this task, pictures compiled``, ``Gymnasium's class: WHY``."""
         if self.refused:
             return f"Gymnasium's class: {self.refused}"
-        return f"own classes for this task{self._how}"
+        return f"own classes for this task{f', {self.how}' if self.how else ''}"
 
     @property
     def words_for_kind(self) -> str:
         """The same where a kind of tasks is meant: ``own classes, with compiled parts``."""
-        return self.words if self.refused else f"own classes{self._how}"
-
-    @property
-    def _how(self) -> str:
-        return f", {self.how}" if self.how else ""
+        return self.words.replace(" for this task", "", 1)

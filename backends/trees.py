@@ -81,11 +81,6 @@ def leaf_of(tree: Tree, name: str) -> Any:  # noqa: ANN401 - any leaf
     return dict(named_leaves(tree))[name]
 
 
-def replaced(tree: Tree, name: str, leaf: Any) -> Tree:  # noqa: ANN401 - any leaf
-    """Return the tree with another leaf in the place of the one of this name."""
-    return filled(form(tree), [leaf if own == name else before for own, before in named_leaves(tree)])
-
-
 def in_words(of_form: Tree) -> str:
     """Return a form in words: ``{camera, state}``, ``(array, {left, right})``."""
     if isinstance(of_form, dict):

@@ -113,7 +113,7 @@ class SameStep(Altered):
     def alter(self, batch: Batch) -> Batch:
         for index in np.flatnonzero(self.ended):
             batch.observations[index], _ = self.environments[index].reset()
-        self._loop.forget_ends()
+        self._loop._ended = [False] * len(self.environments)
         self.ended = np.zeros_like(self.ended)
         return batch
 

@@ -224,7 +224,7 @@ class ResetsAtOnce(ForLoop):
         shown = Batch._make(array.copy() for array in batch)
         for index in np.flatnonzero(ended):
             shown.observations[index], _ = self.environments[index].reset()
-        self._loop.forget_ends()
+        self._loop._ended = [False] * len(self.environments)
         return shown
 
 

@@ -24,7 +24,7 @@ class FinalShown(Altered):
     def alter(self, batch: Batch) -> Batch:
         for index in np.flatnonzero(self.ended):
             self.environments[index].reset()
-        self._loop.forget_ends()
+        self._loop._ended = [False] * len(self.environments)
         return batch
 
 
@@ -37,7 +37,7 @@ class ResetRowMissing(Altered):
         for index, over in enumerate(self._loop._ended):
             if over:
                 self.environments[index].reset()
-        self._loop.forget_ends()
+        self._loop._ended = [False] * len(self.environments)
         return super().recv()
 
 

@@ -19,6 +19,8 @@ from vebench.backends.interface import Task
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, how_to_install
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vebench.backends.entry import BackendEntry
     from vebench.backends.environments.suites import Suite
     from vebench.backends.packages import Package
@@ -165,3 +167,18 @@ def test_the_tables_are_read_without_numpy_or_anything_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True)
     assert {name for name in done.stdout.split() if not name.startswith("_")} <= {"vebench", "sitecustomize"}
+
+
+def test_another_projects_backend_takes_one_module(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text(
+        "from vebench.backends.entry import BackendEntry\n"
+        'ENTRIES = (BackendEntry("theirs", "vebench.backends.peers.theirs:Theirs", "somebody\'s", by_default=False),)\n'
+        "class Theirs: ...\n"
+    )
+    script = (
+        f"from vebench.backends import peers; peers.__path__.append({str(tmp_path)!r}); "
+        "from vebench.backends.environments.suites import load; from vebench.backends.registry import find; "
+        "print(load(find('theirs').target).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "Theirs\n"

@@ -75,13 +75,9 @@ def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN4
 
 
 @given(forests)
-def test_one_leaf_is_found_and_replaced_by_its_name(tree: Any) -> None:  # noqa: ANN401 - likewise
+def test_one_leaf_is_found_by_its_name(tree: Any) -> None:  # noqa: ANN401 - likewise
     for name, leaf in trees.named_leaves(tree):
         assert trees.leaf_of(tree, name) is leaf
-        changed = trees.replaced(tree, name, leaf + 1)
-        differ = [other for (other, one), two in zip(trees.named_leaves(tree), trees.leaves(changed), strict=True)
-                  if not np.array_equal(one, two)]  # fmt: skip
-        assert differ == [name]
 
 
 def test_a_form_has_words() -> None:

@@ -13,7 +13,7 @@ from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
-from vebench.plan.cells import is_proven, report_order, seconds
+from vebench.plan.cells import is_proven, report_order
 from vebench.reports import figures
 from vebench.reports.document import Document, Table, TableRow, Text
 
@@ -48,7 +48,7 @@ class PlanPage:
         spec = self.plan.spec
         runnable = sum(cell.skip is None for cell in self.plan.cells)
         proofs = sum(is_proven(cell, spec) for cell in self.plan.cells) * proof_seconds(spec)
-        total = seconds(self.plan) + STARTUP_SECONDS * runnable + proofs
+        total = self.plan.seconds + STARTUP_SECONDS * runnable + proofs
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)

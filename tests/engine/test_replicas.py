@@ -24,7 +24,7 @@ from vebench.errors import UsageError
 from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
-from vebench.plan.cells import ReplicaCpus, divided, expand, shared_out
+from vebench.plan.cells import divided, expand, shared_out
 from vebench.plan.spec import PER_NODE, BackendChoice, Pinning, RunSpec, check
 from vebench.plan.tasks import BY_NAME
 from vebench.results.records import INTERRUPTED
@@ -51,9 +51,9 @@ EIGHT = place("compact", frozenset(range(8)), topology=TWO_NODES)
 
 
 def test_a_replica_for_each_node_has_the_nodes_cpus() -> None:
-    assert divided("node", 8, EIGHT) == (ReplicaCpus(4, (0, 1, 2, 3)), ReplicaCpus(4, (4, 5, 6, 7)))
-    assert divided("node", 6, EIGHT) == (ReplicaCpus(4, (0, 1, 2, 3)), ReplicaCpus(2, (4, 5)))
-    assert divided("node", 3, EIGHT) == (ReplicaCpus(3, (0, 1, 2)),)
+    assert divided("node", 8, EIGHT) == ((4, (0, 1, 2, 3), (0,), ""), (4, (4, 5, 6, 7), (2,), ""))
+    assert divided("node", 6, EIGHT) == ((4, (0, 1, 2, 3), (0,), ""), (2, (4, 5), (2,), ""))
+    assert divided("node", 3, EIGHT) == ((3, (0, 1, 2), (0,), ""),)
 
 
 def test_memory_comes_from_the_nearest_node_that_has_any() -> None:

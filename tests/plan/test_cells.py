@@ -12,9 +12,10 @@ from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement
-from vebench.plan.cells import GIB, MIB, Cell, Plan, expand, format_bytes, memory_needed, seconds, without
+from vebench.plan.cells import Cell, Plan, expand, format_bytes, without
 from vebench.plan.spec import BackendChoice, RunSpec, check
 
+MIB, GIB = 1 << 20, 1 << 30
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CART_POLE = Task("CartPole-v1", "classic", 1)
 FROZEN_LAKE = Task("FrozenLake-v1", "gymnasium", 1)
@@ -240,7 +241,7 @@ def test_the_estimate_is_above_what_was_measured_and_not_twice_as_much(
     task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5)}[suite]
     name, spawn, _ = backend.partition("[spawn]")
     options = {"context": "spawn"} if spawn else {}
-    estimate = memory_needed(task.suite, registry.BY_NAME[name], one(BackendChoice(name, options), envs).shape, options)
+    estimate = one(BackendChoice(name, options), envs, task).memory
     assert measured <= estimate / MIB <= max(2 * measured, 100)
 
 
@@ -265,7 +266,7 @@ def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
 
 def test_the_time_of_a_plan_counts_only_cells_that_run() -> None:
     spec = replace(SPEC, backends=(*SPEC.backends, BackendChoice("envpool-sync")), duration=2.0, rounds=3, warmup=0.5)
-    assert seconds(plan(spec, FROZEN_LAKE)) == pytest.approx(6 * 6.5)
+    assert plan(spec, FROZEN_LAKE).seconds == pytest.approx(6 * 6.5)
 
 
 def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:

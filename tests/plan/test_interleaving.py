@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.plan.cells import GIB, MOST_PROCESSES, Cell, Plan, Replica, interleaved
+from vebench.plan.cells import MOST_PROCESSES, Cell, Plan, Replica, interleaved
 from vebench.plan.spec import BackendChoice, RunSpec
 
+GIB = 1 << 30
 PONG, ANT = Task("ALE/Pong-v5", "atari", 4), Task("Ant-v5", "mujoco", 5)
 
 

@@ -20,7 +20,7 @@ from vebench.plan.spec import MAX_REPEATS, PER_NODE, BackendChoice, check
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.backends.entry import BackendEntry, Options
+    from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import Task
     from vebench.backends.setup import Engine
     from vebench.child.request import Job, Mode
@@ -35,8 +35,10 @@ _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typin
 # if it goes on later, with more memory for example.
 _NOTHING_BESIDE = "no backend that was asked for can run here"
 MOST_PROCESSES = 256  # alive at the same time in a group, though those of only one cell work
-GIB = 1 << 30
-
+_GIB = 1 << 30
+# A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one
+# environment takes 61 MiB for Atari and MuJoCo, 37 MiB for classic control. The tables of backends and suites have what
+# each of them adds, and the measurements behind these numbers.
 _INTERPRETER = 96 * MIB
 # A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
 _ROW = 32 * KIB
@@ -49,8 +51,7 @@ _THIRD_PARTY = (False, len(_RANKS))
 class CellKey:
     """The identity of a cell within its run. Compare it as a whole, or read its fields by name.
 
-    ``backend`` is the label, options included. ``repeat`` is None for a cell over all its repeats. A new dimension is
-    a new field with a default.
+    ``backend`` is the label, options included. ``repeat`` is None for a cell over all its repeats.
     """
 
     env: str
@@ -153,27 +154,22 @@ class Cell:
     @property
     def key(self) -> CellKey:
         """The cell's identity within its run."""
-        return CellKey(
-            env=self.task.id,
-            backend=self.backend.label,
-            workers=self.workers,
-            envs_per_worker=self.envs_per_worker,
-            repeat=self.repeat,
-        )
+        return CellKey(self.task.id, self.backend.label, self.workers, self.envs_per_worker, self.repeat)
+
+    @property
+    def memory(self) -> int:
+        """The most memory that it should take, in bytes, estimated before it is built."""
+        return _memory(self.task, self.backend, self.shape)
 
 
-class Where(NamedTuple):
-    """Where cells will run: their CPUs, the available memory in bytes, and the modules that can be imported.
-
-    ``interpreters`` are those of backends that have one of their own, by label. ``hosts`` are the placements on other
-    hosts, by name, if that is where cells run.
-    """
+class _Where(NamedTuple):
+    """Where cells will run, as ``expand`` is given it."""
 
     placement: Placement
     memory_available: int | None
     has: Callable[[str], bool] | None
     interpreters: Mapping[str, Interpreter]
-    hosts: Mapping[str, Placement] = MappingProxyType({})
+    hosts: Mapping[str, Placement]
 
 
 @dataclass(frozen=True)
@@ -187,10 +183,10 @@ class Plan:
     cells: tuple[Cell, ...]
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
 
-    def versions_of(self, cell: Cell, otherwise: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
-        """Return the versions of the packages that a cell runs with, by name; those given if it has none of its own."""
-        own = self.interpreters.get(cell.backend.label)
-        return otherwise if own is None else own.packages
+    @property
+    def seconds(self) -> float:
+        """How long its cells warm up and measure, in seconds, without starting and ending them."""
+        return self.spec.cell_seconds * sum(cell.skip is None for cell in self.cells)
 
 
 def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
@@ -207,33 +203,36 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     The first pass begins with the plain loop of each task.
     The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
     step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
-    With ``spec.base``, what rates are compared with is among them. ``memory_available`` is in bytes, None if unknown.
-    ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of backends that
-    have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name, none if that
-    is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
+    With ``spec.base``, the cells that rates are relative to are added. ``memory_available`` is in bytes, None if
+    unknown. ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of
+    backends that have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name,
+    none if that is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
     """
     check(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
-    count = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
-    if count > _MAX_CELLS:
+    number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
+    if number > _MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
         raise UsageError(
-            f"{count} cells are too many, at most {_MAX_CELLS}: give fewer {swept}, --backend or --repeats"
+            f"{number} cells are too many, at most {_MAX_CELLS}: give fewer {swept}, --backend or --repeats"
         )
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch: {how}")
-    where = Where(placement, memory_available, has, interpreters, hosts)
+    where = _Where(placement, memory_available, has, interpreters, hosts)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.only:
-        once = _only(spec, once)
+        known = {cell.key.place for cell in once}
+        if unknown := [place for place in spec.only if place not in known]:
+            raise UsageError(f"{shown(unknown[0])}: not in the plan: see --backend, --workers and --envs-per-worker")
+        once = [cell for cell in once if cell.key.place in spec.only]
     if spec.base:
         once += _bases(spec, tasks, once, where)
     passes = [
         shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
     ]
     passes[0].sort(key=lambda cell: not cell.is_base)  # they show whether their tasks can be stepped at all
-    return Plan(spec, tuple(cell for one_pass in passes for cell in one_pass), interpreters)
+    return Plan(spec, tuple(chain.from_iterable(passes)), interpreters)
 
 
 def placement_of(spec: RunSpec, host: Host) -> Placement:
@@ -261,15 +260,12 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
     ``versions`` are package versions by name, by default those of this interpreter. A backend with an interpreter of
     its own has other ones.
     """
-    return replace(
-        plan,
-        cells=tuple(
-            cell
-            if cell.entry.reference_row
-            else replace(cell, known=knowledge.of(cell.task, cell.backend, plan.versions_of(cell, versions)))
-            for cell in plan.cells
-        ),
-    )
+
+    def known(cell: Cell) -> Cell:
+        own = plan.interpreters.get(cell.backend.label)
+        return replace(cell, known=knowledge.of(cell.task, cell.backend, versions if own is None else own.packages))
+
+    return replace(plan, cells=tuple(cell if cell.entry.reference_row else known(cell) for cell in plan.cells))
 
 
 def is_proven(cell: Cell, spec: RunSpec) -> bool:
@@ -280,20 +276,7 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
     return spec.proof != "off" and cell.skip is None and not cell.entry.reference_row and not cell.is_reference
 
 
-def seconds(plan: Plan) -> float:
-    """Return how long the plan's cells warm up and measure, in seconds, without starting and ending them."""
-    return plan.spec.cell_seconds * sum(cell.skip is None for cell in plan.cells)
-
-
-def _only(spec: RunSpec, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells that ``spec.only`` names. Raises UsageError if it names one that the plan does not have."""
-    known = {cell.key.place for cell in cells}
-    if unknown := [place for place in spec.only if place not in known]:
-        raise UsageError(f"{shown(unknown[0])}: not in the plan: see --backend, --workers and --envs-per-worker")
-    return [cell for cell in cells if cell.key.place in spec.only]
-
-
-def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: Where) -> Iterator[Cell]:
+def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
     """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task.
 
     They run if a backend can.
@@ -324,98 +307,65 @@ def _everything(task: Task) -> list[BackendChoice]:
     return [BackendChoice(entry.name) for entry in entries]
 
 
-def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: Where) -> Iterator[Cell]:
+def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
     """Yield the cells of one task on one backend in the first pass, one for each size."""
-    entry = choice.entry
-    own = where.interpreters.get(choice.label)
+    entry, own = choice.entry, where.interpreters.get(choice.label)
     why_not = entry.why_not(task, where.has if own is None else own.has)
-    least = memory_needed(task.suite, entry, entry.shape_of(1, 1, 1, choice.options), choice.options)
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which --hosts do not have"
-    for workers, envs_per_worker in product(spec.workers, spec.envs_per_worker):
+    least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))
+    for workers, envs in product(spec.workers, spec.envs_per_worker):
         cpus = () if where.hosts else where.placement.owned(workers)
         for shares in _shares(spec, workers, where):
-            replicas = _replicas(entry, choice, envs_per_worker, shares)
-            shape = _together([replica.shape for replica in replicas])
+            replicas: list[Replica] = []
+            first_env = 0
+            for share in shares:
+                shape = entry.shape_of(share.workers, envs, len(share.cpus), choice.options)
+                replicas.append(Replica(share.workers, shape, share.cpus, share.nodes, first_env, share.host))
+                first_env += shape.num_envs
+            shapes = [replica.shape for replica in replicas]
+            together = Shape(
+                sum(shape.num_envs for shape in shapes),
+                sum(shape.batch_size for shape in shapes),
+                sum(shape.processes for shape in shapes),
+                max(shape.threads for shape in shapes),
+            )
             # Each host has a memory of its own.
-            largest = max((replica.shape for replica in replicas), key=lambda one: one.num_envs)
-            needed = memory_needed(task.suite, entry, largest if where.hosts else shape, choice.options)
-            skip = why_not or _too_much(needed, least, where.memory_available) or _above(needed, spec.memory)
+            largest = max(shapes, key=lambda shape: shape.num_envs) if where.hosts else together
+            needed = _memory(task, choice, largest)
             yield Cell(
                 task,
                 choice,
                 sum(replica.workers for replica in replicas),
-                envs_per_worker,
-                shape,
-                cpus or tuple(cpu for share in shares for cpu in share.of.cpus),
-                skip=skip,
+                envs,
+                together,
+                cpus or tuple(cpu for replica in replicas for cpu in replica.cpus),
+                skip=why_not or _too_large(needed, least, where.memory_available, spec.memory),
                 nodes=where.placement.nodes(cpus),
-                replicas=replicas if len(replicas) > 1 or where.hosts else (),
+                replicas=tuple(replicas) if len(replicas) > 1 or where.hosts else (),
                 python="" if own is None else own.path,
                 engines=() if own is None else engines_in(own.packages, task.suite, choice.label),
             )
 
 
-class Share(NamedTuple):
-    """What one replica of a cell gets: workers and CPUs of a placement, and the name of the host if that is another."""
-
-    of: ReplicaCpus
-    placement: Placement
-    host: str = ""
-
-
-def _shares(spec: RunSpec, workers: int, where: Where) -> Iterator[list[Share]]:
-    """Yield what the replicas of a cell get: on hosts, of a cell for each count of them, each with so many workers."""
-    if spec.hosts is None:
-        yield [Share(one, where.placement) for one in divided(spec.replicas, workers, where.placement)]
-        return
-    for number in spec.hosts.numbers:
-        yield [
-            Share(ReplicaCpus(workers, where.hosts[name].owned(workers)), where.hosts[name], name)
-            for name in spec.hosts.names[:number]
-        ]
-
-
-def _replicas(
-    entry: BackendEntry, choice: BackendChoice, envs_per_worker: int, shares: Sequence[Share]
-) -> tuple[Replica, ...]:
-    """Return the replicas of a cell, even if there is only one. Their environments are numbered consecutively."""
-    replicas: list[Replica] = []
-    first_env = 0
-    for one, placement, host in shares:
-        shape = entry.shape_of(one.workers, envs_per_worker, len(one.cpus), choice.options)
-        replicas.append(Replica(one.workers, shape, one.cpus, placement.nodes(one.cpus), first_env, host))
-        first_env += shape.num_envs
-    return tuple(replicas)
-
-
-def _together(shapes: Sequence[Shape]) -> Shape:
-    return Shape(
-        sum(shape.num_envs for shape in shapes),
-        sum(shape.batch_size for shape in shapes),
-        sum(shape.processes for shape in shapes),
-        max(shape.threads for shape in shapes),
-    )
-
-
-def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
-    """Return the cells of pass number ``repeat`` in an order that depends only on the seed and this number.
-
-    In the first pass the plain loop comes first: if that hangs, nothing else is tried.
-    """
-    order = list(cells)
-    # The same string seeds the same way in every version of Python, and different pairs give different strings.
-    Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
-    if repeat == 0:
-        order.sort(key=lambda cell: cell.key.backend != registry.REFERENCE or cell.workers > 1)
-    return order
-
-
 class ReplicaCpus(NamedTuple):
-    """How many workers of a cell one replica gets, and which CPUs."""
+    """What one replica of a cell gets: workers, CPUs and their memory nodes, and the host if that is another."""
 
     workers: int
     cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    host: str = ""
+
+
+def _shares(spec: RunSpec, workers: int, where: _Where) -> Iterator[Sequence[ReplicaCpus]]:
+    """Yield what the replicas of a cell get: on hosts, of a cell for each count of them, each with so many workers."""
+    if spec.hosts is None:
+        yield divided(spec.replicas, workers, where.placement)
+        return
+    owned = {name: placement.owned(workers) for name, placement in where.hosts.items()}
+    for number in spec.hosts.numbers:
+        names = spec.hosts.names[:number]
+        yield [ReplicaCpus(workers, owned[name], where.hosts[name].nodes(owned[name]), name) for name in names]
 
 
 def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> tuple[ReplicaCpus, ...]:
@@ -425,22 +375,17 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
     may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs. A node is a memory node.
     """
     cpus = placement.owned(workers)
-    cpu_sets = _by_node(cpus, placement) if wanted == PER_NODE else _evenly(cpus, min(wanted, workers, len(cpus)))
-    shares = shared_out(workers, [len(owned) for owned in cpu_sets])
-    return tuple(map(ReplicaCpus, shares, cpu_sets))
-
-
-def _by_node(cpus: tuple[int, ...], placement: Placement) -> list[tuple[int, ...]]:
-    """Return the CPUs grouped by their nearest memory node, in the order in which the nodes first appear."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for cpu in cpus:
-        groups.setdefault(placement.nodes((cpu,)), []).append(cpu)
-    return [tuple(group) for group in groups.values()]
-
-
-def _evenly(cpus: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
-    bounds = [index * len(cpus) // count for index in range(count + 1)]
-    return [cpus[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]  # noqa: RUF007 - no clearer
+    sets: dict[object, list[int]] = {}
+    number = 1 if wanted == PER_NODE else min(wanted, workers, len(cpus))
+    for index, cpu in enumerate(cpus):
+        # Replica i of n evenly gets those from i * c // n.
+        place_of = placement.nodes((cpu,)) if wanted == PER_NODE else ((index + 1) * number - 1) // len(cpus)
+        sets.setdefault(place_of, []).append(cpu)
+    shares = shared_out(workers, [len(owned) for owned in sets.values()])
+    return tuple(
+        ReplicaCpus(share, tuple(owned), placement.nodes(owned))
+        for share, owned in zip(shares, sets.values(), strict=True)
+    )
 
 
 def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
@@ -457,43 +402,53 @@ def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def memory_needed(suite: str, entry: BackendEntry, shape: Shape, options: Options) -> int:
+def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
     """Return the most memory that a cell of this shape should take, in bytes, estimated before it is built."""
-    environment = SUITES[suite].environment_bytes if entry.builds_environments else _ROW
-    workers = (shape.processes - 1) * entry.process_bytes(options)
+    entry = choice.entry
+    environment = SUITES[task.suite].environment_bytes if entry.builds_environments else _ROW
+    workers = (shape.processes - 1) * entry.process_bytes(choice.options)
     return _INTERPRETER + entry.import_bytes + workers + shape.num_envs * environment
 
 
-def _too_much(needed: int, least: int, available: int | None) -> str | None:
-    """Return why a cell that needs ``needed`` bytes cannot run with ``available`` bytes, or None if it can.
+def _too_large(needed: int, least: int, available: int | None, most: int | None) -> str | None:
+    """Return why a cell that needs ``needed`` bytes cannot run with ``available`` bytes, or may not; None if it can.
 
-    ``least`` is what the cell would need with one worker and one environment. ``available`` is None if unknown.
+    ``least`` is what the cell would need with one worker and one environment, ``most`` what it may have.
     """
-    if available is None or needed <= available:
-        return None
-    reason = f"needs about {format_bytes(needed)} of memory, {format_bytes(available)} are available"
-    return f"{reason}; fewer workers or --envs-per-worker would fit" if least <= available else reason
-
-
-def _above(needed: int, most: int | None) -> str | None:
-    """Return why a cell that needs ``needed`` bytes is not wanted if it may have ``most``, None if it is."""
-    if most is None or needed <= most:
-        return None
-    return f"needs about {format_bytes(needed)} of memory, more than the {format_bytes(most)} allowed"
+    if available is not None and needed > available:
+        remedy = "; fewer workers or --envs-per-worker would fit" if least <= available else ""
+        return f"needs about {format_bytes(needed)} of memory, {format_bytes(available)} are available{remedy}"
+    if most is not None and needed > most:
+        return f"needs about {format_bytes(needed)} of memory, more than the {format_bytes(most)} allowed"
+    return None
 
 
 def format_bytes(count: int) -> str:
     """Return a number of bytes in a suitable binary unit: ``512 MiB``, ``1.8 GiB``, ``21 GiB``."""
-    if count < GIB:
+    if count < _GIB:
         return f"{count / MIB:.0f} MiB"
-    return f"{count / GIB:.1f} GiB" if count < 10 * GIB else f"{count / GIB:.0f} GiB"
+    return f"{count / _GIB:.1f} GiB" if count < 10 * _GIB else f"{count / _GIB:.0f} GiB"
+
+
+def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
+    """Return the cells of pass number ``repeat`` in an order that depends only on the seed and this number.
+
+    In the first pass the plain loop comes first: if that hangs, nothing else is tried.
+    """
+    order = list(cells)
+    # The same string seeds the same way in every version of Python, and different pairs give different strings.
+    Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
+    if repeat == 0:
+        order.sort(key=lambda cell: cell.key.backend != registry.REFERENCE or cell.workers > 1)
+    return order
 
 
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
     """Return the plan with its cells in groups that take turns: the cells of one pass on one task, if there is room.
 
-    If there is no room for all of them, they make several groups. Within a pass, tasks come one after another.
-    ``memory_available`` is in bytes, None if unknown.
+    Cells of a group are alive together, so what slows the machine slows them all. If there is no room for all of them,
+    they make several groups. Within a pass, tasks come one after another. ``memory_available`` is in bytes, None if
+    unknown.
     """
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
@@ -506,52 +461,35 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 
     Cells that cannot run and cells with replicas come first and are in no group: replicas run in step with each other.
     """
-    numbers = count()
-    return tuple(cell for cells in groups for cell in _in_groups(cells, numbers, memory_available))
-
-
-def _in_groups(cells: Sequence[Cell], numbers: Iterator[int], memory_available: int | None) -> Iterator[Cell]:
-    yield from (cell for cell in cells if not _takes_turns(cell))
-    number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
-    for cell in filter(_takes_turns, cells):
-        needed = memory_needed(cell.task.suite, cell.entry, cell.shape, cell.backend.options)
-        if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < needed):
-            number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
-        yield replace(cell, group=number)
-        processes_left -= cell.shape.processes
-        bytes_left = None if bytes_left is None else bytes_left - needed
-
-
-def _takes_turns(cell: Cell) -> bool:
-    return cell.skip is None and not cell.replicas
+    numbers, found = count(), []
+    for cells in groups:
+        found += [cell for cell in cells if cell.skip is not None or cell.replicas]
+        number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
+        for cell in (cell for cell in cells if cell.skip is None and not cell.replicas):
+            if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < cell.memory):
+                number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
+            found.append(replace(cell, group=number))
+            processes_left -= cell.shape.processes
+            bytes_left = None if bytes_left is None else bytes_left - cell.memory
+    return tuple(found)
 
 
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
     """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order.
 
     ``repeats`` maps every cell that can be measured again to the number of its next repeat. Other cells are left out,
-    and so are cells with ``MAX_REPEATS`` repeats. Keys are without repeats. If one cell of a group that takes turns is
-    wanted, the whole group is measured again.
+    and all are once there are ``MAX_REPEATS`` repeats. Keys are without repeats. If one cell of a group that takes
+    turns is wanted, the whole group is measured again.
     """
-    repeatable = list(_repeatable(plan, repeats))
-    chosen = [cell for cell in repeatable if cell.key.without_repeat in wanted]
-    keys = {cell.key for cell in chosen}
-    groups = {cell.group for cell in chosen} - {None}
-    cells = [cell for cell in repeatable if cell.key in keys or cell.group in groups]
-    repeat = max((cell.repeat for cell in cells), default=0)
+    number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
+    once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
+    again = {key: replace(cell, repeat=number) for key, cell in once.items() if key in repeats and number < MAX_REPEATS}
+    groups = {cell.group for key, cell in again.items() if key in wanted} - {None}
+    cells = [cell for key, cell in again.items() if key in wanted or cell.group in groups]
     together: dict[object, list[Cell]] = {}
-    for cell in shuffled(cells, plan.spec.seed, repeat):
+    for cell in shuffled(cells, plan.spec.seed, number):
         together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
-
-
-def _repeatable(plan: Plan, repeats: Mapping[CellKey, int]) -> Iterator[Cell]:
-    """Yield, with the number of its next repeat, each cell that can be measured again."""
-    once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
-    number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
-    for key, cell in once.items():
-        if key in repeats and number < MAX_REPEATS:
-            yield replace(cell, repeat=number)
 
 
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:

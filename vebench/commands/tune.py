@@ -36,7 +36,7 @@ from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
-from vebench.plan.settings import asynchronous, settings
+from vebench.plan.settings import settings
 from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
 from vebench.reports.output import show
 from vebench.reports.pages.tune import TunePage, Wish
@@ -151,7 +151,7 @@ def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     placement = placement_of(spec, host)
     cpus = placement.usable
     asked = spec.backends or _everything(spec, world)
-    choices = [choice for choice in asked if wish.asynchronous or not asynchronous(choice)]
+    choices = [choice for choice in asked if wish.asynchronous or choice.entry.overlap == "none"]
     if not choices:
         raise UsageError("--async no: every backend that was named returns whichever environments are ready")
     tried = settings(choices, cpus, wish.batch, _cores(placement.owned(cpus), host))

@@ -8,7 +8,6 @@ the user's cache folder, but not those on third-party adapters and environments:
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
 _REAL_ACTIONS = "float32"  # since they are drawn as numbers that it has: verdicts of before are on others
-MOST_KEPT = 1 << 25  # bytes of the user's file: a hundred times as much as all verdicts on all our tasks and backends
 
 
 class VerdictKey(NamedTuple):
@@ -98,7 +96,10 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
-    return VerdictKey(task.id, _canonical(backend).label, made_of)
+    # Options in a fixed order, without those that have their defaults.
+    defaults = {name: option.default for name, option in backend.entry.options.items()}
+    changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
+    return VerdictKey(task.id, BackendChoice(backend.name, changed).label, made_of)
 
 
 def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:
@@ -112,25 +113,15 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
-    """Return the choice that says how a backend steps a task.
+    """Return the choice that says how a backend steps a task: without its compiled parts where these are missing.
 
-    That is without its compiled parts where they are wanting, by ``own``, which it has reported of its own classes, or
-    else by what is known here before it is built.
+    ``own`` is what it has reported of its own classes, by default what is known here before it is built.
     """
     entry = backend.entry
-    if entry.own_classes is None:
-        return backend
-    own = own or entry.own_classes(task)
+    own = None if entry.own_classes is None else own or entry.own_classes(task)
     if own is None or not own.uncompiled:
         return backend
     return replace(backend, options={**backend.options, **entry.uncompiled})
-
-
-def _canonical(backend: BackendChoice) -> BackendChoice:
-    """Return the same choice with sorted options, without those that have their defaults."""
-    defaults = {name: option.default for name, option in backend.entry.options.items()}
-    changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
-    return BackendChoice(backend.name, changed)
 
 
 class Knowledge:
@@ -197,7 +188,6 @@ def keep(task: Task, backend: BackendChoice, found: Known, versions: Mapping[str
     line = msgspec.json.encode(_Line(key(task, backend, versions), found))
     path = kept_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_odd(path)
     with path.open("a+b") as file:
         # A line that was cut off before costs no more than itself.
         if end := file.seek(0, os.SEEK_END):
@@ -217,7 +207,6 @@ def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
     A damaged line is left out: its verdict can be found again.
     """
     try:
-        _refuse_odd(path)
         lines = path.read_bytes().split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return [], ""
@@ -235,16 +224,6 @@ def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
         return found, ""
     count = f"{damaged} damaged {'line is' if damaged == 1 else 'lines are'}"
     return found, f"{path}: {count} left out; if you delete the file, vebench verify finds its verdicts again"
-
-
-def _refuse_odd(path: Path) -> None:
-    """Raise OSError if ``path`` is there, and is no file that could hold verdicts, but a folder or a pipe, say."""
-    if not path.exists():
-        return
-    if not path.is_file():
-        raise OSError(errno.EINVAL, "is no file")
-    if path.stat().st_size > MOST_KEPT:
-        raise OSError(errno.EFBIG, "is too large for what vebench keeps there")
 
 
 @cache

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice
 
 _TABLE = "pythons"
-_EXAMPLE = '[pythons]\npy312 = "/usr/bin/python3.12"'
 
 
 def _config_file() -> Path:
-    """Return the path of the user's configuration. The file may not exist."""
     return config_folder() / "config.toml"
 
 

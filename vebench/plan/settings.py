@@ -38,26 +38,22 @@ def settings(
     With ``batch``, a batch of every setting has so many rows. ``cores``: how many cores these CPUs are of, where some
     are second threads: with as many workers, no core has two. Where the user gave options, no others are tried.
     """
-    counts = _counts(cpus, cores)
+    # All CPUs, one worker for each core, and half of the CPUs, down to an eighth.
+    each_core = {cores} if cores is not None and 0 < cores < cpus else set()
+    counts = sorted({max(1, cpus >> halvings) for halvings in range(4)} | each_core, reverse=True)
     found = [setting for choice in choices for setting in _of(choice, counts, batch)]
-    found += [setting for choice in choices for other in _others(choice) for setting in _of(other, counts[:1], batch)]
+    plain = [choice for choice in choices if not choice.options]
+    others = [replace(choice, options=dict(options)) for choice in plain for options in choice.entry.worth_trying]
+    found += [setting for choice in others for setting in _of(choice, counts[:1], batch)]
     # All CPUs first, then half of them: of each backend, so that no backend is left out for want of time. Other options
     # than the defaults change less than the rest does.
     given = {choice.label for choice in choices}
-    return tuple(sorted(found, key=lambda one: (one.choice.label not in given, _rank(one, cpus))))
 
+    def rank(one: Setting) -> tuple[bool, bool, bool]:
+        whole = _in_caller(one.choice.entry) or one.workers >= cpus
+        return one.choice.label not in given, not whole, one.envs_per_worker == 1
 
-def _rank(one: Setting, cpus: int) -> int:
-    entry = one.choice.entry
-    alone = _in_caller(entry) or one.workers >= cpus
-    return (0 if alone else 2) + (one.envs_per_worker == 1)
-
-
-def _others(choice: BackendChoice) -> list[BackendChoice]:
-    """Return the same backend with those options that may be faster, unless the user gave some."""
-    if choice.options:
-        return []
-    return [replace(choice, options=dict(options)) for options in choice.entry.worth_trying]
+    return tuple(sorted(found, key=rank))
 
 
 def _of(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
@@ -72,15 +68,3 @@ def _in_caller(entry: BackendEntry) -> bool:
     """Return whether more workers are of no use to a backend: all steps are made by the calling process."""
     shape = entry.shape_of(2, 1, 2, {})
     return shape.processes == 1 and shape.threads == 1
-
-
-def _counts(cpus: int, cores: int | None) -> list[int]:
-    """Return the numbers of workers to try: all CPUs, one for each core, and half of the CPUs, down to an eighth."""
-    halved = [max(1, cpus >> halvings) for halvings in range(4)]
-    each_core = [cores] if cores is not None and 0 < cores < cpus else []
-    return sorted({*halved, *each_core}, reverse=True)
-
-
-def asynchronous(choice: BackendChoice) -> bool:
-    """Return whether rows of a batch may be of any environments that are ready, or of half of them."""
-    return choice.entry.overlap != "none"

@@ -496,9 +496,9 @@ def doctor(
     Changes nothing.
     """
     from vebench.commands import doctor as command
-    from vebench.plan.grammar import parse_pin, parse_workers
+    from vebench.plan.grammar import parse_counts, parse_pin
 
-    counts = parse_workers(workers) if workers else ()
+    counts = parse_counts("--workers", workers) if workers else ()
     return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.format_named(form, "machine"))
 
 

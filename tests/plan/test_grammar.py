@@ -13,16 +13,16 @@ from vebench.backends import bracketed, registry
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.plan.grammar import (
+    PARSERS,
     check_choices,
     check_envs,
     parse_backends,
+    parse_counts,
     parse_envs,
-    parse_envs_per_worker,
     parse_hosts,
     parse_pin,
     parse_replicas,
     parse_share,
-    parse_workers,
 )
 from vebench.plan.spec import MAX_WORKERS, BackendChoice, Hosts, Pinning
 
@@ -50,7 +50,7 @@ counts = st.integers(1, MAX_WORKERS)
     ],
 )
 def test_workers_are_what_the_grammar_says(text: str, workers: tuple[int, ...]) -> None:
-    assert parse_workers([text]) == workers
+    assert parse_counts("--workers", [text]) == workers
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_workers_are_what_the_grammar_says(text: str, workers: tuple[int, ...]) 
 )
 def test_workers_that_make_no_sense_are_refused_with_the_grammar(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match="--workers") as raised:
-        parse_workers([text])
+        parse_counts("--workers", [text])
     assert complaint in str(raised.value)
     assert "1..256 (doubles)" in str(raised.value)
 
@@ -90,20 +90,20 @@ def test_workers_that_make_no_sense_are_refused_with_the_grammar(text: str, comp
 @given(first=counts, last=counts, operator=st.sampled_from(["+", "*"]), step=counts)
 def test_a_range_ascends_within_its_ends_and_includes_both(first: int, last: int, operator: str, step: int) -> None:
     first, last = sorted((first, last))
-    workers = parse_workers([f"{first}..{last}:{operator}{step + (operator == '*' and step == 1)}"])
+    workers = parse_counts("--workers", [f"{first}..{last}:{operator}{step + (operator == '*' and step == 1)}"])
     assert (workers[0], workers[-1]) == (first, last)
     assert list(workers) == sorted(set(workers))
 
 
 @given(st.sets(counts, min_size=1, max_size=20))
 def test_a_list_of_workers_comes_back_sorted(workers: set[int]) -> None:
-    assert parse_workers([*map(str, workers)]) == tuple(sorted(workers))
+    assert parse_counts("--workers", [*map(str, workers)]) == tuple(sorted(workers))
 
 
 @given(st.text() | st.text(alphabet="0123456789.,:+*- \n", max_size=40))
 def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
     try:
-        workers = parse_workers([text])
+        workers = parse_counts("--workers", [text])
     except UsageError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
     else:
@@ -114,13 +114,13 @@ def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
 @given(st.sampled_from(["1,4", "1..16", "1..9:+4", "0", "x", ""]) | st.text(alphabet="0123456789.,:+*- ", max_size=20))
 def test_environments_per_worker_are_written_as_workers_are(text: str) -> None:
     try:
-        workers = parse_workers([text])
+        workers = parse_counts("--workers", [text])
     except UsageError as error:
         complaint = str(error).replace("--workers", "--envs-per-worker")
         with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
-            parse_envs_per_worker([text])
+            PARSERS["envs_per_worker"]([text])
     else:
-        assert parse_envs_per_worker([text]) == workers
+        assert PARSERS["envs_per_worker"]([text]) == workers
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ _COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1.
 MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more"
 
 _RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
-_BACKEND = re.compile(r"([^\[\],]*)(?:\[([^\[\]]*)\])?\s*(?:,|\Z)")
 _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -51,19 +50,26 @@ def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
     their keys, and their types are the first that fit of bool, int, float and str. Raises UsageError if a name is
     missing or is not valid UTF-8, and for arguments that cannot be read.
     """
-    return tuple(name for text in texts for name in _envs(text))
+    return tuple(
+        bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
+        for text in texts
+        for name, given in _bracketed("--env", text, MISSING_ENV)
+    )
 
 
-def _envs(text: str) -> Iterator[str]:
-    _check_text("--env", text)
+def _bracketed(option: str, text: str, missing: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the names in a list joined by commas, with what their brackets hold. Raises UsageError.
+
+    ``missing`` is its text if a name is missing.
+    """
+    _check_text(option, text)
     try:
         for name, bracket in bracketed.split(text):
             if not name:
-                raise UsageError(MISSING_ENV)
-            given = {} if bracket is None else bracketed.pairs(bracket)
-            yield bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
+                raise UsageError(missing)
+            yield name, {} if bracket is None else bracketed.pairs(bracket)
     except ValueError as error:
-        raise UsageError(f"--env {shown(text)}: {error}; write NAME[KEY=VALUE,...]") from None
+        raise UsageError(f"{option} {shown(text)}: {error}; write NAME[KEY=VALUE,...]") from None
 
 
 def _check_text(option: str, text: str) -> None:
@@ -72,11 +78,6 @@ def _check_text(option: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
-
-
-def parse_workers(texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the worker counts that ``texts`` name, at most ``MAX_WORKERS`` each; see ``_counts``."""
-    return _counts("--workers", texts, MAX_WORKERS)
 
 
 def parse_hosts(text: str) -> Hosts:
@@ -89,7 +90,7 @@ def parse_hosts(text: str) -> Hosts:
     all_of_ray = names == ["ray"]
     return Hosts(
         names=() if all_of_ray else tuple(names),
-        counts=_counts("--hosts: count", [details["count"]], MAX_WORKERS) if "count" in details else (),
+        counts=parse_counts("--hosts: count", [details["count"]]) if "count" in details else (),
         via=details.get("via", "ray" if all_of_ray else "ssh"),
         address=details.get("address", "auto"),
         python=details.get("python", ""),
@@ -169,12 +170,7 @@ def _detailed(option: str, text: str, keys: Collection[str], lists: Collection[s
     return first.strip(), details
 
 
-def parse_envs_per_worker(texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the counts of environments that ``texts`` name, at most ``MAX_ENVS_PER_WORKER`` each; see ``_counts``."""
-    return _counts("--envs-per-worker", texts, MAX_ENVS_PER_WORKER)
-
-
-def _counts(option: str, texts: Sequence[str], most: int) -> tuple[int, ...]:
+def parse_counts(option: str, texts: Sequence[str], most: int = MAX_WORKERS) -> tuple[int, ...]:
     """Return the counts that ``texts`` name, ascending, each once.
 
     Terms are joined by commas: ``8``; ``1..256`` doubles from the first count; ``1..16:+5`` adds; ``1..81:*3``
@@ -276,7 +272,14 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     others are in a fixed order. A choice that is given again is dropped. Raises UsageError for an unknown name or
     option, and for an invalid value.
     """
-    return tuple({choice.label: choice for text in texts for choice in _choices(text)}.values())
+    found: dict[str, BackendChoice] = {}
+    for text in texts:
+        missing = f"--backend {shown(text)}: a name is missing; vebench list shows the backends"
+        for name, given in _bracketed("--backend", text, missing):
+            peers = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
+            choices = peers if name == _ALL_PEERS and not given else [_choice(text, name, given)]
+            found |= {choice.label: choice for choice in choices}
+    return tuple(found.values())
 
 
 def check_envs(names: tuple[str, ...]) -> None:
@@ -292,29 +295,12 @@ def check_choices(choices: tuple[BackendChoice, ...]) -> None:
         raise UsageError(f"--backend {shown(labels)}: not as vebench writes it")
 
 
-def _choices(text: str) -> Iterator[BackendChoice]:
-    _check_text("--backend", text)
-    position = 0
-    while True:
-        match = _BACKEND.match(text, position)
-        if match is None:
-            raise UsageError(f"--backend {shown(text)}: brackets do not match; write NAME[KEY=VALUE,...]")
-        if match[1].strip() == _ALL_PEERS and match[2] is None:
-            yield from (BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer)
-        else:
-            yield _choice(text, match[1].strip(), match[2])
-        position = match.end()
-        if not match[0].endswith(","):
-            return
-
-
-def _choice(text: str, named: str, bracket: str | None) -> BackendChoice:
+def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:
     name, at, python = (part.strip() for part in named.partition("@"))
     if at and not python:
         raise UsageError(f"--backend {shown(text)}: a Python is missing after @, such as {name}@venv/bin/python")
     if not name:
         raise UsageError(f"--backend {shown(text)}: a name is missing; vebench list shows the backends")
-    given = {} if bracket is None else _pairs(text, bracket)
     if ":" in name:
         if not _TARGET.fullmatch(name):
             raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
@@ -326,14 +312,6 @@ def _choice(text: str, named: str, bracket: str | None) -> BackendChoice:
     if python and not entry.builds_environments:
         raise UsageError(f"--backend {shown(named)}: {name} steps nothing: leave out @{python}")
     return BackendChoice(name, dict(_known_options(entry, given)), python)
-
-
-def _pairs(text: str, bracket: str) -> dict[str, str]:
-    """Return the keys and values between the brackets."""
-    try:
-        return bracketed.pairs(bracket)
-    except ValueError as error:
-        raise UsageError(f"--backend {shown(text)}: {error}") from None
 
 
 def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
@@ -357,9 +335,9 @@ def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple
 # What turns the text of a field of ``RunSpec``, or its list of texts, into the value.
 PARSERS: dict[str, Callable[[Any], object]] = {
     "envs": parse_envs,
-    "workers": parse_workers,
+    "workers": partial(parse_counts, "--workers"),
     "backends": parse_backends,
-    "envs_per_worker": parse_envs_per_worker,
+    "envs_per_worker": partial(parse_counts, "--envs-per-worker", most=MAX_ENVS_PER_WORKER),
     "until": partial(parse_share, "--until"),
     "base": partial(_parse_flag, "base"),
     "interleave": partial(_parse_flag, "interleave"),

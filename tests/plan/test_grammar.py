@@ -14,8 +14,7 @@ from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.plan.grammar import (
     PARSERS,
-    check_choices,
-    check_envs,
+    check_names,
     parse_backends,
     parse_counts,
     parse_envs,
@@ -24,7 +23,7 @@ from vebench.plan.grammar import (
     parse_replicas,
     parse_share,
 )
-from vebench.plan.spec import MAX_WORKERS, BackendChoice, Hosts, Pinning
+from vebench.plan.spec import MAX_WORKERS, BackendChoice, Hosts, Pinning, RunSpec
 
 counts = st.integers(1, MAX_WORKERS)
 
@@ -273,7 +272,7 @@ def test_what_is_printed_of_environments_with_arguments_reads_back_as_these(
 ) -> None:
     labels = tuple(bracketed.written(name, values) for name, values in envs)
     assert parse_envs(labels) == parse_envs([",".join(labels)] if labels else []) == labels
-    check_envs(labels)
+    check_names(RunSpec(labels))
     for label, (name, values) in zip(labels, envs, strict=True):
         task = Task(label, "gymnasium", 1)
         assert (task.name, task.arguments) == (name, values)
@@ -283,7 +282,7 @@ def test_what_is_printed_of_environments_with_arguments_reads_back_as_these(
 @pytest.mark.parametrize("names", [("Pong,Ant",), ("Ant[y=1,x=2]",), ("Ant[x=1.0e3]",), (" Ant",), ("Ant[x]",)])
 def test_environments_that_no_command_line_gives_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="--env"):
-        check_envs(names)
+        check_names(RunSpec(names))
 
 
 @given(st.text() | st.text(alphabet="Pong[]=,m:/1 \n", max_size=30))
@@ -293,7 +292,7 @@ def test_any_text_names_environments_or_is_an_error_of_one_line(text: str) -> No
     except UsageError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
     else:
-        check_envs(names)
+        check_names(RunSpec(names))
 
 
 @given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
@@ -304,7 +303,7 @@ def test_labels_read_back_as_the_choices_that_they_label(choices: list[BackendCh
 
 @given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
 def test_choices_that_were_parsed_pass_the_check_of_a_file(choices: list[BackendChoice]) -> None:
-    check_choices(tuple(choices))
+    check_names(RunSpec(("Pong",), backends=tuple(choices)))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,7 @@ def test_choices_that_were_parsed_pass_the_check_of_a_file(choices: list[Backend
 )
 def test_choices_that_no_command_line_gives_are_refused(choice: BackendChoice, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        check_choices((choice,))
+        check_names(RunSpec(("Pong",), backends=(choice,)))
 
 
 @given(st.text() | st.text(alphabet="null:[]=,m \n", max_size=30))

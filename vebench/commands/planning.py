@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
-from vebench.plan.grammar import check_choices, check_envs
+from vebench.plan.grammar import check_names
 from vebench.plan.known_work import Knowledge
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check
@@ -269,8 +269,7 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
     """
     try:
         check(spec)
-        check_envs(spec.envs)
-        check_choices(spec.backends)
+        check_names(spec)
         if not allowed:
             refuse_not_ours(spec, named)
         yield spec

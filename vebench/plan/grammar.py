@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.interface import OptionValue
+    from vebench.plan.spec import RunSpec
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -282,17 +283,13 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     return tuple(found.values())
 
 
-def check_envs(names: tuple[str, ...]) -> None:
-    """Raise UsageError if ``parse_envs`` cannot have returned ``names``, which come from a file."""
-    if parse_envs(names) != names:
-        raise UsageError(f"--env {shown(', '.join(names))}: not as vebench writes it")
-
-
-def check_choices(choices: tuple[BackendChoice, ...]) -> None:
-    """Raise UsageError if ``parse_backends`` cannot have returned ``choices``, which come from a file."""
-    if parse_backends([choice.label for choice in choices]) != choices:
-        labels = ", ".join(choice.label for choice in choices)
-        raise UsageError(f"--backend {shown(labels)}: not as vebench writes it")
+def check_names(spec: RunSpec) -> None:
+    """Raise UsageError unless the environments and backends of a spec from a file are as the parsers return them."""
+    labels = [choice.label for choice in spec.backends]
+    if parse_envs(spec.envs) != spec.envs:
+        raise UsageError(f"--env {shown(', '.join(spec.envs))}: not as vebench writes it")
+    if parse_backends(labels) != spec.backends:
+        raise UsageError(f"--backend {shown(', '.join(labels))}: not as vebench writes it")
 
 
 def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:

@@ -50,20 +50,12 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     vebench, the one that ``vebench peers setup`` has made. ``pythons`` are those of the configuration. Raises
     UsageError if there is none of that name.
     """
-    if choice.python:
-        return _named(choice, pythons)
-    installation = choice.entry.installation
-    if installation is None or all(importable(package.module) for package in choice.entry.packages):
-        return None
-    return made.python_of(installation.name)
-
-
-def _named(choice: BackendChoice, pythons: Mapping[str, str]) -> str:
-    name = choice.python
-    if os.sep in name:
-        return str(Path(name).expanduser())
-    if name in pythons:
-        return str(Path(pythons[name]).expanduser())
+    name, installation = choice.python, choice.entry.installation
+    if not name:
+        there = installation is None or all(importable(package.module) for package in choice.entry.packages)
+        return None if installation is None or there else made.python_of(installation.name)
+    if os.sep in name or name in pythons:
+        return str(Path(name if os.sep in name else pythons[name]).expanduser())
     known = [one.name for one in registry.INSTALLATIONS]
     if name in known:
         found = made.python_of(name)

@@ -260,7 +260,11 @@ def check(spec: RunSpec) -> None:
     if spec.proof not in _PROOFS:
         raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(_PROOFS)}")
     _check_policy(spec)
-    _check_replicas(spec)
+    count = spec.replicas
+    if count != PER_NODE and not 1 <= count <= MAX_REPLICAS:
+        raise UsageError(f"--replicas {count}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
+    if count != 1 and not spec.pin.pins:
+        raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
     if spec.hosts is not None:
         _check_hosts(spec, spec.hosts)
     check_seconds("--duration", spec.duration)
@@ -303,14 +307,6 @@ def _check_policy(spec: RunSpec) -> None:
         check_seconds("--learner", spec.learner.seconds)
         if spec.learner.steps is not None:
             check_count("--learner", spec.learner.steps, 1, MOST_LEARNER_STEPS)
-
-
-def _check_replicas(spec: RunSpec) -> None:
-    count = spec.replicas
-    if count != PER_NODE and not 1 <= count <= MAX_REPLICAS:
-        raise UsageError(f"--replicas {count}: must be a whole number from 1 to {MAX_REPLICAS}, or {PER_NODE}")
-    if count != 1 and not spec.pin.pins:
-        raise UsageError(f"--replicas {count}: each replica needs CPUs of its own, but --pin none gives it none")
 
 
 def _check_hosts(spec: RunSpec, hosts: Hosts) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vebench.backends.environments.suites import Suite
     from vebench.plan.spec import BackendChoice
 
-MOST_NAMED = 5  # environments of a module that an error lists
+_MOST_NAMED = 5  # environments of a module that an error lists
 
 KNOWN: tuple[Task, ...] = tuple(
     Task(name, suite.name, frame_skip) for suite in SUITES.values() for name, frame_skip in suite.tasks.items()
@@ -58,7 +58,11 @@ def resolve(
             _check_loaded("--backend", target, facts)
         for name, of_env in zip(unknown, answer.get("envs", ()), strict=True):
             found[name] = _task(name, of_env, answer.get("registered", ()))
-    return _distinct([found[name] for name in names])
+    by_id: dict[str, Task] = {}
+    for task in (found[name] for name in names):
+        if by_id.setdefault(task.id, task) != task:
+            raise UsageError(f"--env {task.id}: named twice, with different meanings; measure them in two runs")
+    return tuple(by_id.values())
 
 
 def _full_name(name: str) -> str:
@@ -74,11 +78,6 @@ def _full_name(name: str) -> str:
 def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
     if taken := sorted(suite.sets.intersection(arguments)):
         raise UsageError(f"--env {shown(name)}: {taken[0]} is set by vebench, alike for every backend: leave it out")
-
-
-def _check_spaces(name: str, facts: Mapping[str, Any]) -> None:
-    if facts["problem"] is not None:
-        raise UsageError(f"--env {shown(name)}: {facts['problem']}")
 
 
 def asked_as(env: str, names: Sequence[str]) -> str:
@@ -128,15 +127,15 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
     env_id, package = facts["id"], facts["package"]
     arguments = bracketed.read(name)[1]
     label = bracketed.written(env_id, arguments)
-    if facts["called"]:
-        _check_spaces(name, facts)
-        return Task(label, CALLED.name, facts["frame_skip"])
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():
-        if suite.has(env_id, package):
+        if suite.has(env_id, package) and not facts["called"]:
             _check_arguments(name, suite, arguments)
             return Task(label, suite.name, suite.tasks.get(env_id, facts["frame_skip"]))
-    _check_spaces(name, facts)  # a suite may leave out what is no array
+    if facts["problem"] is not None:  # a suite may leave out what is no array
+        raise UsageError(f"--env {shown(name)}: {facts['problem']}")
+    if facts["called"]:
+        return Task(label, CALLED.name, facts["frame_skip"])
     module = package if package in PLUGINS else facts["module"]
     return Task(label, OTHER.name, facts["frame_skip"], module=module)
 
@@ -147,15 +146,12 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
     module, _, env_id = name.rpartition(":")
     if module:
         names = facts.get("names", ())
-        some = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+        some = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
         near = did_you_mean(env_id, names)
         return f"module {module} has no callable or environment {shown(env_id)}{near}; it registers {some or 'none'}"
     for suite in SUITES.values():
-        if (
-            suite.namespace
-            and name.startswith(suite.namespace)
-            and not any(each.startswith(suite.namespace) for each in registered)
-        ):
+        there = not suite.namespace or any(each.startswith(suite.namespace) for each in registered)
+        if suite.namespace and name.startswith(suite.namespace) and not there:
             needed = [package for package in suite.packages if package is not GYMNASIUM]
             return f"{', '.join(package.name for package in needed)} not installed? {how_to_install(needed)}"
     ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
@@ -171,12 +167,3 @@ def _known(name: str) -> str:
     """Return `` (did you mean Pong?)`` for an id that it had before, ``PongDeterministic-v4``, else an empty string."""
     known = known_as(bracketed.cut(name)[0])
     return "" if known is None else f" (did you mean {short_name(known)}?)"
-
-
-def _distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks, each once. Raises UsageError if two different tasks have the same id."""
-    by_id: dict[str, Task] = {}
-    for task in tasks:
-        if by_id.setdefault(task.id, task) != task:
-            raise UsageError(f"--env {task.id}: named twice, with different meanings; measure them in two runs")
-    return tuple(by_id.values())

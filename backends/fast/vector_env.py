@@ -21,8 +21,8 @@ from vebench.backends.environments.suites import SUITES, known_as, load, short_n
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import build_task, make_share
 from vebench.backends.setup import OwnClasses
+from vebench.backends.shared_memory.gymnasium_share import VectorSpaces, checked_seeds
 from vebench.backends.shared_memory.memory_layout import usable_cpus
-from vebench.backends.shared_memory.spaces import VectorSpaces, checked_seeds
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 from vebench.errors import did_you_mean
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from vebench.backends.fast.share import Building
+    from vebench.backends.shared_memory.gymnasium_share import Value
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
-    from vebench.backends.shared_memory.spaces import Value
     from vebench.backends.shared_memory.vector_env import Reset
 
     MakeEnv = Callable[[], gymnasium.Env[Any, Any]]

@@ -11,8 +11,7 @@ What is built on it:
 
 - ``in_flight``: a team whose environments are asked for one by one;
 - ``backend``: ``shm-sync``, ``shm-async`` and ``shm-half``;
-- ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share`` and ``spaces``; ``sb3``: it as a ``VecEnv`` of
-  Stable-Baselines3.
+- ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share``; ``sb3``: it as a ``VecEnv`` of Stable-Baselines3.
 
 What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
 only if its backend does.

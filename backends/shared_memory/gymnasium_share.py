@@ -1,30 +1,41 @@
-"""One process's share of a ``SharedMemoryVectorEnv``: Gymnasium environments that write into rows of shared memory."""
+"""One process's share of a ``SharedMemoryVectorEnv``: Gymnasium environments that write into rows of shared memory.
+
+Then spaces as trees of arrays in shared memory, whose parts lie in the order of ``Dict`` keys and ``Tuple`` places, and
+checks of what users give.
+"""
 
 from __future__ import annotations
 
 import traceback
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array, iterate
 
 from vebench.backends import trees
-from vebench.backends.shared_memory.spaces import ValueColumn, columns, reader, rows_of
+from vebench.backends.shared_memory.memory_layout import Leaf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import gymnasium
     from gymnasium.vector.utils import CloudpickleWrapper
     from numpy.typing import NDArray
 
     from vebench.backends.shared_memory.memory_layout import RowArrays
+    from vebench.backends.trees import Tree
+
+    Leaves = Sequence[NDArray[Any]]
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]
 Remarks = list[tuple[int, Info]]  # infos, each with the id of its environment
+Value = Any  # a value of a space, or of an attribute of an environment
 
 
 class Received(NamedTuple):
@@ -204,3 +215,281 @@ class GymnasiumShare:
                 self._environments.pop().close()
             except Exception:  # noqa: BLE001, PERF203 - whatever it is, there is nobody to handle it any more
                 traceback.print_exc()
+
+
+# Spaces.
+
+
+@dataclass(frozen=True)
+class VectorSpaces:
+    """The spaces of one environment and of all, and what else the first environment says of all."""
+
+    single_observation: spaces.Space[Any]
+    observation: spaces.Space[Any]
+    single_action: spaces.Space[Any]
+    action: spaces.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    same: bool
+
+    @classmethod
+    def read(
+        cls,
+        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        mode: str | tuple[spaces.Space[Any], spaces.Space[Any]],
+    ) -> VectorSpaces:
+        """Return what the environments have, from the first of them, or from all if ``mode`` is ``different``."""
+        if isinstance(mode, tuple):
+            if [isinstance(space, spaces.Space) for space in mode] != [True, True]:
+                raise TypeError(f"observation_mode must be two spaces, batched and single, not {mode}")
+        elif mode not in ("same", "different"):
+            raise ValueError(
+                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
+                f"space, actual got {mode}"
+            )
+        example = env_fns[0]()
+        alike = cls.of(example, len(env_fns))
+        if isinstance(mode, tuple):
+            batched, single = mode
+            alike = replace(alike, observation=batched, single_observation=single, same=False)
+        elif mode == "different":
+            others = (_observation_space(function) for function in env_fns[1:])
+            batched = batch_differing_spaces([alike.single_observation, *others])
+            alike = replace(alike, observation=batched, same=False)
+        example.close()
+        return alike
+
+    @classmethod
+    def of(cls, example: gymnasium.Env[Any, Any], count: int) -> VectorSpaces:
+        """Return what ``count`` environments have that are all like this one."""
+        single, action = example.observation_space, example.action_space
+        batched = batch_space(single, count), batch_space(action, count)
+        return cls(single, batched[0], action, batched[1], dict(example.metadata), example.render_mode, same=True)
+
+    def problem(self, opened: Iterable[tuple[bool, bool]]) -> str | None:
+        """Return what is wrong, if anything, given whether observations and actions of each share are as here."""
+        if not all(actions for _, actions in opened):
+            return f"Some environments have an action space different from `{self.single_action}`."
+        if all(observations for observations, _ in opened):
+            return None
+        if not self.same:
+            return f"the environments' observation spaces are not of one shape and type ({self.single_observation})"
+        return (
+            f"the sub-environments observation spaces are not equivalent. The first has {self.single_observation}. "
+            "If this is intentional, use `observation_mode='different'` instead."
+        )
+
+
+def _observation_space(function: Callable[[], gymnasium.Env[Any, Any]]) -> spaces.Space[Any]:
+    environment = function()
+    environment.close()
+    return environment.observation_space
+
+
+# Parts of all other spaces have no fixed shape: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class ValueColumn(list[Any]):
+    """Values that have no fixed shape, one for each environment: they stand where others have an array in memory."""
+
+    def copy(self) -> tuple[Any, ...]:  # type: ignore[override]  # a copy is what users get, and a batch is a tuple
+        """Return a copy of the values, in the form that Gymnasium gives a batch of them."""
+        return deepcopy(tuple(self))
+
+
+def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+    """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
+    return tuple(
+        Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in _flat(space) if isinstance(part, _ARRAYS)
+    )
+
+
+def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
+    """Return a column of ``count`` values for each part of the space that has no fixed shape."""
+    return tuple(
+        ValueColumn(create_empty_array(part, count) or [None] * count)
+        for part in _flat(space)
+        if not isinstance(part, _ARRAYS)
+    )
+
+
+def rows_of(space: spaces.Space[Any], arrays: Leaves, held: Sequence[ValueColumn]) -> Tree:
+    """Return the tree of the space's arrays, and of the columns that it has besides."""
+    next_array, next_column = iter(arrays), iter(held)
+    return assemble(space, (next(next_array if isinstance(part, _ARRAYS) else next_column) for part in _flat(space)))
+
+
+def as_batch(rows: Tree) -> Tree:
+    """Return the rows of a space in the form that Gymnasium gives a batch of its values."""
+    return trees.mapped(lambda part: tuple(part) if isinstance(part, ValueColumn) else part, rows)
+
+
+def _flat(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            yield from _flat(part)
+    else:
+        yield space
+
+
+def assemble(space: spaces.Space[Any], arrays: Iterator[Any]) -> Value:
+    """Return a value of the space, or a batch of them, out of its leaves, which are taken from ``arrays``."""
+    if isinstance(space, spaces.Dict):
+        return {key: assemble(part, arrays) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple([assemble(part, arrays) for part in space.spaces])
+    return next(arrays)
+
+
+def flatten(space: spaces.Space[Any], value: Value) -> Iterator[Any]:
+    """Return the leaves of a value of the space, or of a batch of them."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from flatten(part, value[key])
+    elif isinstance(space, spaces.Tuple):
+        for part, item in zip(space.spaces, value, strict=True):
+            yield from flatten(part, item)
+    else:
+        yield value
+
+
+def reader(rows: Tree) -> Callable[[int], Any]:
+    """Return a function that reads a row, given its index, as a value that stays as it is when the row changes."""
+    if not trees.is_leaf(rows):
+        return lambda index: trees.mapped(lambda array: array[index].copy(), rows)
+    # Numbers out of an array are copies already.
+    return rows.__getitem__ if getattr(rows, "ndim", 1) == 1 else lambda index: rows[index].copy()
+
+
+# Checks of arguments. Each error names the argument.
+
+
+def checked_processes(processes: int | None, at_once: int | None, otherwise: int) -> int:
+    """Return how many processes step: as many as asked for or, without, ``otherwise``, but ``at_once`` at most.
+
+    Raises ValueError if ``at_once`` is no number of processes, or if more than that are asked for.
+    """
+    if at_once is None:
+        return otherwise if processes is None else processes
+    if not isinstance(at_once, (int, np.integer)):
+        raise ValueError(f"`max_concurrency` must be an integer or None, got {type(at_once)}")  # noqa: TRY004 - as Gymnasium
+    if at_once < 1:
+        raise ValueError(f"`max_concurrency` must be a positive or None, got {at_once}")
+    if processes is not None and processes > at_once:
+        raise ValueError(f"num_processes must be at most max_concurrency, {at_once}, not {processes}")
+    return min(int(at_once), otherwise) if processes is None else processes
+
+
+def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError if there are not ``count``."""
+    if seed is None:
+        return [None] * count
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + index for index in range(count)]
+    if len(seed) != count:
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."
+        )
+    return list(seed)
+
+
+def checked_mask(mask: Value, count: int) -> NDArray[np.bool_]:
+    """Return the mask of a reset, ``(count,)``. Raises as Gymnasium does if it is none."""
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (count,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({count},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    return mask
+
+
+def checked_values(values: Value, count: int) -> list[Any]:
+    """Return a value for each environment: its own of a list or tuple of ``count``, or the same for all."""
+    if not isinstance(values, (list, tuple)):
+        return [values] * count
+    if len(values) != count:
+        raise ValueError(
+            "Values must be a list or tuple with length equal to the number of environments. "
+            f"Got `{len(values)}` values for {count} environments."
+        )
+    return list(values)
+
+
+def check_free(env_ids: list[int], away: Sequence[int]) -> None:
+    """Raise ValueError unless every id exists, is there once, and its environment is not ``away`` with an action."""
+    for env_id in env_ids:
+        if not 0 <= env_id < len(away):
+            raise ValueError(f"environment {env_id} does not exist: there are {len(away)}")
+        if away[env_id]:
+            raise ValueError(f"environment {env_id} has been sent an action already, and not been received since")
+    if len(set(env_ids)) != len(env_ids):
+        raise ValueError(f"no environment can be sent two actions at once: {env_ids}")
+
+
+# Actions.
+
+
+def write_as_they_are(space: spaces.Space[Any], leaves: Leaves, actions: Value) -> bool:
+    """Write a batch of actions, one for each environment, if memory holds them as they are; return whether it does.
+
+    It holds arrays of the very types and shapes that ``leaves``, those of ``space``, have.
+    """
+    if type(actions) is np.ndarray and len(leaves) == 1:
+        (leaf,) = leaves
+        if actions.dtype != leaf.dtype or actions.shape != leaf.shape:
+            return False
+        leaf[...] = actions
+        return True
+    try:
+        values = list(flatten(space, actions))
+    except (KeyError, TypeError, ValueError):
+        return False
+    if len(values) != len(leaves):
+        return False
+    for leaf, value in zip(leaves, values, strict=True):
+        if type(value) is not np.ndarray or value.dtype != leaf.dtype or value.shape != leaf.shape:
+            return False
+    for leaf, value in zip(leaves, values, strict=True):
+        leaf[...] = value
+    return True
+
+
+def one_by_one(space: spaces.Space[Any], count: int, actions: Value) -> Value:
+    """Return a sequence of ``count`` actions, one for each environment, out of a batch of the ``space`` of all.
+
+    Raises what Gymnasium does for a batch that it cannot take apart, and ValueError if there are not ``count``.
+    """
+    each = list(iterate(space, actions))
+    if len(each) != count:
+        raise ValueError(f"actions must be {count}, one for each environment, not {len(each)}")
+    return actions if type(actions) is np.ndarray else each  # an array is sent as a whole, which is faster
+
+
+def write_actions(
+    space: spaces.Space[Any], leaves: Leaves, rows: slice | list[int], count: int, actions: Value
+) -> None:
+    """Write ``actions``, a batch of ``count`` of ``space``, into those rows of its leaves.
+
+    Raises ValueError or TypeError if a shape or a type is wrong.
+    """
+    for leaf, given in zip(leaves, flatten(space, actions), strict=True):
+        values = np.asarray(given)
+        if values.shape != (count, *leaf.shape[1:]):
+            wrong = TypeError if values.ndim == 0 else ValueError
+            raise wrong(f"actions must have the shape {(count, *leaf.shape[1:])}, not {values.shape}")
+        if values.dtype != leaf.dtype and not _fit(values, leaf.dtype):
+            raise TypeError(f"actions must be {leaf.dtype}, or numbers that it holds, not {values.dtype}")
+        leaf[rows] = values
+
+
+def _fit(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether values of another type can be written as ``dtype``: whole numbers only if none is changed."""
+    if np.issubdtype(values.dtype, np.integer) and np.issubdtype(dtype, np.integer):
+        return bool((values.astype(dtype) == values).all())
+    return np.can_cast(values.dtype, dtype, "same_kind")

@@ -22,8 +22,7 @@ from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from vebench.backends.shared_memory.gymnasium_share import Info
-    from vebench.backends.shared_memory.spaces import Value
+    from vebench.backends.shared_memory.gymnasium_share import Info, Value
 
     Environment = gymnasium.Env[Any, Any]
     Indices = int | Iterable[int] | None

@@ -18,12 +18,13 @@ from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 from vebench.backends import trees
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
-from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Received, ShareConfig, batch_infos
-from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
-from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
-from vebench.backends.shared_memory.spaces import (
+from vebench.backends.shared_memory.gymnasium_share import (
+    GymnasiumShare,
+    Received,
+    ShareConfig,
     VectorSpaces,
     as_batch,
+    batch_infos,
     check_free,
     checked_mask,
     checked_processes,
@@ -36,6 +37,8 @@ from vebench.backends.shared_memory.spaces import (
     write_actions,
     write_as_they_are,
 )
+from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
+from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
 from vebench.backends.shared_memory.team import Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
 
@@ -47,9 +50,8 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
     from numpy.typing import NDArray
 
-    from vebench.backends.shared_memory.gymnasium_share import Info
+    from vebench.backends.shared_memory.gymnasium_share import Info, Value
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
-    from vebench.backends.shared_memory.spaces import Value
 
     _Environment = gymnasium.Env[Any, Any]
     _Wrap = Callable[[_Environment], _Environment]

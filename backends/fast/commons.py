@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import mujoco
 import numpy as np
@@ -104,14 +104,9 @@ _TABLES = 16384
 _Structure = TypeVar("_Structure", bound="ctypes.Array[Any] | ctypes.Structure")
 
 
-class Announced(NamedTuple):
-    """What another process has announced: an address, and the id of that process."""
+class Announced(ctypes.Structure):
+    """What a process has announced: an address, 0 before that, and the id of that process."""
 
-    address: int
-    process: int
-
-
-class _Entry(ctypes.Structure):
     _fields_ = (("address", ctypes.c_uint64), ("process", ctypes.c_uint64))
 
 
@@ -125,7 +120,7 @@ class Commons:
     def __init__(self, count: int, size: int, scratch: int) -> None:
         native = library()
         assert native is not None  # noqa: S101 - see commons_for
-        directory = _whole(count * ctypes.sizeof(_Entry))
+        directory = _whole(count * ctypes.sizeof(Announced))
         handle = native.vebench_commons(ctypes.c_size_t(directory + count * size), ctypes.c_size_t(scratch))
         if not handle:
             raise MemoryError(f"no address space for {count} environments of {size} bytes")
@@ -133,7 +128,7 @@ class Commons:
         self._base = native.vebench_commons_base(self.handle)
         self._first, self._size = self._base + directory, size
         self.scratch_at = int(native.vebench_commons_scratch(self.handle))
-        self.entries = (_Entry * count).from_address(self._base)
+        self.entries = (Announced * count).from_address(self._base)
         _mapped[:] = [other for other in _mapped if other() is not None]
         _mapped.append(IfForgotten(self, partial(native.vebench_commons_leave, self.handle)))
 
@@ -204,7 +199,7 @@ class Area:
     def announce(self, address: int) -> None:
         """Let the others know the address of what steps these environments."""
         if self._commons is not None:
-            self._commons.entries[self._number] = _Entry(address, os.getpid())
+            self._commons.entries[self._number] = Announced(address, os.getpid())
 
     def others(self) -> list[Announced]:
         """Return what the others have announced, first those that come next in the order of environments."""
@@ -212,7 +207,7 @@ class Area:
             return []
         entries, own = self._commons.entries, self._number
         around = (*entries[own + 1 :], *entries[:own])
-        return [Announced(int(entry.address), int(entry.process)) for entry in around if entry.address]
+        return [entry for entry in around if entry.address]
 
 
 def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJoCo has no types

@@ -1,17 +1,7 @@
 """Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
-Begin reading with ``team``: the caller and its workers, which step environments of any kind. What it is built from:
-
-- ``memory_layout``: how environments are divided among processes, and where everything is in memory;
-- ``handshake``: how two processes wait for each other, and why no wake-up is lost;
-- ``worker``: the worker's side, a loop in its own process, and the caller's side of one worker;
-- ``errors``: what a team raises, and how signal handlers are kept from raising where that cannot be borne.
-
-What is built on it:
-
-- ``in_flight``: a team whose environments are asked for one by one;
-- ``backend``: ``shm-sync``, ``shm-async`` and ``shm-half``;
-- ``vector_env``: ``SharedMemoryVectorEnv``, with ``gymnasium_share``; ``sb3``: it as a ``VecEnv`` of Stable-Baselines3.
+Begin reading with ``team``: the caller and its workers, which step environments of any kind. The other modules are in a
+table of docs/shared-memory.md, with the memory, the handshake and its proof.
 
 What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
 only if its backend does.

@@ -279,7 +279,7 @@ class _Game:
         self.ale.reset_game()
 
     def step(self, index: int) -> tuple[float, bool]:
-        """Repeat an action for so many frames, or until the episode ends; return the reward, and whether it has."""
+        """Repeat an action, ``frame_skip`` times or until the episode ends; return the reward, and whether it did."""
         act, over, action = self._act, self._over, self._actions[index]
         reward = 0
         ended = False

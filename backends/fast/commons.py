@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# MuJoCo has one place in each process where it looks up whom to call for controls, and one for what to do at an error.
-# Who sets either of them and puts back what was there holds this lock until then.
+# MuJoCo has one callback for controls and one error handler in each process. Code that replaces and restores either of
+# them holds this lock meanwhile.
 HOOKS = Lock()
 if hasattr(os, "register_at_fork"):
-    # So no process begins its life with what another thread had set, or with a lock that nobody will release.
+    # A forked process must not begin with what another thread had set, nor with a lock that is never released.
     os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)
 
 
 @cache
 def mujoco_library() -> ctypes.CDLL | None:
-    """Return the library of MuJoCo that its Python package has loaded, None if that cannot be told."""
+    """Return the library of MuJoCo that its Python package has loaded, None if it is not found."""
     for path in sorted(Path(mujoco.__file__).parent.glob("libmujoco*")):
         with suppress(OSError, AttributeError, ValueError):
             found = ctypes.CDLL(str(path))
@@ -61,9 +61,9 @@ def _is_loaded(found: ctypes.CDLL) -> bool:
 
 
 def pointers_of(model: Any, batch: Sequence[Any]) -> tuple[int, list[int]]:  # noqa: ANN401 - MuJoCo has no types
-    """Return where MuJoCo has the model, and each of these data of it: it tells those that it calls for controls.
+    """Return the addresses of MuJoCo's model and of these data, which it passes to its callback for controls.
 
-    Raises RuntimeError if it does not call.
+    Raises RuntimeError if it does not call that.
     """
     told: list[tuple[int, int]] = []
     here = get_ident()
@@ -114,7 +114,7 @@ class Commons:
     """Memory in common for ``count`` environments of one model, each of which takes ``size`` bytes.
 
     The ``scratch`` bytes that each MjData has for a single step, its arena, are the same for all: those of the process
-    that steps, at ``scratch_at``. Pickled it is None: whoever needs that is not forked.
+    that steps, at ``scratch_at``. It is pickled as None: a process that is not forked has no part in it.
     """
 
     def __init__(self, count: int, size: int, scratch: int) -> None:
@@ -211,7 +211,7 @@ class Area:
 
 
 def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJoCo has no types
-    """Return memory in common for so many environments of a model, None if there can be none here."""
+    """Return memory in common for ``count`` environments of a model, None if there can be none here."""
     native = library()
     if native is None or mujoco_library() is None or sys.platform != "linux":
         return None
@@ -236,7 +236,7 @@ def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJ
 def _hooks() -> Iterator[None]:
     """Let MuJoCo allocate and free by our functions. From then on it does so in this process.
 
-    Raises RuntimeError if it does so by somebody else's.
+    Raises RuntimeError if other functions are set already.
     """
     native, theirs = library(), mujoco_library()
     assert native is not None and theirs is not None  # noqa: S101, PT018 - see commons_for

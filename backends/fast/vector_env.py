@@ -194,7 +194,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         return make_share(self._own, division, self.autoreset_mode.value)
 
     def _write_step(self, actions: Value) -> bool:
-        """Write the actions of all environments. Those of a class of ours never see them in any other form."""
         if self._own is None:
             return super()._write_step(actions)
         self._write_actions(slice(None), self.num_envs, actions)
@@ -214,10 +213,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
     def _begin_reset(self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
-        """Begin a reset. An environment that was not reset before is seeded as ``make_vec`` was told.
-
-        It is if ``seed`` has none for it.
-        """
+        """Begin a reset, with the seeds that ``make_vec`` was given for a first reset that is given none."""
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds
         super()._begin_reset([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
@@ -230,7 +226,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         return result
 
     def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
-        """Begin a call. Raises AttributeError if the environments are of our own class, which has no attributes."""
         self._refuse_if_own(name)
         super()._begin_call(name, args, kwargs)
 
@@ -285,7 +280,7 @@ def _known_name(env_id: str) -> str:
     """Return the name by which Gymnasium knows an environment, once the module is loaded that registers it.
 
     ``env_id`` may begin with that module, as for ``gymnasium.make``: ``module:Env-v0``. Without a version it is the
-    latest, likewise. The short names of ``vebench list`` mean what they mean there: ``Pong`` is ``ALE/Pong-v5``.
+    latest, as there. The short names of ``vebench list`` mean what they mean there: ``Pong`` is ``ALE/Pong-v5``.
     """
     module, _, name = env_id.rpartition(":")
     name = _SHORT_NAMES.get(name, name)
@@ -335,7 +330,7 @@ def _taken_by(name: str) -> frozenset[str]:
     if spec is None or not str(spec.entry_point).startswith("gymnasium.envs."):
         return frozenset()  # other classes may do whatever they like with what they are given
     taken = {*signature(gymnasium.make).parameters, *spec.kwargs} - {"id", "kwargs"}
-    # A class passes on what it does not know to the class that it is based on, which it also tells what it has to know.
+    # A class passes unknown arguments on to its base class, with some of its own.
     for part in load(str(spec.entry_point)).__mro__:
         parameters = signature(part.__init__).parameters.values()
         taken |= {each.name for each in parameters if each.default is not each.empty}

@@ -223,7 +223,7 @@ class ShmSync(_SharedMemoryBackend):
 class ShmAsync(_SharedMemoryBackend):
     """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
 
-    A batch consists of those that are ready first, so that nobody waits for the slowest. Two for each row keep every
+    A batch consists of those that are ready first, so that no row waits for the slowest. Two for each row keep every
     process busy with one half while the other half is out for new actions; more would only cost memory and caches. The
     other options are those of ``ShmSync``.
 

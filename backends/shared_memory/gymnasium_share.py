@@ -213,7 +213,7 @@ class GymnasiumShare:
         while self._environments:
             try:
                 self._environments.pop().close()
-            except Exception:  # noqa: BLE001, PERF203 - whatever it is, there is nobody to handle it any more
+            except Exception:  # noqa: BLE001, PERF203 - no caller is left to handle it
                 traceback.print_exc()
 
 
@@ -315,7 +315,7 @@ def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
 
 
 def rows_of(space: spaces.Space[Any], arrays: Leaves, held: Sequence[ValueColumn]) -> Tree:
-    """Return the tree of the space's arrays, and of the columns that it has besides."""
+    """Return the tree of the space's arrays and columns."""
     next_array, next_column = iter(arrays), iter(held)
     return assemble(space, (next(next_array if isinstance(part, _ARRAYS) else next_column) for part in _flat(space)))
 
@@ -450,11 +450,11 @@ def write_as_they_are(space: spaces.Space[Any], leaves: Leaves, actions: Value) 
         values = list(flatten(space, actions))
     except (KeyError, TypeError, ValueError):
         return False
-    if len(values) != len(leaves):
+    if len(values) != len(leaves) or not all(
+        type(value) is np.ndarray and value.dtype == leaf.dtype and value.shape == leaf.shape
+        for leaf, value in zip(leaves, values, strict=True)
+    ):
         return False
-    for leaf, value in zip(leaves, values, strict=True):
-        if type(value) is not np.ndarray or value.dtype != leaf.dtype or value.shape != leaf.shape:
-            return False
     for leaf, value in zip(leaves, values, strict=True):
         leaf[...] = value
     return True

@@ -141,7 +141,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
 
 
 def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
-    """Return the info of each of ``count`` environments, the empty one of those of which nothing is told."""
+    """Return the info of each of ``count`` environments, an empty one where there is none."""
     each: list[Info] = [{} for _ in range(count)]
     for env_id, info in infos:
         each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it

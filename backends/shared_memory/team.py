@@ -128,7 +128,7 @@ class Team:
         self._ask_all()
 
     def _ask_all(self) -> None:
-        """Ask all workers, of whom some may have been asked."""
+        """Ask all workers. Some may have been asked already."""
         if self._request is None:
             WorkerHandle.step_all(self.workers, self._begun, self._fence)
         else:
@@ -254,7 +254,7 @@ class Team:
     # The end.
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
-        """End every worker: by itself within so many seconds, or else by force, as at once after an interrupt.
+        """End every worker: by itself ``within`` so many seconds, or else by force; at once after an interrupt.
 
         A second call does what an interrupt has kept the first from, or nothing. Another thread that is waiting for a
         round gets a WorkerError. One that is stepping the caller's own share is waited for as long; if it takes longer,
@@ -323,7 +323,7 @@ _living: dict[int, IfForgotten[Team]] = {}  # those that have not ended, by thei
 
 
 def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: ProcessShare, memory: Memory) -> None:
-    """End by force what a team consisted of that nobody holds any more."""
+    """End by force what a forgotten team consisted of."""
     try:
         if owner == os.getpid():
             while workers:
@@ -336,7 +336,7 @@ def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: Pr
 
 
 def _wait_for_forgotten(within: float = END_WITHIN_SECONDS) -> None:
-    """Wait until the teams that were forgotten have ended, for so many seconds at most."""
+    """Wait for the forgotten teams to end, ``within`` seconds at most."""
     until = time.monotonic() + within
     while forgotten := [number for number, team in list(_living.items()) if team() is None]:
         if time.monotonic() > until:

@@ -190,7 +190,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self._sent_as_arrays and write_as_they_are(self.single_action_space, self._actions, actions)
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
-        """Write the actions of so many environments, which are not stepped before. Raises if they cannot be any."""
+        """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
         write_actions(self.single_action_space, self._actions, rows, count, actions)
 
     # Resets and steps. Each is begun, and finished with one assignment once all is there that is returned: what an
@@ -381,7 +381,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """The seed of each environment's generator."""
         return self.get_attr("np_random_seed")
 
-    @property  # type: ignore[misc]  # likewise: to be read only
+    @property  # type: ignore[misc]  # to be read only
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]  # as AsyncVectorEnv has it
         """A copy of each environment's generator."""
         return self.get_attr("np_random")
@@ -530,7 +530,7 @@ def shared_memory_spec(
         module, _, name = id.rpartition(":")
         if module:
             import_module(module)  # it registers the environment
-        id = gymnasium.spec(name)  # noqa: A001 - likewise
+        id = gymnasium.spec(name)  # noqa: A001 - as above
     chosen = deepcopy(id)
     chosen.additional_wrappers = ()  # they are around each environment
     chosen.vector_entry_point = partial(_make_vec, deepcopy(id), tuple(wrappers), vector_kwargs)

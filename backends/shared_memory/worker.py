@@ -58,8 +58,8 @@ class TeamConfig:
 class WorkerConfig:
     """What a worker is started with: what its team has in common, its number, and what it knows of the caller.
 
-    ``caller`` is the process id of the caller. ``forked``: the worker is its child. ``bound``: besides, the thread that
-    started the worker lives as long as the caller. ``pipe`` and ``caller_pipe`` are those of their bells.
+    ``caller`` is the process id of the caller. ``forked``: the worker is its child. ``bound``: and the thread that
+    started it lives as long as the caller. ``pipe`` and ``caller_pipe`` are those of their bells.
     """
 
     team: TeamConfig
@@ -409,7 +409,7 @@ class WorkerHandle:
 
     def kill(self) -> None:
         """End the process by force if it has not ended, and forget it. A second call does nothing."""
-        with contextlib.suppress(ValueError):  # it is forgotten, or somebody else has collected its exit status
+        with contextlib.suppress(ValueError):  # it is forgotten, or its exit status was collected elsewhere
             self.process.kill()
             self.process.join()
             self.process.close()

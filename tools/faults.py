@@ -256,7 +256,7 @@ def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Run the command in an empty folder, with nothing known yet. Returns its exit status and what it printed."""
     paths = os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS)))
     environment = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200"}
-    whole = [sys.executable, "-m", "vebench.cli", *arguments]
+    whole = [sys.executable, "-m", "vebench", *arguments]
     try:
         done = subprocess.run(
             whole, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -33,27 +33,27 @@ app = typer.Typer(
 _command_of = cache(typer.main.get_command)  # with all its options, it takes a while to make
 
 
-def main() -> NoReturn:
-    """Run the command line of this process."""
-    sys.exit(invoke(sys.argv[1:]))
-
-
-def invoke(arguments: Sequence[str], world: World | None = None) -> int:
+def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one for each kind of end
     """Run a command line in ``world``, by default the real one. Returns the exit status.
 
     Every error that a user can meet becomes one line on standard error.
     """
+    command = _command_of(app)
     try:
-        return _invoke(arguments, world)
+        # Typer's own entry point would report some of its errors itself.
+        with command.make_context("vebench", [*arguments], obj=partial(_world, tuple(arguments), world)) as context:
+            return command.invoke(context) or 0
+    except typer.Exit as done:
+        return done.exit_code
     except VebenchError as error:
         return _fail(str(error), error.exit_status)
     except typer.TyperException as error:
         return _fail(error.format_message(), UsageError.exit_status)
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does
-        _discard_output()
+        _discard(sys.stdout)
         return 0
     except OSError as error:
-        _discard_output()
+        _discard(sys.stdout)
         return _fail(f"{error.filename or 'standard output'}: {error.strerror}", UsageError.exit_status)
     except BaseException as error:
         if not _was_interrupt(error):
@@ -61,14 +61,10 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:
         return _fail("interrupted", InterruptedRunError.exit_status)
 
 
-def _invoke(arguments: Sequence[str], world: World | None) -> int:
-    """Return the exit status of the command. Typer's own entry point would report some of its errors itself."""
-    command = _command_of(app)
-    try:
-        with command.make_context("vebench", [*arguments], obj=_Call(tuple(arguments), world)) as context:
-            return command.invoke(context) or 0
-    except typer.Exit as done:
-        return done.exit_code
+def _world(arguments: tuple[str, ...], world: World | None) -> World:
+    from vebench.commands.world import World
+
+    return replace(world or World(), arguments=arguments)
 
 
 def _was_interrupt(error: BaseException | None) -> bool:
@@ -78,34 +74,18 @@ def _was_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-class _Call:
-    """A command line and its world. The world is made when a command asks for it."""
-
-    def __init__(self, arguments: tuple[str, ...], world: World | None) -> None:
-        self._arguments = arguments
-        self._world = world
-
-    @property
-    def world(self) -> World:
-        from vebench.commands.world import World
-
-        return replace(self._world or World(), arguments=self._arguments)
-
-
 def _fail(text: str, status: int) -> int:
     try:
         typer.echo(f"vebench: {one_line(text)}", err=True)
     except OSError:  # nobody reads standard error: the exit status has to be enough
-        from vebench.reports.console import discard
-
-        discard(sys.stderr)
+        _discard(sys.stderr)
     return status
 
 
-def _discard_output() -> None:
+def _discard(stream: TextIO) -> None:
     from vebench.reports.console import discard
 
-    discard(sys.stdout)
+    discard(stream)
 
 
 def _show_version(wanted: bool) -> None:
@@ -118,7 +98,7 @@ def _show_version(wanted: bool) -> None:
 def vebench(
     context: typer.Context,
     *,
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
@@ -132,7 +112,7 @@ def vebench(
     cls=options.planned(*OPTIONS, settings=("base", "interleave", "memory"), **PLAN_OF_RUN),
     context_settings={"allow_extra_args": True},  # so that the error can say how to name an environment
 )
-def run(  # noqa: PLR0913 - one parameter for each option
+def run(
     context: typer.Context,
     *,
     verify: Annotated[bool, option(VERDICT, "", "First compare backends with a plain loop.", "--verify")] = False,
@@ -149,7 +129,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench run -e Pong -w 1..8
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
-    """  # noqa: D301 - the backspace character makes click keep the lines below it as they are
+    """
     from vebench.commands import run as command
 
     if context.args:
@@ -157,18 +137,18 @@ def run(  # noqa: PLR0913 - one parameter for each option
     if resume is not None:
         kept = {"resume", "allow_code", "dry_run", "quiet"}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, context.obj.world, dry_run=dry_run, allowed=allow_code, quiet=quiet)
+        return command.resume(resume, context.obj(), dry_run=dry_run, allowed=allow_code, quiet=quiet)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     budget, until = context.params["budget"], context.params["until"]
     if budget is not None and until is None:
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
     spec = options.spec_from(context, **PLAN_OF_RUN)
-    return command.start(spec, output, context.obj.world, verify=verify, dry_run=dry_run, quiet=quiet)
+    return command.start(spec, output, context.obj(), verify=verify, dry_run=dry_run, quiet=quiet)
 
 
 @app.command()
-def report(  # noqa: PLR0913 - one parameter for each option
+def report(
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", hidden=True),  # described below, without the name of its Python type
@@ -211,7 +191,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
     vebench report pong.jsonl -o figures.pdf
     vebench report old-machine.jsonl new-machine.jsonl
     vebench report --all --columns efficiency,of_ceiling
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import report as command
     from vebench.reports.columns import column_names
     from vebench.reports.document import View
@@ -222,7 +202,7 @@ def report(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command(cls=options.Grouped)
-def check(  # noqa: PLR0913 - one parameter for each option
+def check(
     context: typer.Context,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", hidden=True)],  # described below
     *,
@@ -241,12 +221,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
         ),
     ] = "yardstick",
     history: Annotated[
-        Path | None,
-        option(VERDICT, "DIR", "Earlier runs, which show by how much runs differ. Default: an assumption."),
+        Path | None, option(VERDICT, "DIR", "Earlier runs, which show by how much runs differ. Default: an assumption.")
     ] = None,
     allow_different_host: Annotated[
-        bool,
-        option(VERDICT, "", "Compare even if machines or simulators differ.", "--allow-different-host"),
+        bool, option(VERDICT, "", "Compare even if machines or simulators differ.", "--allow-different-host")
     ] = False,
     form: options.CheckFormat = "terminal",
     junit: options.Junit = None,
@@ -262,7 +240,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% --junit check.xml
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import check as command
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
@@ -285,7 +263,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
         600.0 if budget is None else budget,
         allow_code,
     )
-    return command.run(request, context.obj.world, form=registry.format_named(form, "check"), junit=junit)
+    return command.run(request, context.obj(), form=registry.format_named(form, "check"), junit=junit)
 
 
 @app.command(
@@ -297,14 +275,13 @@ def check(  # noqa: PLR0913 - one parameter for each option
         repeats=5,
     )
 )
-def compare(  # noqa: PLR0913 - one parameter for each option
+def compare(
     context: typer.Context,
     a: Annotated[str, typer.Argument(metavar="PYTHON_A", hidden=True)],  # described below
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
-    deciding: Annotated[
-        float | None,
-        options.budget("Add passes until every backend has its verdict, for as long in all at the most."),
+    budget: Annotated[
+        float | None, options.budget("Add passes until every backend has its verdict, for as long in all at the most.")
     ] = None,
     tolerance: options.Tolerance = "5%",
     form: options.CheckFormat = "terminal",
@@ -320,17 +297,17 @@ def compare(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import compare as command
     from vebench.plan.grammar import parse_share
 
     shown, share = registry.format_named(form, "check"), parse_share("--tolerance", tolerance)
-    spec, world = options.spec_from(context, proof="auto"), context.obj.world
-    return command.start((a, b), spec, output, world, tolerance=share, budget=deciding, form=shown, junit=junit)
+    spec, world = options.spec_from(context, proof="auto"), context.obj()
+    return command.start((a, b), spec, output, world, tolerance=share, budget=budget, form=shown, junit=junit)
 
 
 @app.command()
-def history(  # noqa: PLR0913 - one parameter for each option
+def history(
     folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)] = Path(".vebench"),  # described below
     *,
     metric: Annotated[
@@ -353,7 +330,7 @@ def history(  # noqa: PLR0913 - one parameter for each option
     \b
     vebench history
     vebench history runs -b gym-async -f json
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import report as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
@@ -370,27 +347,21 @@ def history(  # noqa: PLR0913 - one parameter for each option
 @app.command(
     cls=options.planned("envs", "backends", "learner", settings=("memory", "pin", "policy", "seed", "timeout"))
 )
-def tune(  # noqa: PLR0913 - one parameter for each option
+def tune(
     context: typer.Context,
     *,
     batch: Annotated[
-        int | None,
-        option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number."),
+        int | None, option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number.")
     ] = None,
     asynchronous: Annotated[
-        str,
-        option(WHAT, "ok|no", "Whether rows may come from whichever environments are ready.", "--async"),
+        str, option(WHAT, "ok|no", "Whether rows may come from whichever environments are ready.", "--async")
     ] = "ok",
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
-    margin: Annotated[
-        str,
-        option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup."),
-    ] = "5%",
+    margin: Annotated[str, option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.")] = "5%",
     form: options.TuneFormat = "terminal",
     output: options.RunFile = None,
     resume: Annotated[
-        Path | None,
-        option(OUTPUT, "FILE", "Go on with the race in this run file, for as long again."),
+        Path | None, option(OUTPUT, "FILE", "Go on with the race in this run file, for as long again.")
     ] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
@@ -403,7 +374,7 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     vebench tune --env Pong
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import tune as command
 
     shown = registry.format_named(form, "tune")
@@ -411,24 +382,18 @@ def tune(  # noqa: PLR0913 - one parameter for each option
     if resume is not None:
         kept = {"resume", "margin", "budget", "allow_code", "form"}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, wish, budget, shown, context.obj.world, allowed=allow_code)
+        return command.resume(resume, wish, budget, shown, context.obj(), allowed=allow_code)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    return command.start(command.short(options.spec_from(context)), wish, output, shown, context.obj.world)
+    return command.start(options.spec_from(context), wish, output, shown, context.obj())
 
 
 @app.command(cls=options.planned("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
 def verify(
     context: typer.Context,
     *,
-    steps: Annotated[
-        int,
-        option(HOW_LONG, "N", "Steps of each environment in the first layout, at least."),
-    ] = 400,
-    num_envs: Annotated[
-        int,
-        option(WHAT, "N", "Environments stepped at a time in the first layout, or one more."),
-    ] = 2,
+    steps: Annotated[int, option(HOW_LONG, "N", "Steps of each environment in the first layout, at least.")] = 400,
+    num_envs: Annotated[int, option(WHAT, "N", "Environments stepped at a time in the first layout, or one more.")] = 2,
     form: options.VerifyFormat = "terminal",
 ) -> int:
     """Compare what backends return with what a plain loop returns.
@@ -441,13 +406,13 @@ def verify(
     \b
     vebench verify -e Pong
     vebench verify -e CartPole -b mymodule:MyBackend --num-envs 8 --steps 5000
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import verify as command
 
     shown = registry.format_named(form, "verify")
     spec = options.spec_from(context)
     seed = context.params["seed"]
-    return command.verify(spec, seed, context.obj.world, num_envs=num_envs, steps=steps, form=shown)
+    return command.verify(spec, seed, context.obj(), num_envs=num_envs, steps=steps, form=shown)
 
 
 @app.command(name="list")
@@ -460,9 +425,7 @@ def list_() -> None:
 
 
 @app.command()
-def peers(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[setup NAME...]")] = None,
-) -> int:
+def peers(words: Annotated[list[str] | None, typer.Argument(metavar="[setup NAME...]")] = None) -> int:
     """Show other projects' backends and what they need, or set up interpreters that have them.
 
     An interpreter is a virtual environment of its own in the cache folder, with the same simulators as vebench's.
@@ -472,7 +435,7 @@ def peers(
     vebench peers
     vebench peers setup sb3 tianshou
     vebench peers setup all
-    """  # noqa: D301 - as above
+    """
     from vebench.commands import peers as command
 
     return command.peers(words or [])
@@ -500,7 +463,3 @@ def doctor(
 
     counts = parse_counts("--workers", workers) if workers else ()
     return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.format_named(form, "machine"))
-
-
-if __name__ == "__main__":
-    main()

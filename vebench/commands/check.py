@@ -18,7 +18,6 @@ from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
 from vebench.commands import gate, planning
-from vebench.commands.gate import until_decided
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.cells import next_pass
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, Levels, RunSpread
+    from vebench.analysis.comparison import Comparison, GroupComparison, Levels, RunSpread
     from vebench.analysis.pairing import Metric
     from vebench.commands.world import World
     from vebench.plan.cells import CellKey
@@ -67,11 +66,6 @@ class CheckRequest:
     budget: float = 600.0
     allowed: bool = False
 
-    @property
-    def anywhere(self) -> bool:
-        """Whether runs of different machines may be compared."""
-        return self.allow_different_host or self.metric != "fps"
-
 
 def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None) -> int:
     """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status."""
@@ -90,21 +84,43 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     gate.check_tolerance(request.tolerance)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    spread = _run_spread(request, before.header)
+    strictness = _Strictness(request.metric, request.tolerance, _run_spread(request, before.header))
     if request.candidate is None:
-        candidate, after, found = _measure(request, before, old, spread, world, started)
-    elif _same_file(request.baseline, request.candidate):
-        raise UsageError(f"{request.candidate} is the baseline itself: name another run")
+        candidate, after, found = _measure(request, before, old, strictness, world, started)
     else:
         candidate, after, found = request.candidate, store.read(request.candidate), None
+        if candidate.samefile(request.baseline):
+            raise UsageError(f"{candidate} is the baseline itself: name another run")
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     differences += tuple(map(one_line, gate.classes_that_differ(old, new)))
-    found = without_unknown_reference(found or _judged(request, old, new, spread))
-    found = replace(found, new=() if request.envs or request.backends else found.new)
+    found = without_unknown_reference(found or strictness.judged(_chosen(request, old), new))
+    if request.envs or request.backends:
+        found = replace(found, new=())
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     return CheckPage(str(request.baseline), str(candidate), found, differences, gate.exit_status(found))
+
+
+@dataclass(frozen=True)
+class _Strictness:
+    """By which metric cells are compared, how much slower they may be, and by how much runs differ, None if unknown."""
+
+    metric: Metric
+    tolerance: float
+    run_spread: RunSpread | None
+
+    def judged(
+        self, old: Sequence[CellSummary], new: Sequence[CellSummary], levels: Levels | None = None
+    ) -> Comparison:
+        return compare_runs(
+            old, new, metric=self.metric, tolerance=self.tolerance, run_spread=self.run_spread, levels=levels
+        )
+
+    def foreseen(self, cells: Sequence[CellSummary], *, forever: bool) -> tuple[GroupComparison, ...]:
+        return resolution(
+            cells, metric=self.metric, tolerance=self.tolerance, run_spread=self.run_spread, forever=forever
+        )
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
@@ -124,35 +140,16 @@ def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
     return spread
 
 
-def _judged(
-    request: CheckRequest,
-    old: Sequence[CellSummary],
-    new: Sequence[CellSummary],
-    spread: RunSpread | None,
-    levels: Levels | None = None,
-) -> Comparison:
-    return compare_runs(
-        _chosen(request, old),
-        new,
-        metric=request.metric,
-        tolerance=request.tolerance,
-        run_spread=spread,
-        levels=levels,
-    )
-
-
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
     """Return the cells of a complete run, in which a cell has one of the ``useful`` statuses.
 
     Without a rate there is no baseline; but a candidate in which every cell failed is worse than one with rates.
     Raises NotComparableError if the run is incomplete, because missing cells would never be checked, or unusable.
     """
-    remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
-    if run.notes:
-        raise NotComparableError(f"{run.notes[0]}: the run is incomplete; {remedy}")
     missing = incomplete(run, str(path))
-    if missing is not None:
-        raise NotComparableError(f"{path}: {missing.message}: the run is incomplete; {remedy}")
+    if lost := next(iter(run.notes), "" if missing is None else f"{path}: {missing.message}"):
+        remedy = "compare again" if run.header.interpreter else f"{run.header.resume_command(str(path))} finishes it"
+        raise NotComparableError(f"{lost}: the run is incomplete; {remedy}")
     if not any(cell.status in useful for cell in run.cells):
         raise NotComparableError(f"{path}: no cell was measured: nothing to compare")
     cells = gate.cells_of(run, path)
@@ -161,26 +158,18 @@ def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]
     return cells
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
-
-
 def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
     """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
-    pinning = [(not run.spec.pin.pins or not run.host.pinning) for run in (before, after)]
-    if pinning[0] != pinning[1]:
+    pinned, also = (run.spec.pin.pins and run.host.pinning for run in (before, after))
+    if pinned != also:
         raise NotComparableError(
             f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
             "measure both with the same --pin"
         )
-    differences = [
-        *_placement_differences(before, after),
-        *header.what_differs(_simulators(before), _simulators(after)),
-    ]
-    if differences and not request.anywhere:
+    pin, other = before.spec.pin, after.spec.pin
+    differences = [] if pin == other else [f"--pin {pin.label} against {other.label}"]
+    differences += header.what_differs(_simulators(before), _simulators(after))
+    if differences and request.metric == "fps" and not request.allow_different_host:
         raise NotComparableError(
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
             "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
@@ -190,12 +179,12 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     if before.spec.takes_turns != after.spec.takes_turns:
         differences.append("cells took turns (interleave) in only one of them")
     # Different versions of these are reported, but not refused.
-    ours = [
+    differences += [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
         if before.packages[name] != after.packages[name]
     ]
-    return tuple(map(one_line, (*differences, *ours)))
+    return tuple(map(one_line, differences))
 
 
 def _refuse_another_yardstick(before: RunRecord, after: RunRecord) -> None:
@@ -211,12 +200,6 @@ def _refuse_another_yardstick(before: RunRecord, after: RunRecord) -> None:
                     "with the same, compare with --metric fps or speedup, or add --allow-different-host"
                 )
             )
-
-
-def _placement_differences(before: RunRecord, after: RunRecord) -> list[str]:
-    """Return the options that differ and decide which CPUs and memory cells got, in words."""
-    one, other = before.spec.pin, after.spec.pin
-    return [] if one == other else [f"--pin {one.label} against {other.label}"]
 
 
 def _simulators(head: RunRecord) -> RunRecord:
@@ -246,7 +229,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     request: CheckRequest,
     before: Run,
     old: Sequence[CellSummary],
-    spread: RunSpread | None,
+    strictness: _Strictness,
     world: World,
     started: float,
 ) -> tuple[Path, Run, Comparison]:
@@ -270,7 +253,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
             f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
         )
     _check_comparable(request, before.header, head, "this machine")
-    enough = _foresee(request, cells, spread)
+    enough = _foresee(request.baseline, cells, strictness)
     path = request.output or paths.default_path(world.now(), spec.envs)
     with (
         _said_how_to_judge(request.baseline, path),
@@ -279,7 +262,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
         measuring.measure(plan)
 
         def look(levels: Levels) -> Comparison:
-            return _judged(request, old, gate.cells_of(measuring.run, path), spread, levels)
+            return strictness.judged(cells, gate.cells_of(measuring.run, path), levels)
 
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))
@@ -288,7 +271,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
                 return True
             return False
 
-        found = until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+        found = gate.until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
     return path, measuring.run, found
 
 
@@ -302,32 +285,29 @@ def _said_how_to_judge(baseline: Path, path: Path) -> Iterator[None]:
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
 
 
-def _foresee(request: CheckRequest, cells: Sequence[CellSummary], spread: RunSpread | None) -> int:
+def _foresee(baseline: Path, cells: Sequence[CellSummary], strictness: _Strictness) -> int:
     """Say what a new run can find however long it goes on. Returns after how many passes it hardly finds more.
 
     Raises NotComparableError if unchanged code would be inconclusive all the same.
     """
-    once, groups = (
-        resolution(cells, metric=request.metric, tolerance=request.tolerance, run_spread=spread, forever=forever)
-        for forever in (False, True)
-    )
-    enough = enough_passes(once, groups, max((cell.sample.processes for cell in cells), default=1))
+    once, groups = (strictness.foreseen(cells, forever=forever) for forever in (False, True))
     known = [group for group in groups if group.resolves is not None]
     in_vain = [group for group in known if group.verdict == "inconclusive"]
-    instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
+    instead = "use --metric yardstick, vebench compare or --history" if strictness.metric == "fps" else "give --history"
     remedy = (
-        f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
+        f"measure a baseline with more --repeats, allow more than --tolerance {strictness.tolerance:.3g}, or {instead}"
     )
     if known and len(in_vain) == len(known):
-        raise NotComparableError(f"{request.baseline}: no number of passes tells unchanged code from slower: {remedy}")
-    if not known:
-        return enough
-    resolves = max(group.resolves for group in known if group.resolves is not None)
-    line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
-    if in_vain:
-        line += f", but cannot find {', '.join(sorted({group.key.backend for group in in_vain}))} the same: {remedy}"
-    console.note(line)
-    return enough
+        raise NotComparableError(f"{baseline}: no number of passes tells unchanged code from slower: {remedy}")
+    if known:
+        resolves = max(group.resolves for group in known if group.resolves is not None)
+        line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
+        if in_vain:
+            line += (
+                f", but cannot find {', '.join(sorted({group.key.backend for group in in_vain}))} the same: {remedy}"
+            )
+        console.note(line)
+    return enough_passes(once, groups, max((cell.sample.processes for cell in cells), default=1))
 
 
 def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec:
@@ -338,12 +318,11 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
             "and compare with vebench report BASELINE NEW"
         )
     names = {short_name(cell.env) for cell in cells}
-    envs = tuple(env for env in spec.envs if short_name(env) in names)
     # Cells that the spec does not name are there because of its ``base``, unless they are all that is wanted.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
     return replace(
         spec,
-        envs=envs,
+        envs=tuple(env for env in spec.envs if short_name(env) in names),
         workers=tuple(sorted({cell.workers for cell in named})),
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=base or len(named) < len(cells),

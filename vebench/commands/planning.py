@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
@@ -21,16 +21,15 @@ from vebench.reports import console
 from vebench.results import header, store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vebench.backends.interface import Task
     from vebench.commands.world import World
     from vebench.hosts.site import HostFacts
-    from vebench.machine.host import Host
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
-    from vebench.plan.spec import BackendChoice, Hosts, RunSpec
+    from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord
 
 _MOST_REASONS = 3  # in one line
@@ -45,55 +44,6 @@ def known() -> Knowledge:
 
 
 _note = cache(console.note)
-
-
-class LaidOut(NamedTuple):
-    """A plan, the machine that it is for, and the placement of its cells."""
-
-    plan: Plan
-    host: Host
-    placement: Placement
-
-
-def lay_out(
-    spec: RunSpec,
-    tasks: Sequence[Task],
-    world: World,
-    has: Callable[[str], bool] | None = None,
-    interpreters: Mapping[str, Interpreter] = MappingProxyType({}),
-) -> LaidOut:
-    """Return the cells of ``spec`` on this machine. ``has`` says whether a module can be imported.
-
-    ``interpreters`` are those of backends that have one of their own, by label.
-    """
-    host = world.read_host()
-    placement = placement_of(spec, host)
-    return LaidOut(expand(spec, tasks, placement, world.memory_available(), has, interpreters), host, placement)
-
-
-def _lay_out_on_hosts(
-    spec: RunSpec,
-    tasks: Sequence[Task],
-    found: Mapping[str, HostFacts],
-    interpreter: Interpreter,
-    interpreters: Mapping[str, Interpreter],
-) -> LaidOut:
-    """Return the cells of ``spec`` on its hosts, of which ``found`` has the facts; the machine is the first of them.
-
-    ``interpreter`` is what all of them have.
-    """
-    placements = {name: _placement_there(spec, name, facts) for name, facts in found.items()}
-    left = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
-    placement = next(iter(placements.values()))
-    plan = expand(spec, tasks, placement, min(left, default=None), interpreter.has, interpreters, placements)
-    return LaidOut(plan, next(iter(found.values())).host, placement)
-
-
-def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
-    try:
-        return placement_of(spec, facts.host)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
 
 
 def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
@@ -130,34 +80,37 @@ def planned(
 ) -> tuple[Plan, RunRecord]:
     """Return the plan, with the known work verdict of each backend, and the header of its run.
 
-    Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label.
+    Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label. The host of a run
+    on several is the first of them.
     """
     found: Mapping[str, HostFacts] = {}
-    if spec.hosts is not None:
-        hosts = _with_nodes(spec.hosts, world)
-        spec = replace(spec, hosts=hosts)
-        found = alike(hosts, world.read_hosts(spec))
-        interpreter = _python_on(found.values())
-        laid = _lay_out_on_hosts(spec, tasks, found, interpreter, interpreters)
+    if spec.hosts is None:
+        host = world.read_host()
+        placement = placement_of(spec, host)
+        has = None if interpreter is None else interpreter.has
+        plan = expand(spec, tasks, placement, world.memory_available(), has, interpreters)
     else:
-        laid = lay_out(spec, tasks, world, None if interpreter is None else interpreter.has, interpreters)
-    plan = informed(laid.plan, known(), None if interpreter is None else interpreter.packages)
-    head = header.gather(
-        plan, laid.host, laid.placement, world.command, world.now(), interpreter=interpreter, hosts=found
-    )
+        hosts = spec.hosts if spec.hosts.names else replace(spec.hosts, names=world.nodes_of_ray(spec.hosts.address))
+        spec = replace(spec, hosts=hosts)
+        found = world.read_hosts(spec)
+        if not hosts.unlike and (difference := unlike(found)):
+            raise UsageError(f"--hosts: {difference}: add [unlike=true] to measure them")
+        host = next(iter(found.values())).host
+        interpreter = _python_on(found.values())
+        placements = {name: _placement_there(spec, name, facts) for name, facts in found.items()}
+        placement = next(iter(placements.values()))
+        memory = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
+        plan = expand(spec, tasks, placement, min(memory, default=None), interpreter.has, interpreters, placements)
+    plan = informed(plan, known(), None if interpreter is None else interpreter.packages)
+    head = header.gather(plan, host, placement, world.command, world.now(), interpreter=interpreter, hosts=found)
     return plan, head
 
 
-def _with_nodes(hosts: Hosts, world: World) -> Hosts:
-    """Return the hosts with the names of a Ray cluster's nodes, unless they have names. Raises UsageError."""
-    return hosts if hosts.names else replace(hosts, names=world.nodes_of_ray(hosts.address))
-
-
-def alike(hosts: Hosts, found: Mapping[str, HostFacts]) -> Mapping[str, HostFacts]:
-    """Return the facts of hosts. Raises UsageError if two differ in what decides a rate, unless that was asked for."""
-    if not hosts.unlike and (difference := unlike(found)):
-        raise UsageError(f"--hosts: {difference}: add [unlike=true] to measure them")
-    return found
+def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
+    try:
+        return placement_of(spec, facts.host)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 def unlike(found: Mapping[str, HostFacts]) -> str:
@@ -232,14 +185,10 @@ def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
     check(spec)
     if spec.policy.target:
         check_policy(spec.policy.target)
-    tasks = world.resolve(spec.envs, _here(spec.backends))
+    here = tuple(choice for choice in spec.backends if not choice.python)  # whose adapters this interpreter loads
+    tasks = world.resolve(spec.envs, here)
     plan, head = planned(spec, tasks, world, interpreters=interpreters_of(spec, world))
     return (interleaved(plan, world.memory_available()) if spec.takes_turns else plan), head
-
-
-def _here(choices: Sequence[BackendChoice]) -> tuple[BackendChoice, ...]:
-    """Return the choices whose adapters are loaded in vebench's own interpreter."""
-    return tuple(choice for choice in choices if not choice.python)
 
 
 def plan_to_finish(path: Path, world: World, *, allowed: bool, dry_run: bool) -> tuple[Plan, Plan]:

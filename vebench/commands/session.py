@@ -36,22 +36,20 @@ _HERE = {"": sys.executable}
 class Session:
     """Measures plans into run files. A cell goes into the file of its ``side``, and runs in the Python of that side.
 
-    ``path`` is the first file. ``go_on`` is the command for a user who has interrupted, by default the one that
-    finishes that file.
+    ``path`` is the first file.
     """
 
     def __init__(
-        self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, go_on: str, pythons: Mapping[str, str]
+        self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, pythons: Mapping[str, str]
     ) -> None:
-        self._files, self._world, self._quiet, self._go_on, self._pythons = files, world, quiet, go_on, pythons
+        self._files, self._world, self._quiet, self._pythons = files, world, quiet, pythons
         self.path = next(iter(files.values())).path
 
     @property
     def go_on(self) -> str:
         """What a user who has interrupted is told to do."""
-        if self.run.header.interpreter is not None:
-            return f"to compare again: {self.run.header.command}"
-        return f"to go on: {self._go_on or self.run.header.resume_command(str(self.path))}"
+        header = self.run.header
+        return f"to {'compare again' if header.interpreter else 'go on'}: {header.resume_command(str(self.path))}"
 
     @property
     def run(self) -> Run:
@@ -123,13 +121,12 @@ class Session:
         for file in self._files.values():
             file.secure()
         here = done + sum(not cell.interrupted for cell in measured)
-        what = (
-            f"{here} of {done + planned} cells are in {' and '.join(str(file.path) for file in self._files.values())}"
-        )
+        files = " and ".join(str(file.path) for file in self._files.values())
+        what = f"{here} of {done + planned} cells are in {files}"
         if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
-        if here == done + planned and not self._go_on:
+        if here == done + planned and not self.run.header.spec.only:
             return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}"
         return f"interrupted: {what}; {self.go_on}"
 
@@ -140,7 +137,6 @@ def session(
     world: World,
     *,
     quiet: bool,
-    go_on: str = "",
     pythons: Mapping[str, str] = _HERE,
 ) -> Iterator[Session]:
     """Return a session that measures into a run file, or into one for each side, and close them in the end.
@@ -148,7 +144,7 @@ def session(
     What has happened to a file is said on standard error.
     """
     by_side = files if isinstance(files, Mapping) else {"": files}
-    found = Session(by_side, world, quiet=quiet, go_on=go_on, pythons=pythons)
+    found = Session(by_side, world, quiet=quiet, pythons=pythons)
     try:
         with ExitStack() as stack:
             for file in by_side.values():

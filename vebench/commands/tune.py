@@ -45,7 +45,7 @@ from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from vebench.analysis.tuning import Choice
     from vebench.commands.session import Session
     from vebench.commands.world import World
-    from vebench.machine.host import Host
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
@@ -77,7 +76,7 @@ _FIRST_PASS = 0.6
 _FIRST_GROUP, _PATIENT_AT_FIRST = 0.2, 0.5
 # The share that is left for what comes after the race, and, of what is left when a comparison of work begins, the share
 # that comparisons may take: so many backends, with so many environments for each worker.
-_AFTERWARDS, COMPARING = 0.08, 0.5
+_AFTERWARDS, _COMPARING = 0.08, 0.5
 _ANSWERING_S = 1.0  # to start the command, and to write its answer
 _MOST_COMPARED, _FEW_ENVS = 3, 1
 # A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
@@ -98,31 +97,19 @@ def wish(batch: int | None, asynchronous: str, margin: str) -> Wish:
     return Wish(batch, asynchronous == "ok", parse_share("--margin", margin))
 
 
-def short(spec: RunSpec) -> RunSpec:
-    """Return a spec with many short windows: processes differ more than windows do."""
-    return replace(
-        spec,
-        duration=_WINDOW_S,
-        warmup=_WARMUP_S,
-        rounds=_ROUNDS,
-        base=True,
-        interleave=True,
-    )
-
-
 def start(spec: RunSpec, wish: Wish, path: Path | None, form: Format, world: World) -> int:
     """Race the backends of ``spec``, by default all, on its task, and say what to use. Returns the exit status.
 
     The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
     InterruptedRunError if the user interrupts.
     """
-    budget = Budget(spec.budget, world.clock)
+    budget = _Budget(spec.budget, world.clock)
     plan, head = planned(spec, wish, world)
     planning.refuse_useless(plan)
-    path = path or paths.default_path(world.now(), spec.envs)
-    file = RunWriter.create(path, msgspec.structs.replace(head, cells=None))
-    with session(file, world, quiet=False, go_on=head.resume_command(str(path))) as measuring:
-        return _answer(path, _Racing(plan, measuring, wish, world, budget), form)
+    file = RunWriter.create(
+        path or paths.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
+    )
+    return _race(file, plan, wish, budget, form, world)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
@@ -132,29 +119,43 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
 
     ``allowed``: see ``planning.plan_to_finish``, also for what it raises.
     """
-    whole = Budget(budget, world.clock)
+    whole = _Budget(budget, world.clock)
     plan, _ = planning.plan_to_finish(path, world, allowed=allowed, dry_run=False)
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
-    file = RunWriter.resume(path)
-    with session(file, world, quiet=False, go_on=file.run.header.resume_command(str(path))) as measuring:
-        return _answer(path, _Racing(plan, measuring, wish, world, whole), form)
+    return _race(RunWriter.resume(path), plan, wish, whole, form, world)
+
+
+def _race(  # noqa: PLR0913, PLR0917 - what a race needs
+    file: RunWriter, plan: Plan, wish: Wish, budget: _Budget, form: Format, world: World
+) -> int:
+    with session(file, world, quiet=False) as measuring:
+        page = _Racing(plan, measuring, wish, world, budget).over()
+        show(page, form)
+    return _DONE if page.choice.decided else _UNDECIDED
 
 
 def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
+    # Many short windows: processes differ more than windows do.
+    spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, rounds=_ROUNDS, base=True, interleave=True)
     check(spec)
     if len(spec.envs) != 1:
         raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")
     host = world.read_host()
     placement = placement_of(spec, host)
     cpus = placement.usable
-    asked = spec.backends or _everything(spec, world)
-    choices = [choice for choice in asked if wish.asynchronous or choice.entry.overlap == "none"]
+    cores = sum(not set(core).isdisjoint(placement.owned(cpus)) for core in host.topology.cores)
+    choices = spec.backends
+    if not choices:
+        (task,) = world.resolve(spec.envs, ())
+        entries = (entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task))
+        choices = tuple(BackendChoice(entry.name) for entry in entries)
+    choices = tuple(choice for choice in choices if wish.asynchronous or choice.entry.overlap == "none")
     if not choices:
         raise UsageError("--async no: every backend that was named returns whichever environments are ready")
-    tried = settings(choices, cpus, wish.batch, _cores(placement.owned(cpus), host))
+    tried = settings(choices, cpus, wish.batch, cores)
     if not tried:
         raise UsageError(f"--batch {wish.batch}: none of the backends can have batches of so many rows on {cpus} CPUs")
     spec = replace(
@@ -168,24 +169,10 @@ def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     return _in_order(plan), head
 
 
-def _cores(cpus: Collection[int], host: Host) -> int:
-    """Return of how many cores these CPUs are."""
-    return sum(not set(core).isdisjoint(cpus) for core in host.topology.cores)
-
-
-def _everything(spec: RunSpec, world: World) -> tuple[BackendChoice, ...]:
-    """Return every backend that a user may pick, without those that would be another one on this task."""
-    (task,) = world.resolve(spec.envs, ())
-    entries = (entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task))
-    return tuple(BackendChoice(entry.name) for entry in entries)
-
-
 def _in_order(plan: Plan) -> Plan:
     """Return the plan with its cells in the order of ``only``, after the loop that speedups are relative to.
 
-    A race needs no yardstick.
-
-    Which of them take turns is decided pass by pass.
+    A race needs no yardstick. Which cells take turns is decided pass by pass.
     """
     order = {place: number for number, place in enumerate(plan.spec.only)}
     raced = (cell for cell in plan.cells if cell.backend.name != registry.YARDSTICK)
@@ -193,7 +180,7 @@ def _in_order(plan: Plan) -> Plan:
     return replace(plan, cells=tuple(replace(cell, group=None) for cell in cells))
 
 
-class Budget:
+class _Budget:
     """The seconds of a command, from its start to its last line, and how slow the machine is."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
@@ -225,23 +212,32 @@ class Budget:
 class _Racing:
     """The passes of one race, written to one run file."""
 
-    def __init__(self, plan: Plan, session: Session, wish: Wish, world: World, budget: Budget) -> None:
-        self._plan, self._session, self.wish, self._world, self.budget = plan, session, wish, world, budget
-        self.knowledge = planning.known()
-        self.steps: Timed | None = None
+    def __init__(self, plan: Plan, session: Session, wish: Wish, world: World, budget: _Budget) -> None:
+        self._plan, self._session, self._wish, self._world, self._budget = plan, session, wish, world, budget
+        self._knowledge = planning.known()
+        self._steps: Timed | None = None  # how long those of one environment take, if that could be seen
         self._looks = 1
         self._compared: set[str] = set()  # labels of backends whose work was compared by this race
-        self.passed_over: dict[str, str] = {}  # by place: why a setting has not been tried
+        self._passed_over: dict[str, str] = {}  # by place: why a setting has not been tried
 
-    def over(self) -> Choice:
+    def over(self) -> TunePage:
         """Measure until it is known what to use, or the time is spent. Returns what to use, as far as is known."""
-        self.steps = self._time_steps()
+        self._time_steps()
         self._try_each()
+        found = self._raced()
+        rivals = (rival.cell for rival in found.rivals[:_MOST_TIMED])
+        latencies = self._latencies([cell for cell in (found.best, *rivals) if cell is not None])
+        pools = None if found.chosen is None else self._pools(found.chosen)
+        path = str(self._session.path)
+        return TunePage(path, self._run, found, self._wish, self._steps, self._passed_over, latencies, pools)
+
+    def _raced(self) -> Choice:
+        """Give settings further passes until the race is decided, or the time is spent."""
         told: frozenset[tuple[CellKey, CellKey]] = frozenset()
         while True:
-            cells = self.cells()
+            cells = summarise(self._run, str(self._session.path))
             rates = {cell.key: cell.sample for cell in cells if self._may_win(cell)}
-            race = standing(rates, self._looks, self.wish.tolerance)
+            race = standing(rates, self._looks, self._wish.tolerance)
             if self._compare_work([cell for key in race.alive for cell in cells if cell.key == key]):
                 continue
             found = self._choice(cells, told)
@@ -255,20 +251,16 @@ class _Racing:
             told, self._looks = found.told, self._looks + 1
 
     @property
-    def run(self) -> Run:
+    def _run(self) -> Run:
         """What was measured so far, with what is known of the work."""
-        return with_current_verdicts(self._session.run, self.knowledge)
-
-    def cells(self) -> tuple[CellSummary, ...]:
-        """Return what was measured so far, likewise."""
-        return summarise(self.run, str(self._session.path))
+        return with_current_verdicts(self._session.run, self._knowledge)
 
     def _choice(
         self, cells: Sequence[CellSummary], told: frozenset[tuple[CellKey, CellKey]], *, last: bool = False
     ) -> Choice:
         return choose(
             [cell for cell in cells if cell.key.place in self._plan.spec.only],
-            self.wish.tolerance,
+            self._wish.tolerance,
             level_of_look(self._looks),
             usable=unusable(cells) is None,
             memory=self._plan.spec.memory,
@@ -276,20 +268,6 @@ class _Racing:
             told=told,
             last=last,
         )
-
-    def _time_steps(self) -> Timed | None:
-        """Return how long steps of one environment take; None if that could not be seen."""
-        loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
-        if not loops:
-            return None
-        patience = max(_LEAST_TIMING, _TIMING_SHARE * self.budget.seconds)
-        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=patience)
-        began = self._world.clock()
-        for timed in self._asked(self._plan.spec, loop, Timed):
-            resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self.budget.learn(began, USUAL_START + _TIMING_S + resets * _NANO)
-            return timed
-        return None
 
     def _asked(self, spec: RunSpec, cell: Cell, kind: type[T]) -> list[T]:
         """Return the answers of this kind of a cell that is no part of the run; none if it fails."""
@@ -311,7 +289,20 @@ class _Racing:
             return []
         return found
 
-    def latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
+    def _time_steps(self) -> None:
+        """See how long steps of one environment take, and how slow the machine is."""
+        loops = [cell for cell in self._plan.cells if cell.backend.label == registry.REFERENCE and cell.workers == 1]
+        if not loops:
+            return
+        patience = max(_LEAST_TIMING, _TIMING_SHARE * self._budget.seconds)
+        loop = replace(loops[0], job=Timing(_TIMING_S), envs_per_worker=1, patience=patience)
+        began = self._world.clock()
+        for timed in self._asked(self._plan.spec, loop, Timed):
+            resets = timed.make_ns + timed.resets * timed.reset_p50_ns
+            self._budget.learn(began, USUAL_START + _TIMING_S + resets * _NANO)
+            self._steps = timed
+
+    def _latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
         """Return how long each of these waits for a batch, as far as there is time: what acts does so at once."""
         acting = replace(self._plan.spec, policy=_AT_ONCE, rounds=1, warmup=_WARMUP_S, duration=_LATENCY_S)
         planned = {cell.key.without_repeat: cell for cell in self._plan.cells}
@@ -321,26 +312,24 @@ class _Racing:
                 found[summary.key] = Latency(round(summary.acting.latency_p50_ns), round(summary.acting.latency_p99_ns))
                 continue
             cell = planned[summary.key]
-            left = self.budget.left_afterwards
+            left = self._budget.left_afterwards
             if cell.skip is not None or left <= 0 or (number and self._costs().of(cell) > left):
                 break
-            cell = replace(cell, patience=max(1.0, left))
-            windows = self._asked(acting, cell, Window)
-            if windows and (latency := _latency_in(windows[0])):
-                found[summary.key] = latency
+            for window in self._asked(acting, replace(cell, patience=max(1.0, left)), Window)[:1]:
+                if window.latency_p50_ns is not None and window.latency_p99_ns is not None:
+                    found[summary.key] = Latency(window.latency_p50_ns, window.latency_p99_ns)
         return found
 
-    def pools(self, chosen: CellSummary) -> Estimate | None:
+    def _pools(self, chosen: CellSummary) -> Estimate | None:
         """Return the rate of a pool on each memory node over that of one pool; None with one node, or no time left.
 
         They are no part of the run: its cells have one pool each.
         """
-        choice, size = chosen.choice, (chosen.workers, chosen.envs_per_worker)
         spec = replace(
             self._plan.spec,
-            backends=(choice,),
-            workers=size[:1],
-            envs_per_worker=size[1:],
+            backends=(chosen.choice,),
+            workers=(chosen.workers,),
+            envs_per_worker=(chosen.envs_per_worker,),
             only=(),
             base=False,
             interleave=False,
@@ -348,7 +337,7 @@ class _Racing:
         )
         (cell,) = planning.plan_here(spec, self._world)[0].cells
         cost = self._costs().of(replace(cell, replicas=()))
-        if not cell.replicas or cell.skip is not None or _PROBES * cost > self.budget.left_afterwards:
+        if not cell.replicas or cell.skip is not None or _PROBES * cost > self._budget.left_afterwards:
             return None
         rates = {}
         for number in range(_PROBES):
@@ -365,25 +354,26 @@ class _Racing:
         while tried:
             costs = self._costs()
             refused = {cell.key.place: why for cell in tried if (why := costs.refused(cell))}
-            self.passed_over |= refused
+            self._passed_over |= refused
             tried = [cell for cell in tried if cell.key.place not in refused]
-            each = [costs.of(cell) for cell in tried]
-            room = self.budget.left - (1 - _FIRST_PASS) * self.budget.seconds
+            room = self._budget.left - (1 - _FIRST_PASS) * self._budget.seconds
             if not costs.measured:
-                room = _FIRST_GROUP * self.budget.seconds
-            chosen = fitting(each, room, self.budget.seconds, _TOGETHER)
+                room = _FIRST_GROUP * self._budget.seconds
+            chosen = fitting([costs.of(cell) for cell in tried], room, self._budget.seconds, _TOGETHER)
             share = PATIENT_SHARE
-            if tried and not costs.measured and (self.steps is None or not chosen):
-                chosen, share = [_smallest(tried)], _PATIENT_AT_FIRST  # whatever it takes: there has to be an answer
+            if tried and not costs.measured and (self._steps is None or not chosen):
+                # Whatever it takes, there has to be an answer: by the cell that starts the soonest, as far as is known.
+                sizes = [(cell.shape.num_envs, cell.shape.processes) for cell in tried]
+                chosen, share = [sizes.index(min(sizes))], _PATIENT_AT_FIRST
             if not chosen:
                 break
             self._measure([tried[number] for number in chosen], share)
             tried = [cell for number, cell in enumerate(tried) if number not in chosen]
-        self.passed_over |= {cell.key.place: costs.why_not(cell) for cell in tried}
+        self._passed_over |= {cell.key.place: costs.why_not(cell) for cell in tried}
 
     def _another_pass(self, wanted: tuple[CellKey, ...], cells: Sequence[CellSummary]) -> bool:
         """Give these, the likeliest first, another pass. Returns whether there was time for it."""
-        known, left = self._costs(), self.budget.left
+        known, left = self._costs(), self._budget.left
         costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
         alive = affordable(Race(wanted, decided=False), {cell.key: cell.repeats for cell in cells}, costs, left)
         if sum(costs[key] for key in alive) > left:
@@ -401,46 +391,39 @@ class _Racing:
         """
         unknown = {cell.label: cell for cell in reversed(cells) if cell.verdict == "unverified"}
         asked = [cell for label, cell in reversed(unknown.items()) if label not in self._compared]
-        room, each = COMPARING * self.budget.left, _FEWEST_STEPS * self._seconds_to_compare_a_step
+        room = _COMPARING * self._budget.left
         if room < _LEAST_COMPARING:
             return False
-        asked = asked[: max(1, min(_MOST_COMPARED, int(room / max(each, _LEAST_COMPARING))))]
+        # About how long a comparison takes for each step that it is asked for.
+        each = _LEAST_COMPARING / _FEWEST_STEPS
+        if (timed := self._steps) is not None:
+            step = timed.step_p50_ns + timed.reset_p50_ns * timed.resets / timed.steps
+            each = _STEPS_FOR_EACH * self._budget.slowdown * step * _NANO
+        most = int(room / max(_FEWEST_STEPS * each, _LEAST_COMPARING))
+        asked = asked[: max(1, min(_MOST_COMPARED, most))]
         for cell in asked:
             seconds = room / len(asked)
             self._compared.add(cell.label)
-            steps = max(_FEWEST_STEPS, min(verify.SHORT_STEPS, int(seconds / self._seconds_to_compare_a_step)))
+            steps = max(_FEWEST_STEPS, min(verify.SHORT_STEPS, int(seconds / each)))
+            # Episodes are cut where a comparison of so many steps would see no end.
+            ends = timed is not None and timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS
+            episode = None if timed is None or ends else steps // (ENDS + 1)
             spec = replace(
                 self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
             )
-            verify.learn(spec, self.knowledge, self._world, steps=steps, episode=self._cut_to(steps))
+            verify.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return bool(asked)
-
-    def _cut_to(self, steps: int) -> int | None:
-        """Return after how many steps episodes have to end for a comparison of so many to see ends; None as they do."""
-        timed = self.steps
-        if timed is None or (timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS):
-            return None
-        return steps // (ENDS + 1)
-
-    @property
-    def _seconds_to_compare_a_step(self) -> float:
-        """About how long a comparison takes for each step that it is asked for."""
-        if self.steps is None:
-            return _LEAST_COMPARING / _FEWEST_STEPS
-        times = self.steps
-        each = times.step_p50_ns + times.reset_p50_ns * times.resets / times.steps
-        return _STEPS_FOR_EACH * self.budget.slowdown * each * _NANO
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:
         """Measure a pass of these cells in turn. A cell may always take this share of the budget before it is ended."""
         costs, began = self._costs(), self._world.clock()
-        patient = [replace(cell, patience=costs.patience(cell, self.budget.left, share)) for cell in cells]
+        patient = [replace(cell, patience=costs.patience(cell, self._budget.left, share)) for cell in cells]
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
-        self._session.one_pass(together, deadline=self.budget.race_end, keeps_to_it=True)
-        self.budget.learn(began, sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown)
+        self._session.one_pass(together, deadline=self._budget.race_end, keeps_to_it=True)
+        self._budget.learn(began, sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown)
 
     def _costs(self) -> Costs:
-        return Costs(self._plan.spec, self.steps, by_cell(self._session.run), self.budget.slowdown)
+        return Costs(self._plan.spec, self._steps, by_cell(self._session.run), self._budget.slowdown)
 
     def _may_win(self, cell: CellSummary) -> bool:
         """Return whether a cell may be chosen, as far as is known: its work need not be known to be the same yet.
@@ -450,23 +433,3 @@ class _Racing:
         cannot_be_proven = cell.verdict == "unverified" and (bool(cell.verdict_reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
         return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven or large)
-
-
-def _latency_in(window: Window) -> Latency | None:
-    if window.latency_p50_ns is None or window.latency_p99_ns is None:
-        return None
-    return Latency(window.latency_p50_ns, window.latency_p99_ns)
-
-
-def _smallest(cells: Sequence[Cell]) -> int:
-    """Return the number of the cell that starts the soonest, by all that is known before anything was measured."""
-    return min(range(len(cells)), key=lambda number: (cells[number].shape.num_envs, cells[number].shape.processes))
-
-
-def _answer(path: Path, racing: _Racing, form: Format) -> int:
-    found = racing.over()
-    shown = [cell for cell in (found.best, *(rival.cell for rival in found.rivals[:_MOST_TIMED])) if cell is not None]
-    latencies = racing.latencies(shown)
-    pools = None if found.chosen is None else racing.pools(found.chosen)
-    show(TunePage(str(path), racing.run, found, racing.wish, racing.steps, racing.passed_over, latencies, pools), form)
-    return _DONE if found.decided else _UNDECIDED

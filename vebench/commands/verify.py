@@ -15,12 +15,12 @@ from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
-from vebench.commands.planning import interpreters_of, known, lay_out
+from vebench.commands.planning import interpreters_of, known
 from vebench.engine.proofs import Printed, verified
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
-from vebench.plan.cells import report_order
+from vebench.plan.cells import expand, placement_of, report_order
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.spec import check_count
 from vebench.reports import console
@@ -215,7 +215,8 @@ def _cells(
     """Return a cell for each task and backend, in the order of reports; the reference only if it is named."""
     here = tuple(choice for choice in spec.backends if not choice.python)
     tasks = [replace(_cut(task, episode), exact=True) for task in world.resolve(spec.envs, here)]
-    plan = lay_out(spec, tasks, world, interpreters=interpreters).plan
+    placement = placement_of(spec, world.read_host())
+    plan = expand(spec, tasks, placement, world.memory_available(), interpreters=interpreters)
     named = {choice.name for choice in spec.backends}
     contestants = [
         cell

@@ -31,33 +31,20 @@ if TYPE_CHECKING:
     from vebench.plan.spec import BackendChoice, RunSpec
 
 
-class Start(Protocol):
-    """The function by which commands get the launcher of a run's cells."""
+class _Start(Protocol):
+    """Returns a context manager whose value starts cells in ``python``. On exit, no process of them is left."""
 
     def __call__(
         self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable
-    ) -> AbstractContextManager[Launch]:
-        """Return a context manager whose value starts cells in ``python``. On exit, no process of them is left."""
+    ) -> AbstractContextManager[Launch]: ...
 
 
-class Resolve(Protocol):
-    """The function by which commands get tasks from their names."""
+class _Resolve(Protocol):
+    """Returns the tasks of these names. Tasks that vebench does not know are looked up in ``python``."""
 
     def __call__(
-        self,
-        names: tuple[str, ...],
-        backends: tuple[BackendChoice, ...],
-        *,
-        python: str = sys.executable,
-    ) -> tuple[Task, ...]:
-        """Return the tasks of these names. Tasks that vebench does not know are looked up in ``python``."""
-
-
-class Examine(Protocol):
-    """The function by which commands get the facts about a Python."""
-
-    def __call__(self, option: str, path: str) -> Interpreter:
-        """Return the facts about the Python at ``path``, the value of ``option``; see ``interpreter.examine``."""
+        self, names: tuple[str, ...], backends: tuple[BackendChoice, ...], *, python: str = sys.executable
+    ) -> tuple[Task, ...]: ...
 
 
 def _now() -> datetime:
@@ -73,9 +60,9 @@ class World:
     """
 
     arguments: tuple[str, ...] = ()
-    start: Start = Launcher
-    examine: Examine = interpreter.examine
-    resolve: Resolve = tasks.resolve
+    start: _Start = Launcher
+    examine: Callable[[str, str], Interpreter] = interpreter.examine
+    resolve: _Resolve = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.examine
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -38,11 +37,9 @@ def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     write_run(Path("a.jsonl"), Run(make_header(), tuple(cells)))
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vebench", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
+        status = cli.invoke(arguments)
         out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
+        return status, out, err
 
     return call
 

@@ -280,7 +280,7 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="PYTHON_A", hidden=True)],  # described below
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
-    budget: Annotated[
+    deciding: Annotated[  # a plan has a budget, too
         float | None, options.budget("Add passes until every backend has its verdict, for as long in all at the most.")
     ] = None,
     tolerance: options.Tolerance = "5%",
@@ -303,7 +303,7 @@ def compare(
 
     shown, share = registry.format_named(form, "check"), parse_share("--tolerance", tolerance)
     spec, world = options.spec_from(context, proof="auto"), context.obj()
-    return command.start((a, b), spec, output, world, tolerance=share, budget=budget, form=shown, junit=junit)
+    return command.start((a, b), spec, output, world, tolerance=share, budget=deciding, form=shown, junit=junit)
 
 
 @app.command()

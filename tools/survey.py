@@ -37,7 +37,7 @@ from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import BY_NAME, KNOWN
+from vebench.plan.tasks import KNOWN, TASKS
 from vebench.reports.pages.verify import why_not_identical
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def main() -> int:
     asked = parser.parse_args()
     if not asked.render:
         part, parts = map(int, asked.part.split("/"))
-        tasks = [BY_NAME[name] for name in asked.only.split(",")] if asked.only else KNOWN
+        tasks = [TASKS[name] for name in asked.only.split(",")] if asked.only else KNOWN
         backends = parse_backends([asked.backends])
         compare_all(tasks[part::parts], backends, asked.answers, asked.processes)
     answers = read(asked.answers)

@@ -17,7 +17,7 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
-from vebench.plan.tasks import recorded
+from vebench.plan.tasks import recorded_task
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
 
@@ -350,6 +350,6 @@ def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
     """Return lines of Python that build what the cell built; none for several replicas, which are several programs."""
     if cell.replicas > 1:
         return ()
-    task = recorded(cell.env, cell.frame_skip, spec.envs)
+    task = recorded_task(cell.env, cell.frame_skip, spec.envs)
     built = Built(task, cell.num_envs, cell.batch_size, cell.processes, cell.threads, cell.options)
     return cell.entry.lines(built)

@@ -15,7 +15,7 @@ from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, missing_packages
 from vebench.errors import UsageError
-from vebench.plan.tasks import recorded, resolve
+from vebench.plan.tasks import recorded_task, resolve
 
 if TYPE_CHECKING:
     from vebench.backends.interface import Batch, VectorBackend
@@ -122,7 +122,7 @@ def test_where_nothing_registers_such_an_id_it_is_said_what_does() -> None:
 
 def test_known_tasks_need_no_lookup_and_nobody_misses_their_packages_who_does_not_name_them() -> None:
     assert resolve(["cheetah-run"]) == (CHEETAH,)
-    assert recorded("MiniGrid-Empty-5x5-v0", 1, ("MiniGrid-Empty-5x5",)) == HALLWAY
+    assert recorded_task("MiniGrid-Empty-5x5-v0", 1, ("MiniGrid-Empty-5x5",)) == HALLWAY
     assert not {"dm-control", "shimmy", "minigrid"} & {package.name for package in missing_packages()}
     why = BY_NAME["gym-sync"].why_not(CHEETAH, lambda module: module not in ("dm_control", "shimmy"))
     assert why == "not installed: dm-control, shimmy (pip install dm-control shimmy)"

@@ -19,8 +19,9 @@ from support.places import ADAPTERS
 from support.records import make_cell, make_header, write_run
 
 from vebench.backends.registry import ENTRIES
+from vebench.child.policy import parse_policy
 from vebench.interpreters.interpreter import PLUGINS
-from vebench.plan.grammar import parse_envs, parse_policy
+from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.plan.trust import not_ours
 from vebench.results.records import InterpreterRecord, Run

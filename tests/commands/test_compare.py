@@ -16,7 +16,7 @@ from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 from vebench.commands.compare import in_turn
 from vebench.errors import UsageError, shown
-from vebench.interpreters.interpreter import examine, packages_here
+from vebench.interpreters.interpreter import examine_python, packages_here
 from vebench.machine.placement import Placement
 from vebench.plan.cells import Plan, expand
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -317,7 +317,7 @@ def test_an_interpreter_that_cannot_run_cells_is_refused_with_the_reason(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     with pytest.raises(UsageError, match=reason):
-        examine("A", script(tmp_path / "python", text))
+        examine_python("A", script(tmp_path / "python", text))
 
 
 def test_an_interpreter_is_found_from_the_current_folder_as_a_shell_would(
@@ -328,13 +328,13 @@ def test_an_interpreter_is_found_from_the_current_folder_as_a_shell_would(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     answer = '{"version": [3, 12, 1], "packages": {}, "modules": ["numpy"]}'
     script(tmp_path / "bin" / "other", f"echo '{answer}'")
-    assert examine("A", "bin/other").path == str(tmp_path / "bin" / "other")
-    assert examine("A", "bin/../bin/other").path == str(tmp_path / "bin" / ".." / "bin" / "other")
-    assert examine("A", "other").path == "other"
+    assert examine_python("A", "bin/other").path == str(tmp_path / "bin" / "other")
+    assert examine_python("A", "bin/../bin/other").path == str(tmp_path / "bin" / ".." / "bin" / "other")
+    assert examine_python("A", "other").path == "other"
 
 
 def test_an_interpreter_reports_its_version_its_packages_and_what_can_be_imported() -> None:
-    found = examine("A", sys.executable)
+    found = examine_python("A", sys.executable)
     assert found.version == ".".join(map(str, sys.version_info[:3]))
     assert found.packages == packages_here()
     assert "gymnasium" in found.packages
@@ -344,7 +344,7 @@ def test_an_interpreter_reports_its_version_its_packages_and_what_can_be_importe
 
 def test_a_backend_that_an_interpreter_lacks_is_skipped_there(tmp_path: Path) -> None:
     answer = '{"version": [3, 12, 1], "packages": {}, "modules": ["numpy", "gymnasium"]}'
-    bare = examine("A", script(tmp_path / "python", f"echo '{answer}'"))
+    bare = examine_python("A", script(tmp_path / "python", f"echo '{answer}'"))
     spec = RunSpec(("CartPole",), (1,), (BackendChoice("for-loop"), BackendChoice("envpool-sync")))
     loop, pool = sorted(
         expand(spec, (CART_POLE,), Placement((0,), 1), None, bare.has).cells, key=lambda cell: cell.backend.name

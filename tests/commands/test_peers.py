@@ -144,7 +144,7 @@ def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytes
         monkeypatch.setattr(made.subprocess, "Popen", interrupted_popen(uv))
 
     with pytest.raises(KeyboardInterrupt):
-        made.make(slow, interrupt)
+        made.set_up(slow, interrupt)
     assert not folder_of("one").exists()
     assert eventually(lambda: not processes_that_name(tmp_path / "tools"))
 

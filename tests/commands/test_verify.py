@@ -17,7 +17,7 @@ from vebench.backends.environments.atari import SCREEN_ROWS, TALL_SCREENS
 from vebench.backends.interface import Setup
 from vebench.child.answers import Proof
 from vebench.commands.world import World
-from vebench.plan.tasks import BY_NAME, KNOWN
+from vebench.plan.tasks import KNOWN, TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,7 +242,7 @@ def test_envpool_differs_where_the_screen_is_taller_than_what_it_reads_and_decla
     status, (verdict,) = verify(*asked, world=world_here(layouts=1))
     assert (status, verdict["verdict"]) == (1, "different")
     assert verdict["summary"].startswith("first at environment 0, step 0: observations ")
-    setup = Setup(BY_NAME["Carnival"], workers=1)
+    setup = Setup(TASKS["Carnival"], workers=1)
     with closing(EnvPoolSync(setup)) as backend:
         declared = [difference.text for difference in backend.info.differences]
     assert "EnvPool shows the upper 210 of the screen's 214 rows" in declared

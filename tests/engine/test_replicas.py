@@ -25,8 +25,8 @@ from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import divided, expand, shared_out
-from vebench.plan.spec import PER_NODE, BackendChoice, Pinning, RunSpec, check
-from vebench.plan.tasks import BY_NAME
+from vebench.plan.spec import PER_NODE, BackendChoice, Pinning, RunSpec, check_spec
+from vebench.plan.tasks import TASKS
 from vebench.results.records import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_workers_are_shared_out_as_the_weights_to_within_one(weights: list[int],
 
 def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
     spec = RunSpec(("Pong",), (6,), (BackendChoice("envpool-async"),), replicas="node")
-    (cell,) = expand(spec, (BY_NAME["Pong"],), EIGHT, None).cells
+    (cell,) = expand(spec, (TASKS["Pong"],), EIGHT, None).cells
     assert [(replica.workers, replica.cpus, replica.nodes, replica.first_env) for replica in cell.replicas] == [
         (4, (0, 1, 2, 3), (0,), 0),
         (2, (4, 5), (2,), 12),
@@ -106,14 +106,14 @@ def test_a_cell_of_several_replicas_is_planned_as_their_sum() -> None:
 @pytest.mark.parametrize("wanted", [0, -1, 9999])
 def test_a_number_of_replicas_that_is_none_is_refused(wanted: int) -> None:
     with pytest.raises(UsageError, match=r"--replicas .*: must be a whole number from 1 to 1024, or node"):
-        check(RunSpec(("Pong",), (1,), replicas=wanted))
+        check_spec(RunSpec(("Pong",), (1,), replicas=wanted))
 
 
 def test_replicas_and_bound_memory_need_cpus_of_their_own() -> None:
     with pytest.raises(UsageError, match="--replicas 2: each replica needs CPUs of its own"):
-        check(RunSpec(("Pong",), (2,), replicas=2, pin=Pinning("none")))
+        check_spec(RunSpec(("Pong",), (2,), replicas=2, pin=Pinning("none")))
     with pytest.raises(UsageError, match=r"--pin none\[mem=bind\]: without CPUs of its own, a cell"):
-        check(RunSpec(("Pong",), (2,), pin=Pinning("none", memory="bind")))
+        check_spec(RunSpec(("Pong",), (2,), pin=Pinning("none", memory="bind")))
 
 
 def window_at(start: int, rows: int, ns: int = SECOND, **fields: int) -> ReplicaWindow:

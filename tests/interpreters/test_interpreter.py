@@ -15,7 +15,7 @@ from support.commands import command_in
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.errors import StorageError, UsageError
-from vebench.interpreters.interpreter import ask, examine, look_up, packages_here
+from vebench.interpreters.interpreter import ask, examine_python, look_up, packages_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,13 +177,13 @@ def _runs(pid: int) -> bool:
 
 def test_vebenchs_own_version_is_recorded_in_every_interpreter_since_its_code_runs_there(tmp_path: Path) -> None:
     answer = '{"version": [3, 12, 1], "packages": {"numpy": "2.4.6"}, "modules": ["numpy"]}'
-    elsewhere = examine("Python A", script(tmp_path / "python", f"echo '{answer}'"))
+    elsewhere = examine_python("Python A", script(tmp_path / "python", f"echo '{answer}'"))
     assert elsewhere.packages == {"vebench": vebench.__version__, "numpy": "2.4.6"}
     assert packages_here()["vebench"] == vebench.__version__
 
 
 def test_an_interpreter_is_asked_for_all_that_a_backend_needs_and_a_run_file_records() -> None:
-    found = examine("Python A", sys.executable)
+    found = examine_python("Python A", sys.executable)
     assert found.modules <= {package.module for package in PACKAGES}
     assert found.packages.keys() <= {"vebench", *RECORDED}
     assert found.has("gymnasium")

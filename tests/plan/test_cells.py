@@ -13,7 +13,7 @@ from vebench.backends.interface import Task
 from vebench.errors import UsageError
 from vebench.machine.placement import Placement
 from vebench.plan.cells import Cell, Plan, expand, format_bytes, without
-from vebench.plan.spec import BackendChoice, RunSpec, check
+from vebench.plan.spec import BackendChoice, RunSpec, check_spec
 
 MIB, GIB = 1 << 20, 1 << 30
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -311,12 +311,12 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
 )
 def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec: RunSpec, complaint: str) -> None:
     with pytest.raises(UsageError) as raised:
-        check(spec)
+        check_spec(spec)
     assert complaint in str(raised.value)
     with pytest.raises(UsageError):
         plan(spec)
 
 
 def test_numbers_that_make_sense_pass() -> None:
-    check(SPEC)
-    check(replace(SPEC, warmup=0.0, timeout=6.5, seed=2_000_000_000))
+    check_spec(SPEC)
+    check_spec(replace(SPEC, warmup=0.0, timeout=6.5, seed=2_000_000_000))

@@ -20,7 +20,7 @@ from vebench.child import probe
 from vebench.errors import UsageError
 from vebench.interpreters.interpreter import look_up
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import KNOWN, recorded, resolve
+from vebench.plan.tasks import KNOWN, recorded_task, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -394,7 +394,7 @@ def test_what_a_library_prints_stays_out_of_the_answer() -> None:
 def test_the_task_of_a_cell_in_a_run_file_is_the_one_that_was_measured(
     env: str, names: tuple[str, ...], task: Task
 ) -> None:
-    assert recorded(env, 4, names) == task
+    assert recorded_task(env, 4, names) == task
 
 
 def test_looking_up_a_task_imports_no_simulator_into_this_process() -> None:

@@ -68,7 +68,7 @@ def _set_up(chosen: Sequence[Installation]) -> int:
             console.note(f"{one.name}: is there already: {python_of(one.name)}")
             continue
         try:
-            path = made.make(one, console.note)
+            path = made.set_up(one, console.note)
         except NotHadError as error:
             console.note(f"{one.name}: could not be had: {error}")
             status = _NOT_HAD

@@ -14,7 +14,7 @@ from vebench.plan.cells import expand, informed, interleaved, placement_of, with
 from vebench.plan.grammar import check_names
 from vebench.plan.known_work import Knowledge
 from vebench.plan.pythons import path_of, table
-from vebench.plan.spec import check
+from vebench.plan.spec import check_spec
 from vebench.plan.tasks import check_policy
 from vebench.plan.trust import refuse_not_ours
 from vebench.reports import console
@@ -182,7 +182,7 @@ def reasons(cells: Sequence[Cell]) -> str:
 
 def plan_here(spec: RunSpec, world: World) -> tuple[Plan, RunRecord]:
     """Return the plan of a run in this interpreter, its cells interleaved if the spec says so, and its header."""
-    check(spec)
+    check_spec(spec)
     if spec.policy.target:
         check_policy(spec.policy.target)
     here = tuple(choice for choice in spec.backends if not choice.python)  # whose adapters this interpreter loads
@@ -217,7 +217,7 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
     command line has them: ``--env NAME``.
     """
     try:
-        check(spec)
+        check_spec(spec)
         check_names(spec)
         if not allowed:
             refuse_not_ours(spec, named)

@@ -37,7 +37,7 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
 from vebench.plan.settings import settings
-from vebench.plan.spec import PER_NODE, BackendChoice, check, check_count
+from vebench.plan.spec import PER_NODE, BackendChoice, check_count, check_spec
 from vebench.reports.output import show
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths
@@ -140,7 +140,7 @@ def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
     # Many short windows: processes differ more than windows do.
     spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, rounds=_ROUNDS, base=True, interleave=True)
-    check(spec)
+    check_spec(spec)
     if len(spec.envs) != 1:
         raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")
     host = world.read_host()

@@ -61,7 +61,7 @@ class World:
 
     arguments: tuple[str, ...] = ()
     start: _Start = Launcher
-    examine: Callable[[str, str], Interpreter] = interpreter.examine
+    examine: Callable[[str, str], Interpreter] = interpreter.examine_python
     resolve: _Resolve = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.examine

@@ -102,7 +102,7 @@ def with_ours(packages: dict[str, str]) -> dict[str, str]:
     return {"vebench": vebench.__version__, **packages}
 
 
-def examine(option: str, path: str) -> Interpreter:
+def examine_python(option: str, path: str) -> Interpreter:
     """Return the facts about the Python at ``path``, the value of ``option``.
 
     Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs.

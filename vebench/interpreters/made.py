@@ -21,7 +21,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.child import probe
 from vebench.errors import StorageError, one_line
 from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.interpreter import LONGEST_QUOTE, examine
+from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ def _planned(installation: Installation) -> _Made:
     return _Made(sha256(msgspec.json.encode(facts, order="sorted")).hexdigest(), versions)
 
 
-def make(installation: Installation, say: Callable[[str], None]) -> Path:
+def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
     """Make the interpreter of an installation, and return its path. What was there before is removed.
 
     ``say`` is called with what is done. Nothing that is started outlives this call, and nothing unfinished is left
@@ -145,7 +145,7 @@ def _install(installation: Installation, python: str, folder: Path, say: Callabl
             errors = [line for line in lines if line.lower().startswith("error")] or lines
             cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else error
             raise NotHadError(f"{cause}; all of it: {log_file}") from None
-        found = examine("its Python", mine)
+        found = examine_python("its Python", mine)
         needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
         if missing := sorted(package.name for package in needed if not found.has(package.module)):
             raise NotHadError(f"was installed, but lacks {', '.join(missing)}")

@@ -8,15 +8,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vebench.machine.sysfs import text_of
+from vebench.machine.sysfs import PROC, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-PROC = Path("/proc")
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 # Fields of a cpuN line in /proc/stat, proc(5); field 0 is the label. User and nice already include guest time.
 _BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq

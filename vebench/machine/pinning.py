@@ -16,10 +16,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vebench.machine.sysfs import PROC
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROC = Path("/proc")
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
 # Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Cpus = tuple[int, ...]
 
+PROC = Path("/proc")
+
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
 _DEFAULT_PERIOD_US = "100000"
 _POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)

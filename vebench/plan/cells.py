@@ -15,7 +15,7 @@ from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan.pythons import engines_in
-from vebench.plan.spec import MAX_REPEATS, PER_NODE, BackendChoice, check
+from vebench.plan.spec import MAX_REPEATS, PER_NODE, BackendChoice, check_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -208,7 +208,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     backends that have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name,
     none if that is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
     """
-    check(spec)
+    check_spec(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
     number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
     if number > _MAX_CELLS:

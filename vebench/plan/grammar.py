@@ -126,7 +126,7 @@ def parse_pin(text: str) -> Pinning:
     return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
 
 
-def parse_policy(text: str) -> policy.PolicyChoice:
+def _parse_policy(text: str) -> policy.PolicyChoice:
     """Return the policy that a text describes. Raises UsageError."""
     try:
         return policy.parse_policy(text)
@@ -346,6 +346,6 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "warmup": partial(parse_duration, "warmup"),
     "timeout": partial(parse_duration, "timeout"),
     "proof": str,
-    "policy": parse_policy,
+    "policy": _parse_policy,
     "learner": partial(_parse_learner, "--learner"),
 }

@@ -25,7 +25,7 @@ from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import cache_folder
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import BY_NAME as TASKS
+from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """What the user asked for, as immutable values. Only the command line handles its text, and parses it once.
 
-``OPTIONS`` declares how the command line names the fields. The bounds are in ``check``, because a spec is also read
-from run files.
+``OPTIONS`` declares how the command line names the fields. The bounds are in ``check_spec``, because a spec is also
+read from run files.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def check(spec: RunSpec) -> None:
+def check_spec(spec: RunSpec) -> None:
     """Raise UsageError, with the option's name, if a value of ``spec`` is invalid."""
     if not spec.envs:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")

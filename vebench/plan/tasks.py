@@ -28,7 +28,7 @@ KNOWN: tuple[Task, ...] = tuple(
 
 
 # By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.
-BY_NAME: Mapping[str, Task] = {
+TASKS: Mapping[str, Task] = {
     name: task for task in KNOWN for name in (task.id, re.sub(r"-v\d+$", "", task.id), short_name(task.id))
 }
 
@@ -49,9 +49,9 @@ def resolve(
     names = [_full_name(name.strip()) for name in names]
     if not all(names):
         raise UsageError(MISSING_ENV)
-    unknown = list(dict.fromkeys(name for name in names if name not in BY_NAME))
+    unknown = list(dict.fromkeys(name for name in names if name not in TASKS))
     adapters = list(dict.fromkeys((choice.name, tuple(choice.options)) for choice in backends if ":" in choice.name))
-    found = dict(BY_NAME)
+    found = dict(TASKS)
     if unknown or adapters:
         answer = look_up(python, timeout, envs=unknown, adapters=adapters)
         for (target, _), facts in zip(adapters, answer.get("adapters", ()), strict=True):
@@ -68,9 +68,9 @@ def resolve(
 def _full_name(name: str) -> str:
     """Return the name, with the full id if it is a known one with arguments. Raises UsageError if vebench sets one."""
     short, arguments = bracketed.read(name)
-    if not arguments or short not in BY_NAME:
+    if not arguments or short not in TASKS:
         return name
-    task = BY_NAME[short]
+    task = TASKS[short]
     _check_arguments(name, SUITES[task.suite], arguments)
     return bracketed.written(task.id, arguments)
 
@@ -92,7 +92,7 @@ def asked_as(env: str, names: Sequence[str]) -> str:
     return env
 
 
-def recorded(env: str, frame_skip: int, names: Sequence[str]) -> Task:
+def recorded_task(env: str, frame_skip: int, names: Sequence[str]) -> Task:
     """Return the task of a cell in a run file, which has its full id, given the ``names`` that were asked for.
 
     Nothing is looked up. Behind a user's module, no environment is taken for one of a suite.

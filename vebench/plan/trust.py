@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vebench.backends import bracketed
 from vebench.backends.environments.suites import SUITES, TIMED, known_as
 from vebench.errors import UsageError, shown
-from vebench.plan.tasks import BY_NAME
+from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -57,6 +57,6 @@ def _is_known(env: str) -> bool:
     if module:
         known = name.startswith(TIMED)
     else:
-        known = name in BY_NAME or known_as(name) is not None or name.startswith(_BEGIN)
+        known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
         known = known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
     return env.isascii() and known and not any(isinstance(value, str) for value in arguments.values())

@@ -21,7 +21,7 @@ from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, Known, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.tasks import asked_as, recorded
+from vebench.plan.tasks import asked_as, recorded_task
 from vebench.plan.trust import ALLOW, not_ours
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
         return cell
     known = Known(cell.verdict or "unverified", cell.verdict_reason)
     # What is known of a user's own environment was found by the command that asks.
-    task = recorded(cell.env, cell.frame_skip, run.header.spec.envs)
+    task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
     now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
     if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
         known = now

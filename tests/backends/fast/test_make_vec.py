@@ -29,7 +29,7 @@ from vebench.backends.fast import classes, make_vec, native, physics, picture
 from vebench.backends.fast.backend import stepped_by_own_classes
 from vebench.backends.fast.share import Building
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
-from vebench.plan.tasks import BY_NAME
+from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -293,7 +293,7 @@ def test_what_is_registered_anew_is_what_steps_and_it_is_said_why(
     with pytest.warns(UserWarning, match="our own class for HalfCheetah-v5: HalfCheetah-v5 is registered with ctrl_c"):
         ours = build(CHEETAH, 2)
     agree(ours, loop(CHEETAH, 2), steps=5)
-    stepped = stepped_by_own_classes(BY_NAME["HalfCheetah"], compiled=True)
+    stepped = stepped_by_own_classes(TASKS["HalfCheetah"], compiled=True)
     assert stepped.own_classes is not None
     assert stepped.own_classes.words.startswith(
         "Gymnasium's class: our own class for HalfCheetah-v5: HalfCheetah-v5 is"
@@ -307,12 +307,12 @@ def test_a_compiled_part_that_cannot_be_used_is_reported_as_one_that_is_not_ther
     monkeypatch.setattr(physics, "mujoco_library", lambda: None)
     monkeypatch.setattr(picture, "_same_as_opencv", lambda _drawing: False)
     for name, why in (("HalfCheetah", "MuJoCo's library was not found"), ("Pong", picture.DIFFERS)):
-        own = stepped_by_own_classes(BY_NAME[name], compiled=True).own_classes
+        own = stepped_by_own_classes(TASKS[name], compiled=True).own_classes
         assert own is not None
         assert own.uncompiled
         assert why in own.how
         assert "pip install" in own.remedy
-        asked = stepped_by_own_classes(BY_NAME[name], compiled=False).own_classes
+        asked = stepped_by_own_classes(TASKS[name], compiled=False).own_classes
         assert asked is not None
         assert not asked.uncompiled
 

@@ -14,7 +14,7 @@ pytest.importorskip("mujoco")
 from support.same_bytes import compare
 from support.same_bytes_cases import cases_of, made_case
 
-from vebench.plan.tasks import BY_NAME
+from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:
     from vebench.backends.fast.share import FastTask
@@ -30,7 +30,7 @@ SLICE = {
 
 @pytest.mark.parametrize(("name", "case"), [(name, case) for name, cases in SLICE.items() for case in cases])
 def test_a_class_of_our_own_returns_gymnasiums_bytes(name: str, case: str) -> None:
-    (asked,) = (each for each in cases_of(BY_NAME[name], scale=0.1) if each.name == case)
+    (asked,) = (each for each in cases_of(TASKS[name], scale=0.1) if each.name == case)
 
     found = compare(asked)
 
@@ -39,7 +39,7 @@ def test_a_class_of_our_own_returns_gymnasiums_bytes(name: str, case: str) -> No
 
 
 def test_one_wrong_byte_is_found() -> None:
-    case = made_case("a wrong byte", BY_NAME["Hopper"], 20, {})
+    case = made_case("a wrong byte", TASKS["Hopper"], 20, {})
 
     def wrong(*, compiled: bool) -> FastTask:
         task: Any = case.ours(compiled=compiled)

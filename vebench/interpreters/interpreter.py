@@ -153,10 +153,9 @@ def look_up(
 def ask(about: str, python: str, request: dict[str, object], timeout: float, *, examined: bool = True) -> ProbeFacts:
     """Return the answer of ``child/probe.py`` in ``python``. Requests and answers are described there.
 
-    It imports what a cell would import, and works in a scratch folder, so that it writes nothing into the user's. Every
-    error begins with ``about``. ``timeout`` is in seconds. ``examined`` is whether ``python`` is known to be a Python.
-    All processes that it starts are ended. Raises UsageError if it does not start, does not answer or answers something
-    else, StorageError if the scratch folder cannot be made.
+    It imports what a cell would import, and works in a scratch folder. ``timeout`` is in seconds. ``examined`` is
+    whether ``python`` is known to be a Python. Raises UsageError, which begins with ``about``, if it does not start,
+    does not answer or answers something else, StorageError if the scratch folder cannot be made.
     """
     which = "Python" if examined else "is no Python that runs: it"
     with Guarded() as guarded:

@@ -13,20 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType, TracebackType
 
-# While waiting for an answer, how often to check cells' processes and limits. A check takes less than a millisecond.
-CHECK_S = 0.5
-# A wait that is longer than asked for by this many seconds was a time in which this process did not run.
-_LATE_S = 1.0
-# If a wait is longer by this much, this process cannot say when something came.
-_UNSURE_S = 0.1
+CHECK_S = 0.5  # how often to check cells' processes and limits while waiting for an answer
+_LATE_S = 1.0  # a wait that is longer than asked for by so much was a time in which this process did not run
+_UNSURE_S = 0.1  # if a wait is longer by so much, it is not certain when something came
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Wakeful:
     """A clock that counts seconds, without those in which this process was stopped, as by Ctrl-Z.
 
-    Cells go on meanwhile. They must not be taken for hanging because nobody has read what they answered. ``lapses``
-    counts the waits after which it is not certain when something came, ``waits`` all of them.
+    Cells go on meanwhile, and must not be taken for hanging. ``lapses`` counts the waits after which it is not certain
+    when something came, ``waits`` all of them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -48,10 +48,7 @@ def cpu_time_ns(pids: list[int]) -> int | None:
 
 
 def proportional_memory(pids: list[int]) -> int | None:
-    """Return the memory of these processes in bytes; a page that n processes share counts as 1/n in each of them.
-
-    Forked workers share most of their pages: a sum of resident sizes would count them once per worker.
-    """
+    """Return the memory of these processes in bytes; a page that n processes share counts as 1/n in each of them."""
     total = 0
     for pid in pids:
         try:
@@ -83,10 +80,7 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
 
 
 def throttles(groups: tuple[Path, ...]) -> int | None:
-    """Return how often CPU quotas throttled these control groups, None if no file reports it.
-
-    This is a sum, because the file of a group does not count how often its ancestors were throttled.
-    """
+    """Return how often CPU quotas throttled these control groups, each counted alone, None if no file reports it."""
     known = [stat["nr_throttled"] for stat in _cpu_stats(groups)]
     return sum(known) if known else None
 

@@ -51,10 +51,9 @@ _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")  # noqa: S108 - 
 
 
 def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
-    """Restrict this process, and all that it will start, to ``cpus``. Returns the set that the kernel then reports.
+    """Restrict this process, and all that it will start, to ``cpus``, if any. Returns what the kernel then reports.
 
-    Returns None if the system has no CPU affinity. If ``cpus`` is empty, nothing changes. Raises OSError if the kernel
-    refuses, for example because the CPUs are outside the cpuset.
+    None if the system has no CPU affinity. Raises OSError if the kernel refuses, as for CPUs outside the cpuset.
     """
     if not SUPPORTED:
         return None
@@ -89,10 +88,9 @@ def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
 def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
 
-    ``local``: memory comes from the node of the CPU that touches it first. ``bind``: only from ``nodes``.
-    ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15 support one node only, and get the
-    first. If the policy cannot be set, nothing changes: memory then comes from the node whose CPU touches it first,
-    which usually suits a pinned process.
+    ``local``: memory comes from the node of the CPU that touches it first, as it does if no policy can be set.
+    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15
+    support one node only, and get the first.
     """
     if policy != "local" and not nodes:
         return "no memory node is known for these CPUs"

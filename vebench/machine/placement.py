@@ -71,9 +71,9 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
 
     ``quota`` is the CPU time that the container may use at any one time, in CPUs, None if it is not limited. For a
     list, ``smt`` ``off`` keeps only the first CPU of each core; any other value changes nothing. Without pinning,
-    ``smt`` only decides how many CPUs are usable. ``nodes`` are the allowed memory nodes, None for all. So many CPUs as
-    ``reserve`` says are kept free of workers, whole cores as far as possible, and of the quota as much. Raises
-    UsageError if ``pin`` is not a valid list, or names CPUs that are not allowed, and if none is left.
+    ``smt`` only decides how many CPUs are usable. ``nodes`` are the allowed memory nodes, None for all. ``reserve``
+    CPUs, and as much of the quota, are kept free of workers, whole cores as far as possible. Raises UsageError if
+    ``pin`` is no list of allowed CPUs, and if no CPU is left.
     """
     machine = topology or flat(allowed)
     pinned = pin != "none"
@@ -118,8 +118,11 @@ def order_of(topology: Topology, allowed: Iterable[int], policy: str = "compact"
     filled before the next; with ``off``, no core gets two.
     """
     cores = _compact(_cores(topology, frozenset(allowed)))
-    if policy == "scatter":
-        cores = _scatter(cores)
+    if policy == "scatter":  # one from each node in turn; from each package if no node is known
+        by_node = any(core.node is not None for core in cores)
+        nodes = _grouped(cores, lambda core: core.node if by_node else core.package)
+        packages = _grouped(nodes, lambda members: members[0].package)
+        cores = _in_turn(_in_turn(packages))
     if smt == "close":
         return tuple(cpu for core in cores for cpu in core.cpus)
     rounds = 1 if smt == "off" else max((len(core.cpus) for core in cores), default=0)
@@ -143,36 +146,20 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
 
 
 def _compact(cores: list[_Core]) -> list[_Core]:
-    """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other.
-
-    The rank of a package begins with the rank of its first node. So if nodes contain packages, as on some virtual
-    machines, the packages of a node follow one another.
-    """
+    """Return the cores in an order that keeps packages and nodes together, whichever of the two contains the other."""
     node_rank = _ranks(cores, lambda core: core.node, _fastest_first)
+    # If nodes contain packages, as on some virtual machines, the packages of a node follow one another.
     package_rank = _ranks(
         cores,
         lambda core: core.package,
         lambda members: (min(node_rank[core.node] for core in members), *_fastest_first(members)),
     )
     cache_rank = _ranks(cores, lambda core: core.cache, _fastest_first)
-    return sorted(
-        cores,
-        key=lambda core: (
-            package_rank[core.package],
-            node_rank[core.node],
-            -core.speed,
-            cache_rank[core.cache],
-            core.cpus,
-        ),
-    )
 
+    def rank(core: _Core) -> tuple[object, ...]:
+        return package_rank[core.package], node_rank[core.node], -core.speed, cache_rank[core.cache], core.cpus
 
-def _scatter(cores: list[_Core]) -> list[_Core]:
-    """Return the cores, one from each node in turn; from each package if no node is known."""
-    by_node = any(core.node is not None for core in cores)
-    nodes = _grouped(cores, lambda core: core.node if by_node else core.package)
-    packages = _grouped(nodes, lambda members: members[0].package)
-    return _in_turn(_in_turn(packages))
+    return sorted(cores, key=rank)
 
 
 def _in_turn(groups: Iterable[Sequence[_T]]) -> list[_T]:

@@ -177,11 +177,7 @@ def _mounts(controller: str, root: Path) -> Iterator[_Mount]:
 
 
 def _inside(mount: _Mount, path: str) -> Path:
-    """Return the folder of the group ``path``, or the mount's own folder if that is hidden.
-
-    In a container, the path is often the host's path, while the mount shows this process' group or one of its
-    ancestors.
-    """
+    """Return the folder of the group ``path``, or the mount's own folder if that is hidden, as in a container."""
     shown = mount.shows.rstrip("/")
     below = path[len(shown) :] if path == shown or path.startswith(f"{shown}/") else path
     parts = [part for part in below.split("/") if part]

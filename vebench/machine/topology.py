@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping  # noqa: TC003 - fields' types are read where another host's are decoded
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,10 +109,7 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
 
 
 def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[Cpus, ...]:
-    """Divide the CPUs online into groups. ``group_of`` the first CPU of a group decides its members.
-
-    A CPU always belongs to its own group. If its ``group_of`` is empty, it is alone.
-    """
+    """Divide the CPUs online into groups. ``group_of`` the first CPU of each decides which others are its members."""
     left = set(online)
     groups = []
     for cpu in online:
@@ -130,8 +128,8 @@ def _siblings(folder: Path, names: Iterable[str], cpu: int) -> Cpus:
 def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
     """Return the CPUs of each package by its label.
 
-    If labels repeat in several drawers or books (s390), the numbers of those are prefixed. All packages without a label
-    have the label -1 (s390, POWER in a partition): they are distinguished by their siblings, and numbered.
+    If labels repeat in several drawers or books (s390), the numbers of those are prefixed. Packages without a label
+    (-1: s390, POWER in a partition) are distinguished by their siblings, and numbered.
     """
     labels: dict[int, tuple[int | None, ...]] = {}
     unlabelled: list[int] = []
@@ -175,14 +173,10 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
             listed = _siblings(cache, ("shared_cpu_list", "shared_cpu_map"), cpu)
             sharing = tuple(other for other in listed if other in are_online and (level, other) not in known)
             if listed:
-                found[level, sharing] = _size(text_of(cache / "size"))
+                size = re.fullmatch(r"(\d{1,12})([KMG]?)", text_of(cache / "size"), re.ASCII)
+                found[level, sharing] = int(size[1]) * _KIBIBYTE ** " KMG".index(size[2] or " ") if size else None
                 known.update((level, other) for other in sharing)
-    return tuple(Cache(level, size, cpus) for (level, cpus), size in sorted(found.items(), key=lambda item: item[0]))
-
-
-def _size(text: str) -> int | None:
-    match = re.fullmatch(r"(\d{1,12})([KMG]?)", text, re.ASCII)
-    return int(match[1]) * _KIBIBYTE ** " KMG".index(match[2] or " ") if match else None
+    return tuple(Cache(level, each, cpus) for (level, cpus), each in sorted(found.items(), key=itemgetter(0)))
 
 
 def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:

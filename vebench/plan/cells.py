@@ -49,10 +49,7 @@ _THIRD_PARTY = (False, len(_RANKS))
 
 @dataclass(frozen=True)
 class CellKey:
-    """The identity of a cell within its run. Compare it as a whole, or read its fields by name.
-
-    ``backend`` is the label, options included. ``repeat`` is None for a cell over all its repeats.
-    """
+    """The identity of a cell within its run. ``backend`` is its label, ``repeat`` None for a cell over all repeats."""
 
     env: str
     backend: str
@@ -81,8 +78,7 @@ class CellKey:
 class Replica:
     """One of the copies of a backend that make up a cell. Each has its own interpreter; all are measured together.
 
-    ``nodes`` are the memory nodes of its CPUs. ``first_env`` is the index of its first environment within the cell.
-    ``host`` is the one that it runs on, empty if that is this machine.
+    ``first_env`` is the index of its first environment within the cell. ``host`` is empty if it is this machine.
     """
 
     workers: int
@@ -97,13 +93,12 @@ class Replica:
 class Cell:
     """One planned measurement. ``skip`` is the reason why the cell cannot run, None if it can.
 
-    ``cpus`` are the CPUs that the cell owns, in the order of placement;
-    ``nodes`` are their memory nodes. ``known`` is what is known about the backend's work, None for a reference row.
-    ``job`` is what the cell is started for, None to measure it. ``python`` is the path of the backend's own
-    interpreter, empty if it has none, and ``engines`` are the simulators in it that are not those here. ``replicas`` is
-    empty if there is only one. ``side`` names the interpreter if the cells of a run use different ones. Consecutive
-    cells with the same ``group`` number take turns, window by window; a cell without a number is measured alone. After
-    ``patience`` seconds, rests not counted, it is given up.
+    ``cpus`` are those that the cell owns, in the order of placement, ``nodes`` their memory nodes. ``known`` is what is
+    known about the backend's work, None for a reference row. ``job`` is what the cell is started for, None to
+    measure it. ``python`` is the path of the backend's own interpreter, empty if it has none, and ``engines`` are the
+    simulators in it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter
+    if the cells of a run use different ones. Consecutive cells with the same ``group`` number take turns, window by
+    window. After ``patience`` seconds, rests not counted, the cell is given up.
     """
 
     task: Task
@@ -174,10 +169,7 @@ class _Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a run in the order in which they will be measured.
-
-    ``interpreters`` are those of backends that have one of their own, by label.
-    """
+    """The cells of a run, in order. ``interpreters`` are those of backends that have one of their own, by label."""
 
     spec: RunSpec
     cells: tuple[Cell, ...]
@@ -200,13 +192,11 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
-    The first pass begins with the plain loop of each task.
-    The orders depend only on the seed. If ``spec`` names no backend, all backends are planned. A backend that cannot
-    step a task becomes a cell with a reason; only reference rows that mean nothing for a task are left out.
-    With ``spec.base``, the cells that rates are relative to are added. ``memory_available`` is in bytes, None if
-    unknown. ``has`` returns whether a module can be imported where cells will run; ``interpreters`` are those of
-    backends that have one of their own, by label. ``hosts`` are the placements on the hosts that cells run on, by name,
-    none if that is this machine. Raises UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
+    The first pass begins with the plain loop of each task. The orders depend only on the seed. A backend that cannot
+    step a task becomes a cell with a reason. ``memory_available`` is in bytes, None if unknown. ``has`` returns whether
+    a module can be imported where cells will run; ``interpreters`` are those of backends that have one of their own, by
+    label. ``hosts`` are the placements on the hosts that cells run on, by name, none if that is this machine. Raises
+    UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
     """
     check_spec(spec)
     pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
@@ -257,8 +247,7 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
     """Return ``plan`` with what is known about the work of each backend, except in reference rows.
 
-    ``versions`` are package versions by name, by default those of this interpreter. A backend with an interpreter of
-    its own has other ones.
+    ``versions`` are package versions by name, by default those here, for backends without an interpreter of their own.
     """
 
     def known(cell: Cell) -> Cell:
@@ -269,18 +258,12 @@ def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | Non
 
 
 def is_proven(cell: Cell, spec: RunSpec) -> bool:
-    """Return whether what the cell returns is compared with the reference, once it is measured.
-
-    The reference need not be, nor rows that are no backends.
-    """
+    """Return whether what the cell returns is compared with the reference: not for the reference and reference rows."""
     return spec.proof != "off" and cell.skip is None and not cell.entry.reference_row and not cell.is_reference
 
 
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
-    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task.
-
-    They run if a backend can.
-    """
+    """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
     planned = {cell.key for cell in cells}
     contestants = [cell for cell in cells if not cell.entry.reference_row]
     asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
@@ -348,8 +331,8 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
             )
 
 
-class ReplicaCpus(NamedTuple):
-    """What one replica of a cell gets: workers, CPUs and their memory nodes, and the host if that is another."""
+class _ReplicaCpus(NamedTuple):
+    """What one replica of a cell gets; ``nodes`` are the memory nodes of its CPUs."""
 
     workers: int
     cpus: tuple[int, ...]
@@ -357,7 +340,7 @@ class ReplicaCpus(NamedTuple):
     host: str = ""
 
 
-def _shares(spec: RunSpec, workers: int, where: _Where) -> Iterator[Sequence[ReplicaCpus]]:
+def _shares(spec: RunSpec, workers: int, where: _Where) -> Iterator[Sequence[_ReplicaCpus]]:
     """Yield what the replicas of a cell get: on hosts, of a cell for each count of them, each with so many workers."""
     if spec.hosts is None:
         yield divided(spec.replicas, workers, where.placement)
@@ -365,14 +348,14 @@ def _shares(spec: RunSpec, workers: int, where: _Where) -> Iterator[Sequence[Rep
     owned = {name: placement.owned(workers) for name, placement in where.hosts.items()}
     for number in spec.hosts.numbers:
         names = spec.hosts.names[:number]
-        yield [ReplicaCpus(workers, owned[name], where.hosts[name].nodes(owned[name]), name) for name in names]
+        yield [_ReplicaCpus(workers, owned[name], where.hosts[name].nodes(owned[name]), name) for name in names]
 
 
-def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> tuple[ReplicaCpus, ...]:
-    """Return what each replica of a cell with this number of workers gets: ``wanted`` replicas, or one for each node.
+def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> tuple[_ReplicaCpus, ...]:
+    """Return what each replica of a cell with this number of workers gets: ``wanted`` replicas, or one per memory node.
 
     Each CPU of the cell belongs to exactly one replica, and each replica has at least one CPU and one worker; so there
-    may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs. A node is a memory node.
+    may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs.
     """
     cpus = placement.owned(workers)
     sets: dict[object, list[int]] = {}
@@ -383,7 +366,7 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
         sets.setdefault(place_of, []).append(cpu)
     shares = shared_out(workers, [len(owned) for owned in sets.values()])
     return tuple(
-        ReplicaCpus(share, tuple(owned), placement.nodes(owned))
+        _ReplicaCpus(share, tuple(owned), placement.nodes(owned))
         for share, owned in zip(shares, sets.values(), strict=True)
     )
 
@@ -411,10 +394,7 @@ def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
 
 
 def _too_large(needed: int, least: int, available: int | None, most: int | None) -> str | None:
-    """Return why a cell that needs ``needed`` bytes cannot run with ``available`` bytes, or may not; None if it can.
-
-    ``least`` is what the cell would need with one worker and one environment, ``most`` what it may have.
-    """
+    """Return why a cell does not fit into the memory; ``least`` is what one worker with one environment would need."""
     if available is not None and needed > available:
         remedy = "; fewer workers or --envs-per-worker would fit" if least <= available else ""
         return f"needs about {format_bytes(needed)} of memory, {format_bytes(available)} are available{remedy}"
@@ -431,7 +411,7 @@ def format_bytes(count: int) -> str:
 
 
 def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
-    """Return the cells of pass number ``repeat`` in an order that depends only on the seed and this number.
+    """Return the cells in an order that depends only on the seed and the number of the pass.
 
     In the first pass the plain loop comes first: if that hangs, nothing else is tried.
     """
@@ -446,9 +426,8 @@ def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
     """Return the plan with its cells in groups that take turns: the cells of one pass on one task, if there is room.
 
-    Cells of a group are alive together, so what slows the machine slows them all. If there is no room for all of them,
-    they make several groups. Within a pass, tasks come one after another. ``memory_available`` is in bytes, None if
-    unknown.
+    Cells of a group are alive together, so what slows the machine slows them all. Within a pass, tasks come one after
+    another. ``memory_available`` is in bytes, None if unknown.
     """
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
@@ -477,9 +456,9 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
     """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order.
 
-    ``repeats`` maps every cell that can be measured again to the number of its next repeat. Other cells are left out,
-    and all are once there are ``MAX_REPEATS`` repeats. Keys are without repeats. If one cell of a group that takes
-    turns is wanted, the whole group is measured again.
+    ``repeats`` maps every cell that can be measured again to the number of its next repeat; keys are without repeats.
+    If one cell of a group that takes turns is wanted, the whole group is measured again. After ``MAX_REPEATS`` repeats,
+    there are no more.
     """
     number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
@@ -493,10 +472,9 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
 
 
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
-    """Return a sort key: tasks as ``spec`` names them, then backends as in the registry.
+    """Return a sort key: tasks as ``spec`` names them, then backends as in the registry, third parties, reference rows.
 
-    Third parties' backends follow the registry's, and reference rows come last. If a backend appears with several
-    choices of options, these follow the order in ``spec``.
+    If a backend appears with several choices of options, these follow the order in ``spec``.
     """
     asked = [short_name(name) for name in spec.envs]
     task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)

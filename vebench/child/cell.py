@@ -17,7 +17,7 @@ from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch
 from vebench.child.policy import TAPE
 from vebench.child.record import ids
 from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_arrays
-from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
+from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder, nbytes
 from vebench.child.request import Recording
 from vebench.child.schedule import warm_up
 from vebench.child.window import Watched
@@ -63,7 +63,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     tape = action_tape(backend.info.action_space, request.setup.seed, backend.info.batch_size)
     built = layout(backend.info, binding)
     if settings.deliver:
-        built = replace(built, row_bytes=delivering.row_bytes(first))
+        built = replace(built, row_bytes=nbytes(tuple(first)) // len(first.env_ids))
     answer(Ready(clock() - started, built))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = _recorder(request, backend, first, info)

@@ -11,10 +11,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends import trees
-
 if TYPE_CHECKING:
-    from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
+    from vebench.backends.interface import Batch, VectorBackend
 
 WHERE = "VEBENCH_CONSUMER"
 # A batch may be on its way while the next is made; more would only be kept waiting in memory.
@@ -27,7 +25,7 @@ class Delivering:
     def __init__(self, backend: VectorBackend) -> None:
         import ray  # noqa: PLC0415 - imported on use
 
-        self.info: BackendInfo = backend.info
+        self.info, self.reset, self.send = backend.info, backend.reset, backend.send
         self._backend, self._ray = backend, ray
         where = json.loads(os.environ[WHERE])
         ray.init(
@@ -39,14 +37,6 @@ class Delivering:
         )
         self._consumer: Any = ray.get_actor(where["name"])
         self._on_their_way: list[Any] = []
-
-    def reset(self, seed: int) -> None:
-        """Start new episodes."""
-        self._backend.reset(seed)
-
-    def send(self, actions: ArrayTree) -> None:
-        """Give actions."""
-        self._backend.send(actions)
 
     def recv(self) -> Batch:
         """Return the next batch, which is then on its way."""
@@ -62,9 +52,3 @@ class Delivering:
         self._backend.close()
         self._on_their_way = []
         self._ray.shutdown()
-
-
-def row_bytes(batch: Batch) -> int:
-    """Return the bytes of one row of a batch, all its fields together."""
-    whole: int = sum(leaf.nbytes for field in batch for leaf in trees.leaves(field))
-    return whole // len(batch.env_ids)

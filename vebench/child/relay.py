@@ -14,7 +14,6 @@ process is killed, its guardian does so. Standard library only, and no code of a
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -31,7 +30,6 @@ from vebench.child import probe
 from vebench.child.started import Lines, Started, start_guardian, write
 from vebench.machine import guardian, host, pinning
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # While a child runs, how often its end and its deadline are looked at.
 _CHECK_S = 0.5
 
@@ -137,12 +135,8 @@ class Relay:
 
 def facts(names: list[str], modules: list[str]) -> dict[str, Any]:
     """Return what a plan and a report need to know of this host, as JSON."""
-    boot = ""
-    with contextlib.suppress(OSError):  # the system does not tell
-        boot = Path(_BOOT_ID).read_text(encoding="ascii").strip()
     return {
         "name": os.uname().nodename,
-        "boot": boot,
         "python": ".".join(map(str, sys.version_info[:3])),
         "path": sys.executable,
         "packages": probe.versions(names),

@@ -139,7 +139,7 @@ class _CellAtWork:
         self._own = ExitStack()
 
     def start(self, launch: Launch, stack: ExitStack) -> Iterator[Event]:
-        """Follow the cell from its start until it waits for its turn or has ended. It ends with ``stack`` at the latest."""
+        """Follow the cell from its start until its first turn, or its end. It ends with ``stack`` at the latest."""
         cell = self.cell
         if cell.skip is not None:
             yield CellFinished(cell, Outcome("skipped", cell.skip))

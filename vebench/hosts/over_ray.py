@@ -18,7 +18,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from vebench.child.delivering import WHERE
 from vebench.child.started import write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 # An actor is there in a second or two, unless its CPUs are claimed by others.
 _STARTED_S = 30.0
@@ -82,10 +82,6 @@ class Far:
         return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
 
 
-class ClaimedByOthersError(Exception):
-    """The CPUs of nodes are not to be had."""
-
-
 class Consumer:
     """Gets all batches, and copies them as a learner would."""
 
@@ -99,20 +95,6 @@ def _copied(field: Any) -> Any:  # noqa: ANN401 - an array, or a tree of them
     if isinstance(field, dict):
         return {name: _copied(one) for name, one in field.items()}
     return tuple(map(_copied, field)) if isinstance(field, tuple) else field.copy()
-
-
-@contextmanager
-def cluster(address: str) -> Iterator[Any]:
-    """Connect to a cluster, and hang up in the end."""
-    import ray  # noqa: PLC0415 - imported on use
-
-    ray.init(
-        address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
-    )
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -141,6 +123,7 @@ def connect(
 
     With ``deliver``, there is a consumer on this machine for what is measured there.
     """
+    from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use
 
     nodes = named(ray.nodes())
@@ -148,11 +131,15 @@ def connect(
     for name in hosts.keys() - here.keys():
         _lost(hosts[name][1], f"the cluster has no node of that name now, but {', '.join(nodes)}")
     kept, environment = _consumer(ray) if deliver else (None, {})
-    try:
-        group = _claimed(ray, here)
-    except ClaimedByOthersError as error:
+    # All CPUs of all nodes or none: two that want the same ones must not have a half each and wait.
+    bundles = [{"CPU": _cpus(node)} for node in here.values()]
+    labels = [{_NODE: node["NodeID"]} for node in here.values()]
+    group = placement_group(bundles, strategy="STRICT_SPREAD", bundle_label_selector=labels) if here else None
+    if group is not None and not group.wait(_STARTED_S):
+        remove_placement_group(group)
+        whose = f"are those of {' and '.join(_busy(ray, here)) or 'some of them'} claimed by others?"
         for name in here:
-            _lost(hosts[name][1], str(error))
+            _lost(hosts[name][1], f"Ray has not given all CPUs of the nodes for {_STARTED_S:g} s: {whose}")
         return
     threads = []
     for index, (name, node) in enumerate(here.items()):
@@ -171,25 +158,10 @@ def _cpus(node: Mapping[str, Any]) -> float:
     return cpus
 
 
-def _claimed(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401 - Ray's
-    """Claim all CPUs of nodes, of all or of none: two that want the same ones must not have a half each and wait.
-
-    Returns the group, which has a bundle for each node. Raises ClaimedByOthersError, with whose CPUs are not free.
-    """
-    from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
+def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noqa: ANN401 - Ray's
+    """Return the names of the nodes on which nothing is started that needs all their CPUs."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
 
-    if not nodes:
-        return None
-    group = placement_group(
-        [{"CPU": _cpus(node)} for node in nodes.values()],
-        strategy="STRICT_SPREAD",
-        bundle_label_selector=[{_NODE: node["NodeID"]} for node in nodes.values()],
-    )
-    if group.wait(_STARTED_S):
-        return group
-    remove_placement_group(group)
-    # Those nodes are busy on which nothing is started that needs all their CPUs.
     asked = {
         name: ray.remote(_nothing)
         .options(num_cpus=_cpus(node), scheduling_strategy=OnNode(node["NodeID"], soft=False))
@@ -197,10 +169,7 @@ def _claimed(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: 
         for name, node in nodes.items()
     }
     _, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ASKED_S)
-    whose = " and ".join(name for name, one in asked.items() if one in waiting) or "some of them"
-    raise ClaimedByOthersError(
-        f"Ray has not given all CPUs of the nodes for {_STARTED_S:g} s: are those of {whose} claimed by others?"
-    )
+    return [name for name, one in asked.items() if one in waiting]
 
 
 def _nothing() -> None:
@@ -254,12 +223,23 @@ def _lost(writing: int, why: str) -> None:
 
 def main(asked: str) -> None:
     """Do what is asked for, as JSON; see above."""
+    import ray  # noqa: PLC0415 - imported on use
+
     how: dict[str, Any] = json.loads(asked)
-    with cluster(how.pop("address")) as ray:
+    ray.init(
+        how.pop("address"),
+        namespace=_NAMESPACE,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        configure_logging=False,
+    )
+    try:
         if how:
             connect(ray, **how)
         else:
             sys.stdout.write(json.dumps(list(named(ray.nodes()))) + "\n")
+    finally:
+        ray.shutdown()
 
 
 if __name__ == "__main__":

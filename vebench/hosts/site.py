@@ -105,11 +105,10 @@ def payload() -> bytes:
 class HostFacts:
     """What a host tells of itself: its name, its Python with what is installed there, and the machine.
 
-    ``boot`` names the time since it was started; ``load`` is how many processes want a CPU, before any runs for us.
+    ``load`` is how many processes want a CPU, before any runs for us.
     """
 
     name: str
-    boot: str
     python: str
     path: str
     packages: dict[str, str]
@@ -274,9 +273,7 @@ def _over_ray(hosts: Hosts, guarded: Guarded, stack: ExitStack) -> list[Site]:
                 until_started.callback(os.close, reading)
                 until_started.callback(os.close, writing)
         except OSError as error:
-            raise UsageError(
-                f"--hosts: no pipe for the host number {len(ours) + 1}: {error.strerror} (ulimit -n)"
-            ) from None
+            raise UsageError(f"--hosts: too many hosts: {error.strerror} (ulimit -n)") from None
         asked = {"address": hosts.address, "python": hosts.python, "code": _FIRST, "deliver": hosts.deliver}
         words = [*_OVER_RAY, json.dumps({**asked, "hosts": theirs})]
         ends = [end for both in theirs.values() for end in both]

@@ -96,7 +96,6 @@ def gather(  # noqa: PLR0913 - a header contains all of these
                 name=one.name,
                 machine=host_record(one.host, placement_of(plan.spec, one.host), one.python),
                 packages=one.packages,
-                boot=one.boot,
                 load=one.load,
                 interpreter=one.path,
                 memory_available_bytes=one.memory_available,

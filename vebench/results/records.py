@@ -179,14 +179,13 @@ class InterpreterRecord(Struct, frozen=True):
 class HostFactsRecord(Struct, frozen=True):
     """A host that replicas ran on, as it was before: the name that it has for itself, the machine, and the packages.
 
-    ``boot`` names the time since it was started; ``load`` is how many processes wanted a CPU; ``interpreter`` is the
-    Python that the cells ran in; ``memory_available_bytes`` is what new processes could use, None if unknown.
+    ``load`` is how many processes wanted a CPU; ``interpreter`` is the Python that the cells ran in;
+    ``memory_available_bytes`` is what new processes could use, None if unknown.
     """
 
     name: str
     machine: HostRecord
     packages: dict[str, str]
-    boot: str = ""
     load: float = 0.0
     interpreter: str = ""
     memory_available_bytes: NonNegative | None = None

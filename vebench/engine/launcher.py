@@ -72,7 +72,7 @@ class Launcher:
         with contextlib.ExitStack() as stack:
             running: list[RunningCell] = []
             for replica in cell.all_replicas:
-                running.append(self._far(cell, replica) if replica.host else self._here(cell, replica))
+                running.append(self._start(cell, replica))
                 stack.callback(running[-1].end)
             if not cell.replicas or isinstance(cell.job, Replaying):
                 yield running[0]
@@ -83,16 +83,16 @@ class Launcher:
             stack.callback(replicas.tell_to_end)  # all are told before one is waited for
             yield replicas
 
-    def _far(self, cell: Cell, replica: Replica) -> FarCell:
-        return FarCell(self._sites[replica.host], self._request(cell, replica), self._interrupts, self._spec.timeout)
-
-    def _here(self, cell: Cell, replica: Replica) -> LocalCell:
+    def _start(self, cell: Cell, replica: Replica) -> RunningCell:
+        request = self._request(cell, replica)
+        if replica.host:
+            return FarCell(self._sites[replica.host], request, self._interrupts, self._spec.timeout)
         restore_scratch(self._scratch)
         number = next(self._started)
         mark = f"{self._token}.{number}"
         child = Started(
             self._python if isinstance(cell.job, Replaying | Judging) else cell.python or self._python,
-            self._request(cell, replica).as_json(),
+            request.as_json(),
             self._scratch / str(number),
             python_path(self._scratch),
             {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark},

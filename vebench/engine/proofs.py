@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-_LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30
+_LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay may always take so many seconds: less would hardly be worth its start.
 _LEAST_SECONDS = 2.0
@@ -62,15 +62,10 @@ def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         secrets.randbelow(len(cell.all_replicas)),
         chooser=chooser,
         turn=cell.repeat,
-        reset_seed=None if cell.backend.is_ours else _large_seed(),
+        reset_seed=None if cell.backend.is_ours else _LEAST_SEED + secrets.randbelow(_MOST_SEED - _LEAST_SEED),
         full=spec.proof == "full",
     )
     return replace(cell, job=job)
-
-
-def _large_seed() -> int:
-    """Return a seed that has more than 16 bits, and fits into 31 with the number of an environment."""
-    return _LEAST_SEED + secrets.randbelow(_MOST_SEED - _LEAST_SEED)
 
 
 def seconds(outcome: Outcome, spec: RunSpec) -> float:

@@ -78,7 +78,12 @@ class Replicas(Conversation):
             heard = [self._heard(number) for number in due if number not in self._ended]
             if not any(heard):
                 due = self._with_news()
-        return [_expected(kind, each.popleft(), name) for name, each in zip(self._names, self._arrived, strict=True)]
+        answers: list[T] = []
+        for name, answer in zip(self._names, [each.popleft() for each in self._arrived], strict=True):
+            if not isinstance(answer, kind):
+                raise CellError(f"{name} answered {type(answer).__name__} where {kind.__name__} was expected")
+            answers.append(answer)
+        return answers
 
     def _with_news(self) -> Sequence[int]:
         """Wait until some have news, and return their numbers: of a thousand, few have some at a time.
@@ -121,12 +126,6 @@ class Replicas(Conversation):
         return "".join(f"{name}:\n{text}\n" for name, text in zip(self._names, texts, strict=True) if text)
 
 
-def _expected(kind: type[T], answer: Answer, name: str) -> T:
-    if not isinstance(answer, kind):
-        raise CellError(f"{name} answered {type(answer).__name__} where {kind.__name__} was expected")
-    return answer
-
-
 def joined_layout(layouts: Sequence[Layout]) -> Layout:
     """Return the layout of all replicas together.
 
@@ -166,13 +165,15 @@ def joined_end(ends: Sequence[Done]) -> Done:
 
     The warm-up is the longest of all. The rate had settled if it had in each replica.
     """
+    by_node = _known([one.memory_by_node for one in ends])
+    nodes = sorted({name for one in by_node or () for name in one})
     memory = _known([one.peak_rss_bytes for one in ends])
     warmups = _known([one.warmup_ns for one in ends])
     settled = _known([one.settled for one in ends])
     return Done(
         peak_rss_bytes=None if memory is None else sum(memory),
         seats=_joined([one.seats for one in ends]),
-        memory_by_node=_by_node(ends),
+        memory_by_node=None if by_node is None else {name: sum(one.get(name, 0) for one in by_node) for name in nodes},
         warmup_ns=None if warmups is None else max(warmups),
         settled=None if settled is None else all(settled),
         hosts=_joined([one.hosts for one in ends]),
@@ -194,11 +195,3 @@ def _joined(values: Sequence[tuple[T, ...] | None]) -> tuple[T, ...] | None:
 def _once(values: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
     """Return all entries in order, equal ones once."""
     return tuple(dict.fromkeys(item for value in values for item in value))
-
-
-def _by_node(ends: Sequence[Done]) -> dict[str, int] | None:
-    known = _known([one.memory_by_node for one in ends])
-    if known is None:
-        return None
-    nodes = sorted({node for one in known for node in one})
-    return {node: sum(one.get(node, 0) for one in known) for node in nodes}

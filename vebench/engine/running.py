@@ -260,16 +260,16 @@ def _group_of(pid: int) -> int | None:
 class FarCell(RunningCell):
     """A cell, or a replica of one, on the host of ``site``.
 
-    Before a replica is started, the host's clock is asked for: that goes on whenever one looks, so that no host waits
-    for another. Of several round trips to a clock the shortest says the most, since the clock was read somewhere within
-    it (F. Cristian, Distributed Computing 3, 1989). Time of day is never compared, so that no host needs to be set
-    right.
+    Before a replica is started, the host's clock is asked for: whenever one looks, so that no host waits for another.
+    Of several round trips to a clock the shortest says the most, since the clock was read somewhere within it (F.
+    Cristian, Distributed Computing 3, 1989). Time of day is never compared: no host needs to be set right.
     """
 
     def __init__(self, site: Site, request: Request, interrupts: Interrupts, timeout: float) -> None:
         super().__init__(site.fileno(), interrupts, timeout)
         self._site, self._request = site, request
-        self._number = site.new_cell()
+        site.cells += 1
+        self._number = site.cells
         self._trips: list[tuple[int, int]] = []  # the error of a clock and how far it is ahead, in nanoseconds
         self._windows: list[Window] = []
         self._ends_until: float | None = None  # once it was told to
@@ -380,6 +380,7 @@ class Pace:
         self._cpus = 1
         self._claimed = self._passed = 0
         self._late = True
+        # Of each, what it took beyond its claim, its share of what clocks may differ, and what others took.
         self._windows: list[tuple[int, float, int]] = []
         self._fast: str | None = None
 
@@ -417,23 +418,18 @@ class Pace:
 
     @property
     def fault(self) -> str | None:
-        """In words what is wrong with the cell's clock, None if nothing can be said against it."""
-        if self._fast is None and _beyond(self._windows):
+        """In words what is wrong with the cell's clock, None if nothing can be said against it.
+
+        Its windows must not take longer than it claims by more than chance explains.
+        """
+        windows, root = self._windows, sqrt(max(1, len(self._windows)))
+        if len(windows) < _ENOUGH:
+            few = [over - share - (_SLACK_OF_FEW_NS + taken) / root for over, share, taken in windows]
+            beyond = bool(few) and min(few) > 0
+        else:
+            middle = median(over for over, _, _ in windows)
+            spread = _SPREADS * median(abs(over - middle) for over, _, _ in windows)
+            beyond = median(over - share - (_SLACK_NS + taken + spread) / root for over, share, taken in windows) > 0
+        if self._fast is None and beyond:
             return f"{OTHER_PACE}: its windows take longer than it claims"
         return self._fast
-
-
-def _beyond(windows: list[tuple[int, float, int]]) -> bool:
-    """Return whether windows take longer than their claims by more than chance explains.
-
-    ``windows``: for each, by how many nanoseconds it does, its share of what clocks may differ, and what others took.
-    """
-    if len(windows) < _ENOUGH:
-        return bool(windows) and all(
-            over > share + (_SLACK_OF_FEW_NS + taken) / sqrt(len(windows)) for over, share, taken in windows
-        )
-    middle = median(over for over, _, _ in windows)
-    spread = _SPREADS * median(abs(over - middle) for over, _, _ in windows)
-    return (
-        median(over - share - (_SLACK_NS + taken + spread) / sqrt(len(windows)) for over, share, taken in windows) > 0
-    )

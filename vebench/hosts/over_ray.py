@@ -124,13 +124,19 @@ def connect(
     With ``deliver``, there is a consumer on this machine for what is measured there.
     """
     from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use
 
     nodes = named(ray.nodes())
     here = {name: node for name, node in nodes.items() if name in hosts}
     for name in hosts.keys() - here.keys():
         _lost(hosts[name][1], f"the cluster has no node of that name now, but {', '.join(nodes)}")
-    kept, environment = _consumer(ray) if deliver else (None, {})
+    consumer, environment = None, dict[str, str]()
+    if deliver:
+        context, name = ray.get_runtime_context(), secrets.token_hex(8)
+        at = OnNode(context.get_node_id(), soft=False)
+        consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=at).remote()
+        environment[WHERE] = json.dumps({"address": context.gcs_address, "namespace": _NAMESPACE, "name": name})
     # All CPUs of all nodes or none: two that want the same ones must not have a half each and wait.
     bundles = [{"CPU": _cpus(node)} for node in here.values()]
     labels = [{_NODE: node["NodeID"]} for node in here.values()]
@@ -150,7 +156,7 @@ def connect(
         thread.start()
     for thread in threads:
         thread.join()
-    del kept  # until now, somebody may have sent to it
+    del consumer  # until now, somebody may have sent to it
 
 
 def _cpus(node: Mapping[str, Any]) -> float:
@@ -174,17 +180,6 @@ def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noq
 
 def _nothing() -> None:
     """Be started."""
-
-
-def _consumer(ray: Any) -> tuple[Any, dict[str, str]]:  # noqa: ANN401 - Ray's
-    """Start a consumer on this machine, and return it, with how it is found from others."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
-
-    context, name = ray.get_runtime_context(), secrets.token_hex(8)
-    here = OnNode(context.get_node_id(), soft=False)
-    consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=here).remote()
-    where = {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
-    return consumer, {WHERE: json.dumps(where)}
 
 
 def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: ANN401 - Ray's

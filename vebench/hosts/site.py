@@ -29,7 +29,7 @@ from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotat
 from vebench.plan.spec import Hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from vebench.interpreters.waiting import Interrupts
     from vebench.plan.spec import RunSpec
@@ -139,7 +139,7 @@ class Site:
     """A host by the name that the user gave it, at the other end of two pipes.
 
     ``last_words`` returns what the program that connects to it said last. ``facts`` are known once it ``is_there``;
-    ``lost`` is why it cannot be reached any more.
+    ``lost`` is why it cannot be reached any more. ``cells`` counts those that were started there, which have numbers.
     """
 
     def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
@@ -149,7 +149,7 @@ class Site:
         os.set_blocking(writing.fileno(), False)  # until the payload is sent
         self._unsent = memoryview(payload())
         self._lines = Lines(reading.fileno())
-        self._cells = 0
+        self.cells = 0
 
     def fileno(self) -> int:
         """Return a descriptor that can be read when the host has said something, or is lost."""
@@ -166,11 +166,6 @@ class Site:
         if self.facts is not None:
             os.set_blocking(self._writing.fileno(), True)
         return self.facts is not None or self.lost is not None
-
-    def new_cell(self) -> int:
-        """Return the number of a cell that is to be started there: what is said of others is not meant for it."""
-        self._cells += 1
-        return self._cells
 
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
         """Send a line. That the host is lost is noticed when it is heard."""
@@ -234,29 +229,21 @@ def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = Non
                 process, last_words = stack.enter_context(started)
                 if process.stdin is not None and process.stdout is not None:
                     sites.append(Site(name, process.stdin, process.stdout, last_words))
-        stack.callback(_close, sites)
-        _wait_for(sites, interrupts)
-        yield {site.name: site for site in sites}
-
-
-def _close(sites: Sequence[Site]) -> None:
-    for site in sites:  # all, before one is waited for
-        site.hang_up()
-    for site in sites:
-        site.close()
-
-
-def _wait_for(sites: Sequence[Site], interrupts: Interrupts | None) -> None:
-    """Wait until all hosts have told of themselves, or are lost."""
-    until = wakeful() + _REACHED_S
-    waiting = list(sites)
-    while waiting := [site for site in waiting if not site.is_there()]:
-        if interrupts is not None and interrupts.requested:
-            raise KeyboardInterrupt
-        if wakeful() > until:
-            for site in waiting:
-                site.lost = f"no answer for {_REACHED_S:g} s"
-        wakeful.wait([site.fileno() for site in waiting], _FEED_S)
+        try:
+            until, waiting = wakeful() + _REACHED_S, sites
+            while waiting := [site for site in waiting if not site.is_there()]:
+                if interrupts is not None and interrupts.requested:
+                    raise KeyboardInterrupt
+                if wakeful() > until:
+                    for site in waiting:
+                        site.lost = f"no answer for {_REACHED_S:g} s"
+                wakeful.wait([site.fileno() for site in waiting], _FEED_S)
+            yield {site.name: site for site in sites}
+        finally:
+            for site in sites:  # all, before one is waited for
+                site.hang_up()
+            for site in sites:
+                site.close()
 
 
 def _over_ray(hosts: Hosts, guarded: Guarded, stack: ExitStack) -> list[Site]:

@@ -41,7 +41,7 @@ class Wakeful:
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
         before = self._clock()
-        found = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
+        found = {descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)}
         late = self._clock() - before - seconds
         self.waits += 1
         self.lapses += late > _UNSURE_S

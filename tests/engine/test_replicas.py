@@ -19,7 +19,7 @@ from vebench.backends.setup import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.replicas import LEAD_NS, Replicas, common_window, joined_end, joined_layout
+from vebench.engine.replicas import LOCAL_LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
 from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place
@@ -194,7 +194,7 @@ def test_replicas_are_started_together_and_followed_as_one() -> None:
         ),
     ]
     ready, *windows, done = Replicas(replicas, 2, clock=lambda: 40).messages()
-    assert [replica.started_at for replica in replicas] == [40 + LEAD_NS] * 2
+    assert [replica.started_at for replica in replicas] == [40 + LOCAL_LEAD_NS] * 2
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
     assert [window.rows for window in windows] == [30, 33]
     assert done == Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False)

@@ -1,7 +1,7 @@
 """Batches to one consumer on another machine, through Ray's object store: what a learner there could be fed with.
 
-``vebench.hosts.over_ray`` starts the consumer, and says in the environment variable ``WHERE`` how it is found. Ray is
-imported on use, and runs threads of its own on the CPUs that the cell has.
+``vebench.hosts.over_ray`` starts the consumer, and says in the environment variable ``CONSUMER_VARIABLE`` how it is
+found. Ray is imported on use, and runs threads of its own on the CPUs that the cell has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vebench.backends.interface import Batch, VectorBackend
 
-WHERE = "VEBENCH_CONSUMER"
+CONSUMER_VARIABLE = "VEBENCH_CONSUMER"
 # A batch may be on its way while the next is made; more would only be kept waiting in memory.
 _ON_THEIR_WAY = 2
 
@@ -27,7 +27,7 @@ class Delivering:
 
         self.info, self.reset, self.send = backend.info, backend.reset, backend.send
         self._backend, self._ray = backend, ray
-        where = json.loads(os.environ[WHERE])
+        where = json.loads(os.environ[CONSUMER_VARIABLE])
         ray.init(
             address=where["address"],
             namespace=where["namespace"],

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from vebench.child import probe
-from vebench.child.started import Lines, Started, start_guardian, write
+from vebench.child.started import Lines, Started, start_guardian, write_all
 from vebench.machine import guardian, host, pinning
 
 # While a child runs, how often its end and its deadline are looked at.
@@ -127,10 +127,10 @@ class Relay:
 
     def _watch(self, group: int) -> None:
         if self._guardian.stdin is not None:
-            write(self._guardian.stdin.fileno(), b"%d\n" % group)
+            write_all(self._guardian.stdin.fileno(), b"%d\n" % group)
 
     def _tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
-        write(self._writing, json.dumps(what).encode() + b"\n")
+        write_all(self._writing, json.dumps(what).encode() + b"\n")
 
 
 def facts(names: list[str], modules: list[str]) -> dict[str, Any]:

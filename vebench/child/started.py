@@ -56,7 +56,7 @@ class Lines:
         return self._lines.popleft()
 
 
-def write(descriptor: int, what: bytes) -> None:
+def write_all(descriptor: int, what: bytes) -> None:
     """Write all of ``what``. Whether the other end still reads is noticed when it is read from."""
     with contextlib.suppress(BrokenPipeError):
         while what:
@@ -129,7 +129,7 @@ class Started:
 
     def say(self, line: str) -> None:
         """Write a line to the child."""
-        write(self._go_ahead, line.encode() + b"\n")
+        write_all(self._go_ahead, line.encode() + b"\n")
 
     def how_it_ended(self) -> str:
         """Return in words how it has ended, once it has closed the pipe for its answers."""

@@ -64,7 +64,7 @@ class World:
     examine: Callable[[str, str], Interpreter] = interpreter.examine_python
     resolve: _Resolve = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
-    read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.examine
+    read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = _now

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from vebench.backends.setup import Setup
 from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
 from vebench.child.started import Started
-from vebench.engine.replicas import FAR_LEAD_NS, LEAD_NS, Replicas
+from vebench.engine.replicas import FAR_LEAD_NS, LOCAL_LEAD_NS, Replicas
 from vebench.engine.running import FarCell, LocalCell
 from vebench.hosts.site import reached
 from vebench.interpreters.guarded import Guarded, python_path, restore_scratch
@@ -78,7 +78,7 @@ class Launcher:
                 yield running[0]
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
-            lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LEAD_NS
+            lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
             replicas = Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
             stack.callback(replicas.tell_to_end)  # all are told before one is waited for
             yield replicas

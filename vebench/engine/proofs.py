@@ -47,7 +47,7 @@ class Printed:
     text: str
 
 
-def recorded(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
+def with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
     """Return ``cell`` with what it is to record, drawn anew from the system's source of chance, if it is proven.
 
     With one ``chooser``, each repeat of a cell records other environments, as long as there are any. Adapters that are

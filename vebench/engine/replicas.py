@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from vebench.engine.running import RunningCell
 
 # The time between the last replica's warm-up and the first window, in which each replica reads when that begins.
-LEAD_NS = 50_000_000
+LOCAL_LEAD_NS = 50_000_000
 # The same where they are told over a network.
 FAR_LEAD_NS = 500_000_000
 # The least share of the longest window in which all replicas must run.
 _LEAST_COMMON = 0.5
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Replicas(Conversation):
@@ -45,7 +45,7 @@ class Replicas(Conversation):
         rounds: int,
         clock: Callable[[], int] = time.perf_counter_ns,
         names: Sequence[str] = (),
-        lead_ns: int = LEAD_NS,
+        lead_ns: int = LOCAL_LEAD_NS,
     ) -> None:
         self._replicas = replicas
         self._rounds = rounds
@@ -68,7 +68,7 @@ class Replicas(Conversation):
             yield common_window(self._each(ReplicaWindow))
         yield joined_end(self._each(Done))
 
-    def _each(self, kind: type[T]) -> list[T]:
+    def _each(self, kind: type[_T]) -> list[_T]:
         """Return the next answer of each replica. Raises CellError for a failure, or an answer of another kind.
 
         All are listened to at once: one that hangs must not hide that another has died.
@@ -78,7 +78,7 @@ class Replicas(Conversation):
             heard = [self._heard(number) for number in due if number not in self._ended]
             if not any(heard):
                 due = self._with_news()
-        answers: list[T] = []
+        answers: list[_T] = []
         for name, answer in zip(self._names, [each.popleft() for each in self._arrived], strict=True):
             if not isinstance(answer, kind):
                 raise CellError(f"{name} answered {type(answer).__name__} where {kind.__name__} was expected")
@@ -180,18 +180,18 @@ def joined_end(ends: Sequence[Done]) -> Done:
     )
 
 
-def _known(values: Sequence[T | None]) -> list[T] | None:
+def _known(values: Sequence[_T | None]) -> list[_T] | None:
     """Return the values; None if one of them is unknown."""
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else None
 
 
-def _joined(values: Sequence[tuple[T, ...] | None]) -> tuple[T, ...] | None:
+def _joined(values: Sequence[tuple[_T, ...] | None]) -> tuple[_T, ...] | None:
     """Return all entries in one tuple; None if one of ``values`` is unknown."""
     known = _known(values)
     return None if known is None else tuple(item for value in known for item in value)
 
 
-def _once(values: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+def _once(values: Iterable[tuple[_T, ...]]) -> tuple[_T, ...]:
     """Return all entries in order, equal ones once."""
     return tuple(dict.fromkeys(item for value in values for item in value))

@@ -24,7 +24,7 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.engine.proofs import SEED_BITS, broken_off, recorded, replayed
+from vebench.engine.proofs import SEED_BITS, broken_off, replayed, with_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -65,7 +65,7 @@ def run(
     yield RunStarted(plan, done)
     chooser = secrets.randbits(SEED_BITS)
     over: Over = {}
-    cells = [recorded(cell, plan.spec, chooser) for cell in plan.cells]
+    cells = [with_recording(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
             if part[0].skip is None and out_of_time():

@@ -22,8 +22,8 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from vebench.child.delivering import WHERE
-from vebench.child.started import write
+from vebench.child.delivering import CONSUMER_VARIABLE
+from vebench.child.started import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,7 +136,9 @@ def connect(
         context, name = ray.get_runtime_context(), secrets.token_hex(8)
         at = OnNode(context.get_node_id(), soft=False)
         consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=at).remote()
-        environment[WHERE] = json.dumps({"address": context.gcs_address, "namespace": _NAMESPACE, "name": name})
+        environment[CONSUMER_VARIABLE] = json.dumps(
+            {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
+        )
     # All CPUs of all nodes or none: two that want the same ones must not have a half each and wait.
     bundles = [{"CPU": _cpus(node)} for node in here.values()]
     labels = [{_NODE: node["NodeID"]} for node in here.values()]
@@ -188,7 +190,7 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: A
         ray.get(actor.there.remote(), timeout=_STARTED_S)
         Thread(target=_carry_there, args=(ray, actor, reading), daemon=True).start()
         while said := ray.get(actor.hear.remote()):
-            write(writing, said)
+            write_all(writing, said)
         _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended there")
     except ray.exceptions.GetTimeoutError:
         _lost(writing, f"Ray has started nothing there for {_STARTED_S:g} s")
@@ -212,7 +214,7 @@ def reason(error: Exception) -> str:
 
 def _lost(writing: int, why: str) -> None:
     """Say why a node cannot be reached, and hang up."""
-    write(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
+    write_all(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
     os.close(writing)
 
 

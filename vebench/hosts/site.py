@@ -21,7 +21,7 @@ import vebench
 import vebench.backends
 from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.backends.registry import PACKAGES, RECORDED
-from vebench.child.started import EXIT_S, Lines, Log, write
+from vebench.child.started import EXIT_S, Lines, Log, write_all
 from vebench.errors import UsageError, shown
 from vebench.interpreters.guarded import CHILD_SIDE, PREFIX, Guarded
 from vebench.interpreters.waiting import wakeful
@@ -169,7 +169,7 @@ class Site:
 
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
         """Send a line. That the host is lost is noticed when it is heard."""
-        write(self._writing.fileno(), json.dumps(what).encode() + b"\n")
+        write_all(self._writing.fileno(), json.dumps(what).encode() + b"\n")
 
     def heard(self) -> Said | None:
         """Return the next line that has come, None if there is none yet. Raises LostHostError, once and for all."""
@@ -329,7 +329,7 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def examine(spec: RunSpec) -> dict[str, HostFacts]:
+def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
     """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
     with Guarded() as guarded, reached(spec, guarded) as sites:
         if lost := [f"{name}: {site.lost}" for name, site in sites.items() if site.lost is not None]:

@@ -115,6 +115,7 @@ class Simulated:
             else:
                 of_backend[backends[random.integers(1, len(backends))]] = world.one_noisy
             self.luck = {key: of_backend[key.backend] for key in truth}
+        self.speeds: list[float] = []  # of the machine, in each window
         self._own = {key: world.own * random.normal() for key in truth}
         self._passes: dict[int, float] = {}
         self._process: dict[CellKey, float] = {}
@@ -139,8 +140,8 @@ class Simulated:
             noise = 0.5 * self._before[key] + sqrt(0.75) * random.standard_t(4) / sqrt(2)
             self._before[key] = noise
         stalled = log(0.7) if random.random() < world.stalls else 0.0
-        level = self._process[key] + world.noise * noise + stalled + self.machine.speed(begin, seconds)
-        self.rates[key][number].append(exp(level))
+        self.speeds.append(self.machine.speed(begin, seconds))
+        self.rates[key][number].append(exp(self._process[key] + world.noise * noise + stalled + self.speeds[-1]))
 
     def samples(self) -> dict[CellKey, Sample]:
         """Return what vebench makes of the rates."""

@@ -48,16 +48,13 @@ class Host:
     Others take twice as long, and all of that is on the way back.
     """
 
-    name, cells = "ada", 0
+    name, cells, descriptor = "ada", 0, 0
 
     def __init__(self, clock: Clock, ahead_ns: int = 0, trip_ns: int = 2000) -> None:
         self._clock, self.ahead_ns, self._trip_ns, self._asked = clock, ahead_ns, trip_ns, 0
         self.lines: deque[Said] = deque()
         self.told: list[object] = []
         self.lost = False
-
-    def fileno(self) -> int:
-        return 0
 
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
         if "clock" not in what:

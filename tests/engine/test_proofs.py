@@ -11,7 +11,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving
 from vebench.engine.interface import CellError
-from vebench.engine.proofs import Printed, verified
+from vebench.engine.proofs import verified
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 
@@ -66,7 +66,7 @@ def proven(
     found = [
         f"{one.backend.name} {answer.verdict} {answer.reason or ''}".strip()
         for one, answer in verified(tuple(cells), launch)
-        if not isinstance(answer, (Comparing, Printed))
+        if not isinstance(answer, (Comparing, str))
     ]
     return found, asked
 

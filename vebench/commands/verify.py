@@ -16,7 +16,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, known
-from vebench.engine.proofs import Printed, verified
+from vebench.engine.proofs import verified
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
@@ -154,8 +154,8 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
             if isinstance(proof, Comparing):
                 screen.compared(proof.rows)
                 continue
-            if isinstance(proof, Printed):
-                log = _kept_log(cell, spec, proof.text)
+            if isinstance(proof, str):
+                log = _kept_log(cell, spec, proof)
                 continue
             told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
             proofs.append((cell, told))

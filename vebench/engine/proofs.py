@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import registry
@@ -38,13 +38,6 @@ BROKEN_OFF = "interrupted before it was compared"
 _MOST_OF_TIMEOUT = 0.8
 _LOOP = BackendChoice(registry.REFERENCE)
 _LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
-
-
-@dataclass(frozen=True)
-class Printed:
-    """What a backend has printed that could not be compared to the end: the end of its log."""
-
-    text: str
 
 
 def with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
@@ -109,12 +102,12 @@ def broken_off(cell: Cell, outcome: Outcome) -> Iterator[Event]:
         yield ProofDone(cell, CellProof("unverified", reason=BROKEN_OFF, seed=cell.job.seed))
 
 
-def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | Printed]]:
+def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | str]]:
     """Yield each cell with its proof, and before that how far it is.
 
-    Right before the proof of a cell that failed comes what it printed. A cell that fails or cannot run is
-    ``unverified``, with the reason. Where several backends are to be compared on an environment that vebench does not
-    know, the plain loop is tried first: what it cannot step would hang or fail with each of them. Raises
+    Right before the proof of a cell that failed comes the end of what it printed, as text. A cell that fails or cannot
+    run is ``unverified``, with the reason. Where several backends are to be compared on an environment that vebench
+    does not know, the plain loop is tried first: what it cannot step would hang or fail with each of them. Raises
     KeyboardInterrupt if the user interrupts.
     """
     backends = Counter(cell.task for cell in cells if cell.skip is None)
@@ -139,7 +132,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
             yield from _proven(cell, job, launch)
 
 
-def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | Printed]]:
+def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:
     """Let one process step a cell's backend, and another compare what it has returned, even if it has failed."""
     job = replace(asked, path=f"{secrets.token_hex(8)}.rows")
     failed = printed = ""
@@ -148,22 +141,22 @@ def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, 
             yield cell, answer
         elif isinstance(answer, Failure):
             failed = answer.reason
-        elif isinstance(answer, Printed):
-            printed = answer.text
+        elif isinstance(answer, str):
+            printed = answer
     found = Proof("unverified", reason=failed or "it gave no answer", failed=True)
     for answer in _answers(replace(cell, job=Judging(job.steps, job.seed, job.path, failed)), launch):
         if isinstance(answer, Proof):
             found = answer
         elif isinstance(answer, Failure):
             found = replace(found, reason=failed or answer.reason)
-        elif isinstance(answer, Printed) and not failed:
-            printed = answer.text
+        elif isinstance(answer, str) and not failed:
+            printed = answer
     if found.failed:
-        yield cell, Printed(printed)
+        yield cell, printed
     yield cell, found
 
 
-def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | Printed]:
+def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | str]:
     """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last what it has printed."""
     last = (Done, Failure) if isinstance(cell.job, Proving) else (Proof, CellProof, Failure)
     printed = ""
@@ -180,4 +173,4 @@ def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | Printed]:
         raise KeyboardInterrupt from None
     except (CellError, OSError) as error:
         yield Failure(str(error))
-    yield Printed(printed)
+    yield printed

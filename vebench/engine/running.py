@@ -35,8 +35,7 @@ CLOSE_S = 10.0
 _CLOSE_CHECK_S = 0.01
 _WHERE_S = 1.0  # a cell that hangs may take this long to say where
 _NANO = 1e-9
-# So many round trips are made to the clock of a host, one after the other.
-_TRIPS = 10
+_TRIPS = 10  # to the clock of a host, one after the other
 # By how much that clock may be wrong: a few milliseconds, or this share of a window.
 MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
 # A host ends a cell by itself so long after it should have been told to.
@@ -266,7 +265,7 @@ class FarCell(RunningCell):
     """
 
     def __init__(self, site: Site, request: Request, interrupts: Interrupts, timeout: float) -> None:
-        super().__init__(site.fileno(), interrupts, timeout)
+        super().__init__(site.descriptor, interrupts, timeout)
         self._site, self._request = site, request
         site.cells += 1
         self._number = site.cells
@@ -274,7 +273,6 @@ class FarCell(RunningCell):
         self._windows: list[Window] = []
         self._ends_until: float | None = None  # once it was told to
         self._log: str | None = None  # known once it has ended
-        self._asked_ns = 0
         if request.mode == "in_step":
             self._ask_clock()
         else:
@@ -329,7 +327,7 @@ class FarCell(RunningCell):
         self._may_close_until = None
         self.tell_to_end()
         while self._ends_until is not None and wakeful() < self._ends_until and self._is_alive():
-            wakeful.wait([self._site.fileno()], self._ends_until - wakeful())
+            wakeful.wait([self._site.descriptor], self._ends_until - wakeful())
 
     def _ask_clock(self) -> None:
         self._asked_ns = time.perf_counter_ns()

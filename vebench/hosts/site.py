@@ -139,7 +139,8 @@ class Site:
     """A host by the name that the user gave it, at the other end of two pipes.
 
     ``last_words`` returns what the program that connects to it said last. ``facts`` are known once it ``is_there``;
-    ``lost`` is why it cannot be reached any more. ``cells`` counts those that were started there, which have numbers.
+    ``lost`` is why it cannot be reached any more. ``descriptor`` can be read when it has said something, or is lost.
+    ``cells`` counts those that were started there, which have numbers.
     """
 
     def __init__(self, name: str, writing: IO[bytes], reading: IO[bytes], last_words: Callable[[], str]) -> None:
@@ -148,12 +149,9 @@ class Site:
         self.lost: str | None = None
         os.set_blocking(writing.fileno(), False)  # until the payload is sent
         self._unsent = memoryview(payload())
-        self._lines = Lines(reading.fileno())
+        self.descriptor = reading.fileno()
+        self._lines = Lines(self.descriptor)
         self.cells = 0
-
-    def fileno(self) -> int:
-        """Return a descriptor that can be read when the host has said something, or is lost."""
-        return self._lines.descriptor
 
     def is_there(self) -> bool:
         """Return whether it has told of itself, or is lost. Sends of the payload what can be sent without waiting."""
@@ -197,7 +195,7 @@ class Site:
         with suppress(LostHostError):
             while wakeful() < until:
                 if self.heard() is None:
-                    wakeful.wait([self.fileno()], until - wakeful())
+                    wakeful.wait([self.descriptor], until - wakeful())
         self._reading.close()
 
 
@@ -237,7 +235,7 @@ def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = Non
                 if wakeful() > until:
                     for site in waiting:
                         site.lost = f"no answer for {_REACHED_S:g} s"
-                wakeful.wait([site.fileno() for site in waiting], _FEED_S)
+                wakeful.wait([site.descriptor for site in waiting], _FEED_S)
             yield {site.name: site for site in sites}
         finally:
             for site in sites:  # all, before one is waited for

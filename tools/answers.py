@@ -2,7 +2,8 @@
 
 ``python tools/answers.py [RUNS] [SEED]``: 6 and 18 cells in three passes of two windows. How often some backend is
 called slower than the one that is named, how often none is named, how often the interval of the printed rate holds the
-true one (that of the machine during the run), and the mean of the printed rate relative to it. Ten seconds for 100 runs.
+true one (that of the machine during the run), and the
+mean of the printed rate relative to it. Ten seconds for 100 runs.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def measure(
         planning.refuse_useless(planned)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
         with session(RunWriter.create(path, head), world, quiet=not progress) as measuring:
-            measuring.measure(planned)
+            measuring.measure(planned, planned)
     return load(path)
 
 

@@ -166,8 +166,9 @@ def run_file(meaning: str) -> OptionInfo:
     return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_run_file)
 
 
-def _format(kind: PageKind, default: str = "") -> OptionInfo:
+def form(kind: PageKind) -> OptionInfo:
     """Return the option that names a format for pages of this kind."""
+    default = " Default: from the suffix of -o, or terminal." if kind in ("run", "history") else ""
     return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
 
 
@@ -199,10 +200,3 @@ ReportFile = Annotated[
     Path | None, option(OUTPUT, "FILE", "Write the report to this file.", "--output", "-o", parser=_file)
 ]
 AllowCode = Annotated[bool, option(OUTPUT, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")]
-_BY_SUFFIX = " Default: from the suffix of -o, or terminal."
-CheckFormat = Annotated[str, _format("check")]
-TuneFormat = Annotated[str, _format("tune")]
-MachineFormat = Annotated[str, _format("machine")]
-VerifyFormat = Annotated[str, _format("verify")]
-ReportFormat = Annotated[str | None, _format("run", _BY_SUFFIX)]
-HistoryFormat = Annotated[str | None, _format("history", _BY_SUFFIX)]

@@ -259,7 +259,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
         _said_how_to_judge(request.baseline, path),
         session(RunWriter.create(path, head), world, quiet=False) as measuring,
     ):
-        measuring.measure(plan)
+        measuring.measure(plan, plan)
 
         def look(levels: Levels) -> Comparison:
             return strictness.judged(cells, gate.cells_of(measuring.run, path), levels)

@@ -49,8 +49,9 @@ def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Fo
         reserve=pin.reserve,
     )
     facts = header.host_record(host, placement)
-    here = root == LIVE
-    now = _surroundings(host) if here else Surroundings()
+    here, now = root == LIVE, Surroundings()
+    if here:
+        now = Surroundings(_others_share(host), _shared_memory(), missing_packages(), standings())
     page = MachinePage(
         host=host,
         placement=placement,
@@ -63,10 +64,6 @@ def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Fo
     )
     show(page, form)
     return 0
-
-
-def _surroundings(host: Host) -> Surroundings:
-    return Surroundings(_others_share(host), _shared_memory(), missing_packages(), standings())
 
 
 def _others_share(host: Host) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from vebench.backends.registry import INSTALLATIONS
@@ -15,7 +14,7 @@ from vebench.reports.output import show
 from vebench.reports.pages.list import PeersPage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from vebench.backends.packages import Installation
 
@@ -34,46 +33,32 @@ def peers(words: Sequence[str]) -> int:
     first, *names = words
     if first != _SETUP:
         raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {_SETUP} NAME")
-    chosen = _chosen(names)
-    with _ended_as_by_ctrl_c():
-        return _set_up(chosen)
-
-
-@contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Let a request to end (SIGTERM) be an interrupt, so that nothing unfinished is left."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _chosen(names: Sequence[str]) -> tuple[Installation, ...]:
     known = {one.name: one for one in INSTALLATIONS}
     if not names:
         raise UsageError(f"name what to set up: {', '.join(known)}, or {ALL}")
     for name in names:
         if name not in known and name != ALL:
-            raise UsageError(
-                f"{shown(name)}: no such installation{did_you_mean(name, known)}; vebench peers shows them"
-            )
-    return INSTALLATIONS if ALL in names else tuple(known[name] for name in dict.fromkeys(names))
+            near = did_you_mean(name, known)
+            raise UsageError(f"{shown(name)}: no such installation{near}; vebench peers shows them")
+    chosen = INSTALLATIONS if ALL in names else [known[name] for name in dict.fromkeys(names)]
+    # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return max(map(_set_up, chosen))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _set_up(chosen: Sequence[Installation]) -> int:
-    status = _DONE
-    for one in chosen:
-        if made.is_made(one):
-            console.note(f"{one.name}: is there already: {python_of(one.name)}")
-            continue
-        try:
-            path = made.set_up(one, console.note)
-        except NotHadError as error:
-            console.note(f"{one.name}: could not be had: {error}")
-            status = _NOT_HAD
-        except KeyboardInterrupt:
-            raise InterruptedRunError(f"interrupted: {one.name} is not set up; to go on, the same command") from None
-        else:
-            console.note(f"{one.name}: set up: {path}{f'; {one.note}' if one.note else ''}")
-    return status
+def _set_up(one: Installation) -> int:
+    if made.is_made(one):
+        console.note(f"{one.name}: is there already: {python_of(one.name)}")
+        return _DONE
+    try:
+        path = made.set_up(one, console.note)
+    except NotHadError as error:
+        console.note(f"{one.name}: could not be had: {error}")
+        return _NOT_HAD
+    except KeyboardInterrupt:
+        raise InterruptedRunError(f"interrupted: {one.name} is not set up; to go on, the same command") from None
+    console.note(f"{one.name}: set up: {path}{f'; {one.note}' if one.note else ''}")
+    return _DONE

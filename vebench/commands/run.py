@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vebench.commands.world import World
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import Run
 
 _DONE, _OTHER_WORK, _UNDECIDED = 0, 1, 3
 
@@ -40,16 +39,17 @@ def start(  # noqa: PLR0913 - one parameter for each option
         raise UsageError("--verify: compares on this machine: leave it out with --hosts, and run vebench verify there")
     plan, head = planning.plan_here(spec, world)
     if dry_run:
-        show(PlanPage(plan))
-        planning.refuse_idle(plan)
-        return _DONE
+        return _shown(plan)
     planning.refuse_useless(plan)
     if verify:
-        plan = _verified(plan, world)
+        knowledge = planning.known()
+        try:
+            verifying.learn(plan.spec, knowledge, world)
+        except KeyboardInterrupt:
+            raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
+        plan = informed(plan, knowledge)
     path = output or paths.default_path(world.now(), spec.envs)
-    with session(RunWriter.create(path, head), world, quiet=quiet) as measuring:
-        status = measuring.measure(plan)
-    return _finish(path, measuring.run, status, quiet=quiet)
+    return _measured(RunWriter.create(path, head), plan, plan, world, quiet=quiet)
 
 
 def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: bool) -> int:
@@ -60,27 +60,24 @@ def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: boo
     """
     plan, left = planning.plan_to_finish(path, world, allowed=allowed, dry_run=dry_run)
     if dry_run:
-        show(PlanPage(left))
-        planning.refuse_idle(plan, f"{path}: ")
-        return _DONE
-    with session(RunWriter.resume(path), world, quiet=quiet) as measuring:
+        return _shown(left, f"{path}: ")
+    return _measured(RunWriter.resume(path), plan, left, world, quiet=quiet)
+
+
+def _shown(plan: Plan, whose: str = "") -> int:
+    show(PlanPage(plan))
+    planning.refuse_idle(plan, whose)
+    return _DONE
+
+
+def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, *, quiet: bool) -> int:
+    """Measure what is ``left`` of a plan, and show the run.
+
+    The exit status is also 1 if a cell did other work, 3 if the run is unusable.
+    """
+    with session(file, world, quiet=quiet) as measuring:
         status = measuring.measure(plan, left)
-    return _finish(path, measuring.run, status, quiet=quiet)
-
-
-def _verified(plan: Plan, world: World) -> Plan:
-    """Return ``plan`` with new work verdicts. Raises InterruptedRunError if the user interrupts the comparison."""
-    knowledge = planning.known()
-    try:
-        verifying.learn(plan.spec, knowledge, world)
-    except KeyboardInterrupt:
-        raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
-    return informed(plan, knowledge)
-
-
-def _finish(path: Path, run: Run, status: int, *, quiet: bool) -> int:
-    """Show the run. Returns the exit status: also 1 if a cell did other work, 3 if the run is unusable."""
-    page = RunPage.of([(str(path), run)])
+    page = RunPage.of([(str(measuring.path), measuring.run)])
     if not quiet:
         show(page)
     (section,) = page.sections

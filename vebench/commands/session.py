@@ -61,12 +61,12 @@ class Session:
         """All that is in the files, by side."""
         return {side: file.run for side, file in self._files.items()}
 
-    def measure(self, plan: Plan, left: Plan | None = None) -> int:
-        """Measure what is ``left`` of a plan, by default all, then further passes for ``--until``.
+    def measure(self, plan: Plan, left: Plan) -> int:
+        """Measure what is ``left`` of a plan, then further passes for ``--until``.
 
         Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
-        status = self.one_pass(plan if left is None else left)
+        status = self.one_pass(left)
         until, deadline = plan.spec.until, self._world.clock() + plan.spec.budget
         while until is not None and self._world.clock() < deadline:
             more = next_pass(plan, wide_cells(self.run, until), next_repeats(self.run))

@@ -33,7 +33,6 @@ from vebench.results import paths
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vebench.backends.setup import Task
     from vebench.child.answers import Proof
     from vebench.commands.world import World
     from vebench.interpreters.interpreter import Interpreter
@@ -135,7 +134,8 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
     """
     interpreters = interpreters_of(spec, world)
     cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
-    proofs = []
+    proofs: list[tuple[Cell, Proof]] = []
+    log: str | None = None  # of what the cell printed whose proof comes next
     envs = cells[0].workers if cells else 0
     with (
         ProofScreen(console.for_progress(), world.clock, cells) as screen,
@@ -149,13 +149,14 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
             before = knowledge.of(cell.task, cell.backend, _versions(cell, interpreters))
             if before.verdict in ("unverified", "different") and before.reason:
                 screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(before)}")
-        log: str | None = None
         for cell, proof in answers:
             if isinstance(proof, Comparing):
                 screen.compared(proof.rows)
                 continue
-            if isinstance(proof, str):
-                log = _kept_log(cell, spec, proof)
+            if isinstance(proof, str):  # what it printed
+                heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
+                path = paths.LOG_OF_COMPARISONS
+                log = str(path) if paths.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
                 continue
             told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
             proofs.append((cell, told))
@@ -192,13 +193,6 @@ def _words(found: Known) -> str:
     return f"{found.verdict} ({found.reason})" if found.reason else found.verdict
 
 
-def _kept_log(cell: Cell, spec: RunSpec, printed: str) -> str | None:
-    """Keep what a backend printed before it failed. Returns the path of the file, None if there is none."""
-    path = paths.LOG_OF_COMPARISONS
-    heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}, --seed {spec.seed}"
-    return str(path) if paths.keep_log(path, heading, printed) else None
-
-
 def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[str, str] | None:
     """Return the versions of the packages of a backend's own interpreter, None if it has none of its own."""
     own = interpreters.get(cell.backend.label)
@@ -212,23 +206,23 @@ def _cells(
     interpreters: Mapping[str, Interpreter],
     episode: int | None,
 ) -> tuple[Cell, ...]:
-    """Return a cell for each task and backend, in the order of reports; the reference only if it is named."""
-    here = tuple(choice for choice in spec.backends if not choice.python)
-    tasks = [replace(_cut(task, episode), exact=True) for task in world.resolve(spec.envs, here)]
+    """Return a cell for each task and backend, in the order of reports; the reference only if it is named.
+
+    Episodes are cut to ``episode`` steps where Gymnasium makes them and nobody else limits them.
+    """
+    tasks = []
+    for task in world.resolve(spec.envs, tuple(choice for choice in spec.backends if not choice.python)):
+        name = task.id
+        if episode is not None and task.suite == OTHER.name and _LIMIT not in task.arguments:
+            name = bracketed.written(task.name, {**task.arguments, _LIMIT: episode})
+        tasks.append(replace(task, id=name, exact=True))
     placement = placement_of(spec, world.read_host())
     plan = expand(spec, tasks, placement, world.memory_available(), interpreters=interpreters)
-    named = {choice.name for choice in spec.backends}
-    contestants = [
+    named = {registry.REFERENCE} & {choice.name for choice in spec.backends}
+    cells = [
         cell
         for cell in plan.cells
-        if not cell.entry.reference_row and (cell.backend.name != registry.REFERENCE or registry.REFERENCE in named)
+        if not cell.entry.reference_row and (cell.backend.name != registry.REFERENCE or named)
     ]
-    ordered = sorted(contestants, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
+    ordered = sorted(cells, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     return tuple(replace(cell, job=proving) for cell in ordered)
-
-
-def _cut(task: Task, episode: int | None) -> Task:
-    """Return a task with episodes of so many steps at the most, if Gymnasium makes it and nobody else limits them."""
-    if episode is None or task.suite != OTHER.name or _LIMIT in task.arguments:
-        return task
-    return replace(task, id=bracketed.written(task.name, {**task.arguments, _LIMIT: episode}))

@@ -392,13 +392,3 @@ def test_an_installed_module_comes_before_one_of_that_name_in_the_current_folder
     naming(tmp_path / "theirs.jsonl", REAL["adapter"])
     assert vebench("run", "--resume", "theirs.jsonl", "--dry-run", ALLOW).status == 3  # measured elsewhere
     assert ((tmp_path / "installed").exists(), mark.exists()) == (True, False)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("run", "-e", "CartPole"), ("compare", "x", "y"), ("check", "a.jsonl", "b.jsonl")],
-    ids=lambda arguments: arguments[0],
-)
-def test_where_no_file_names_what_is_run_the_option_is_refused(vebench: Command, arguments: tuple[str, ...]) -> None:
-    refused = vebench(*arguments, ALLOW)
-    assert (refused.status, ALLOW in refused.refusal) == (2, True)

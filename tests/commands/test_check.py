@@ -1,4 +1,4 @@
-"""``vebench check`` as a user and a CI service meet it."""
+"""``vebench check`` as a user and a CI service meet it, alone and with a history of runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from support.fakes import FakeStart, fake_world, steady
 from support.records import make_cell, make_header, write_lines, write_run
 
 from vebench.results.records import Run
+from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     Check = Callable[..., Result]
     Runs = Callable[..., Path]
+
 
 RATES, SPEEDUPS = ("--metric", "fps"), ("--metric", "speedup")
 BACKENDS = [{"name": "for-loop"}, {"name": "shm-sync"}]
@@ -149,31 +151,6 @@ def test_missing_cells_do_not_pass(check: Check, runs: Runs) -> None:
     assert found.status == 3
     assert "4 missing" in found.out
     assert "not in the candidate" in found.out
-
-
-@pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "empty"),
-        (b"\x00\xff\x00", "line 1"),
-        (b'{"benchmarks": []}\n', "line 1: not a run file"),
-        (b'{"type": "run", "schema": 99}\n', "line 1: written by another version"),
-        (None, "No such file"),
-    ],
-)
-def test_a_file_that_is_no_run_is_bad_input(
-    check: Check, runs: Runs, which: int, content: bytes | None, words: str
-) -> None:
-    files = [runs("a.jsonl"), runs("b.jsonl")]
-    odd = files[which]
-    odd.unlink()
-    if content is not None:
-        odd.write_bytes(content)
-    found = check(*files)
-    assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)
-    assert odd.name in found.err
-    assert words in found.err
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -625,3 +602,70 @@ def test_what_is_measured_against_a_baseline_while_others_disturb_it_is_no_regre
     found = vebench("check", "a.jsonl", "-o", "b.jsonl", world=fake_world(slow))
     assert (found.status, found.out) == (3, "")
     assert "\nvebench: b.jsonl is unusable: others took CPU time of 4 of 5 cells; " in found.err
+
+
+NOISE = (0.0, 0.004, -0.004)
+
+
+def write_past(path: Path, shift: float) -> None:
+    """Write a run that as a whole is faster by this difference of log rates."""
+    cells = [
+        make_cell(backend, 1, (round(1e6 * exp(shift * (backend != "yardstick") + noise)),) * 2, repeat=repeat)
+        for backend in ("for-loop", "gym-sync", "shm-sync", "yardstick")
+        for repeat, noise in enumerate(NOISE)
+    ]
+    with RunWriter.create(path, make_header()) as writer:
+        for cell in cells:
+            writer.append(cell)
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """Return a folder of runs of one machine that hardly differ; beside it are a baseline and a candidate."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for number in range(8):
+        write_past(folder / f"{number}.jsonl", 0.005 * (-1) ** number)
+    write_past(tmp_path / "old.jsonl", 0.0)
+    write_past(tmp_path / "new.jsonl", -0.002)
+    write_past(tmp_path / "slow.jsonl", -0.12)
+    return folder
+
+
+def test_without_a_history_two_runs_may_differ_by_more_than_the_tolerance(vebench: Command, past: Path) -> None:
+    assert past.is_dir()
+    for candidate in ("new.jsonl", "slow.jsonl"):
+        found = vebench("check", "old.jsonl", candidate, "--metric", "fps", "-f", "json")
+        answer = json.loads(found.out)
+        assert (found.status, answer["run_spread"]) == (3, pytest.approx(0.15))
+        assert "two runs of the same code may differ" in answer["groups"][0]["why"]
+
+
+def test_with_a_history_of_runs_that_hardly_differ_check_decides(vebench: Command, past: Path) -> None:
+    for candidate, status, verdict in (("new.jsonl", 0, "same"), ("slow.jsonl", 1, "slower")):
+        asked = ("--metric", "fps", "--tolerance", "5%", "--history", past)
+        found = vebench("check", "old.jsonl", candidate, *asked, "-f", "json")
+        answer = json.loads(found.out)
+        assert (found.status, {group["verdict"] for group in answer["groups"]}) == (status, {verdict})
+        assert answer["run_spread"] == pytest.approx(0.005, rel=0.2)
+    shown = vebench("check", "old.jsonl", "new.jsonl", "--history", past).out
+    assert "as earlier runs show" in " ".join(shown.split())
+
+
+def test_a_history_that_is_too_short_is_one_line_and_status_2(vebench: Command, past: Path) -> None:
+    for path in sorted(past.iterdir())[4:]:
+        path.unlink()
+    found = vebench("check", "old.jsonl", "new.jsonl", "--history", past)
+    assert found.status == 2
+    assert "fewer than 5 runs" in found.refusal
+
+
+@pytest.mark.parametrize("metric", ["yardstick", "speedup"])
+def test_a_history_shows_by_how_much_ratios_within_a_run_differ(vebench: Command, past: Path, metric: str) -> None:
+    asked = ("check", "old.jsonl", "new.jsonl", "--metric", metric, "-f", "json")
+    assumed, known = (json.loads(vebench(*asked, *more).out) for more in ((), ("--history", past)))
+    assert (assumed["run_spread"], assumed["cell_spread"]) == (None, pytest.approx(0.02))
+    assert (known["run_spread"], known["cell_spread"]) == (
+        None,
+        pytest.approx(0.004 * (metric == "yardstick"), abs=1e-3),
+    )

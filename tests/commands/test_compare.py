@@ -392,9 +392,3 @@ def test_an_interrupted_comparison_says_where_what_was_measured_is(vebench: Comm
     found = vebench("compare", *OLD_AND_NEW, *TWO, world=world)
     assert (found.status, found.out) == (130, "")
     assert "interrupted: 2 of 8 cells are in pair-a.jsonl and pair-b.jsonl; to compare again: vebench" in found.err
-
-
-@pytest.mark.parametrize("given", [(), ("old",)])
-def test_two_pythons_are_asked_for(vebench: Command, given: tuple[str, ...]) -> None:
-    found = vebench("compare", *given, "-e", "Pong", world=fake_world())
-    assert (found.status, found.refusal.startswith("vebench: Missing argument 'PYTHON_")) == (2, True)

@@ -98,13 +98,6 @@ def test_this_machine_has_the_cpus_that_the_kernel_lets_this_process_use(doctor:
     assert facts["versions"]["vebench"]
 
 
-@pytest.mark.parametrize("workers", ["0", "-1", "99999999"])
-def test_a_number_of_workers_that_makes_no_sense_is_one_clear_error(doctor: Doctor, workers: str) -> None:
-    result = doctor("--workers", workers)
-    assert result.status == 2
-    assert "--workers" in result.refusal
-
-
 def test_a_folder_that_is_no_machines_tree_is_one_clear_error(doctor: Doctor, tmp_path: Path) -> None:
     result = doctor("--sysroot", tmp_path)
     assert result.status == 2

@@ -96,22 +96,6 @@ def test_a_configuration_that_cannot_be_read_is_one_line_and_status_2(
     assert complaint in done.refusal
 
 
-@pytest.mark.parametrize(
-    ("backend", "complaint"),
-    [
-        ("gym-async@nowhere", "no Python is called nowhere"),
-        ("gym-async@", "a Python is missing after @"),
-        ("null@/usr/bin/python3", "null steps nothing"),
-        ("gym-async@/nowhere/python", "does not start"),
-        ("nothing@/usr/bin/python3", "no such backend"),
-    ],
-)
-def test_a_python_that_cannot_be_used_is_one_line_and_status_2(vebench: Command, backend: str, complaint: str) -> None:
-    done = vebench(*RUN, "-b", backend)
-    assert done.status == 2
-    assert complaint in done.refusal
-
-
 def test_compare_has_two_pythons_already(vebench: Command) -> None:
     done = vebench("compare", OTHER, OTHER, "-e", "CartPole", "-b", f"gym-async@{OTHER}", world=fake_world())
     assert (done.status, "leave out what follows @" in done.refusal) == (2, True)

@@ -114,31 +114,6 @@ def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command)
     assert "policy none against sleep:1ms" in result.err
 
 
-@pytest.mark.parametrize(
-    ("asked", "problem"),
-    [
-        (("--policy", "network"), "--policy network: write tape, mlp:64x64"),
-        (("--policy", "mlp:8[device=tpu]"), "--policy mlp:8[device=tpu]: device must be cpu, cuda or cuda:N"),
-        (("--policy", "sleep:1ms[device=cuda]"), "--policy sleep:1ms[device=cuda]: device is for policies that are"),
-        (("--policy", "tape[cpus=0]"), "--policy tape[cpus=0]: cpus is for a policy that computes"),
-        (
-            ("--policy", "nowhere:act"),
-            "--policy nowhere:act: module nowhere cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
-        ),
-        (("--policy", "json:dumbs"), "--policy json:dumbs: module json has no dumbs (did you mean dumps"),
-        (("--policy", "math:pi"), "--policy math:pi: pi is not a class or function"),
-        (("--learner", "4"), "--learner 4: write a time such as 4ms, for each batch, or 300ms/2048"),
-        (("--learner", "4ms/0"), "--learner 0: must be a whole number from 1 to"),
-        (("--policy", "sleep:1ms[cpus=0]", "--pin", "none"), "--policy sleep:1ms[cpus=0]: with --pin none"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_in_a_line(vebench: Command, asked: tuple[str, ...], problem: str) -> None:
-    result = vebench(*RUN, "-b", "gym-sync", *asked, world=fake_world())
-    assert (result.status, result.out) == (2, "")
-    assert result.err.startswith(f"vebench: {problem}")
-    assert result.err.count("\n") == 1
-
-
 def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vebench.plan.cells.importable", lambda module: module != "torch")
     result = vebench(*RUN, "-b", "gym-sync", "--policy", "mlp:64x64", world=fake_world())

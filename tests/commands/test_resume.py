@@ -182,23 +182,28 @@ def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", ["empty"]),
-        (b"\x00\xff\x00", ["line 1"]),
-        (b'{"benchmarks": []}\n', ["line 1"]),
-        (b'{"type": "run", "schema": 99}\n', ["line 1", "another version"]),
+        (b"", "empty"),
+        (b"\x00\xff\x00", "line 1"),
+        (b'{"benchmarks": []}\n', "line 1: not a run file"),
+        (b'{"type": "run", "schema": 99}\n', "line 1: written by another version"),
+        (None, "No such file"),
     ],
 )
-@pytest.mark.parametrize("command", [("report",), ("run", "--resume")], ids="-".join)
+@pytest.mark.parametrize("line", ["report odd.jsonl", "run --resume odd.jsonl", "check odd.jsonl run.jsonl"])
+@pytest.mark.usefixtures("measured")
 def test_a_file_that_is_no_run_is_one_line_and_status_2(
-    vebench: Command, tmp_path: Path, command: tuple[str, ...], content: bytes, words: list[str]
+    vebench: Command, tmp_path: Path, line: str, content: bytes | None, words: str
 ) -> None:
     path = tmp_path / "odd.jsonl"
-    path.write_bytes(content)
-    result = vebench(*command, path)
-    assert result.status == 2
-    for word in ("odd.jsonl", *words):
-        assert word in result.refusal
-    assert path.read_bytes() == content
+    if content is not None:
+        path.write_bytes(content)
+    first, *files = line.split()
+    for given in (files, files[::-1]) if first == "check" else (files,):
+        result = vebench(first, *given)
+        assert result.status == 2
+        assert "odd.jsonl" in result.refusal
+        assert words in result.refusal
+    assert (path.read_bytes() if path.exists() else None) == content
 
 
 @pytest.mark.parametrize(

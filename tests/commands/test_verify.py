@@ -42,37 +42,88 @@ def verify(vebench: Command) -> Verify:
 
 
 @pytest.mark.parametrize(
-    ("liar", "task", "fault"),
+    ("adapter", "task", "fault"),
     [
-        ("NoReset", "CartPole", "first at environment "),
-        ("RowZero", "CartPole", "row 0 stands for every environment"),
-        ("FrameSkipFive", "Hopper", "first at environment 0, step 1: observations "),
-        ("ClaimsDouble", "Hopper", "simulates 4 frames of 8 claimed"),
-        ("ClaimsDoubleSilently", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
-        ("Idles", "Hopper", "simulates 2 frames of 4 claimed"),
-        ("Stale", "CartPole", "observations are one step stale"),
-        ("Deaf", "CartPole", "first at environment "),
-        ("Clipped", "Pendulum", "rewards are clipped to their signs"),
-        ("Endless", "CartPole", "an end is not reported"),
-        ("Swapped", "CartPole", "first at environment 1, step 0: observations "),
-        ("Miscounts", "CartPole", "rows counted that were not returned"),
-        ("Twice", "CartPole", "the same row twice in a batch"),
-        ("ClaimsFour", "CartPole", "claims 4 frames in a step that has 1"),
-        ("ResetsUncounted", "CartPole", "first at environment "),
-        ("ResetsAtOnce", "CartPole", "first at environment "),
-        ("Lazy", "CartPole", "observations are a _Unseen, not a NumPy array"),
-        ("Idle", "CartPole", "actions are drawn from another space than the task's"),
-        ("EndlessExcused", "CartPole", "an end is not reported"),
-        ("Starving", "CartPole", "environment 2 is left behind: it answered in none of the last"),
-        ("Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
+        ("liars:NoReset", "CartPole", "first at environment "),
+        ("liars:RowZero", "CartPole", "row 0 stands for every environment"),
+        ("liars:FrameSkipFive", "Hopper", "first at environment 0, step 1: observations "),
+        ("liars:ClaimsDouble", "Hopper", "simulates 4 frames of 8 claimed"),
+        ("liars:ClaimsDoubleSilently", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
+        ("liars:Idles", "Hopper", "simulates 2 frames of 4 claimed"),
+        ("liars:Stale", "CartPole", "observations are one step stale"),
+        ("liars:Deaf", "CartPole", "first at environment "),
+        ("liars:Clipped", "Pendulum", "rewards are clipped to their signs"),
+        ("liars:Endless", "CartPole", "an end is not reported"),
+        ("liars:Swapped", "CartPole", "first at environment 1, step 0: observations "),
+        ("liars:Miscounts", "CartPole", "rows counted that were not returned"),
+        ("liars:Twice", "CartPole", "the same row twice in a batch"),
+        ("liars:ClaimsFour", "CartPole", "claims 4 frames in a step that has 1"),
+        ("liars:ResetsUncounted", "CartPole", "first at environment "),
+        ("liars:ResetsAtOnce", "CartPole", "first at environment "),
+        ("liars:Lazy", "CartPole", "observations are a _Unseen, not a NumPy array"),
+        ("liars:Idle", "CartPole", "actions are drawn from another space than the task's"),
+        ("liars:EndlessExcused", "CartPole", "an end is not reported"),
+        ("liars:Starving", "CartPole", "environment 2 is left behind: it answered in none of the last"),
+        ("liars:Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
+        ("judged:IgnoresSeed", "CartPole", "first at environment 0, step 0: "),
+        ("judged:ResetsOnce", "CartPole", "a later reset does not begin as its seed says"),
+        ("judged:Overwrites", "CartPole", "observations change after they were handed out"),
+        ("judged:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
+        ("judged:FlagsOfEight", "CartPole", "terminated are uint8, not bool"),
+        ("judged:FewerLater", "CartPole", "rows counted that were not returned: 3 env_ids"),
+        ("judged:ReportsMoreLater", "CartPole", "reports another frame_skip while it runs: 4 instead of 1"),
+        ("judged:StaleLater", "CartPole", "from step 69 on observations are one step stale"),
+        ("judged:DeafLater", "Pendulum", "first at environment 0, step 70: "),
+        ("judged:WrongLast", "CartPole", "row 0 stands for every environment (with "),
+        ("judged:OtherChance", "CartPole", "its adapter says: it draws"),
+        ("judged:ExcusesAll", "CartPole", "rewards are off by 0.001"),
     ],
 )
-def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row(
-    verify: Verify, liar: str, task: str, fault: str
+def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late_and_in_whichever_layout(
+    verify: Verify, adapter: str, task: str, fault: str
 ) -> None:
-    status, (verdict,) = verify("-e", task, "-b", f"liars:{liar}", "--steps", "200", "--num-envs", "4")
+    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "200", "--num-envs", "4")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["summary"].startswith(fault), verdict
+
+
+# Bugs that real backends had. All of them, on more tasks and in measured cells, are tried by ``tools/faults.py``.
+@pytest.mark.parametrize(
+    ("adapter", "task", "steps", "fault"),
+    [
+        ("wrong_actions:AStepLate", "CartPole", "50", "first at environment "),
+        ("wrong_async:ActionsById", "CartPole", "50", "first at environment "),
+        ("wrong_async:SeedsByBatch", "CartPole", "50", "first at environment "),
+        ("wrong_buffers:FlagsOverwritten", "CartPole", "50", "terminated change after they were handed out"),
+        ("wrong_buffers:OneRowShared", "CartPole", "450", "from step 400 on row 0 stands for every environment"),
+        ("wrong_claims:BlankStarts", "CartPole", "100", "declares differences in"),
+        ("wrong_claims:ChanceExcuses", "CartPole", "50", "observations are one step stale"),
+        ("wrong_claims:FramesTwice", "Hopper", "50", "claims 8 frames in a step where the reference simulates 4"),
+        ("wrong_layouts:ActionsOfOneWorker", "CartPole", "50", "first at environment "),
+        ("wrong_pictures:OtherType", "Hopper", "50", "observations float32(11,) instead of float64(11,)"),
+        ("wrong_pictures:OneColumn", "CartPole", "50", "rewards have the shape (3, 1), not one value for each row"),
+        ("wrong_ends:LimitTerminates", "Pendulum", "220", "terminated and truncated are confused"),
+        ("wrong_rewards:HalfPrecision", "Pendulum", "50", "rewards are rounded to float16"),
+        ("wrong_rewards:NoNumberIsZero", "odd:odd/No-number-v0", "50", "rewards are always 0"),
+        ("wrong_unwatched:SeesVariant", "CartPole", "50", "first at environment "),
+        ("wrong_variants:NoNoise", "Hopper", "50", "first at environment "),
+        ("wrong_variants:ResetsUncountedMeasured", "CartPole", "50", "first at environment "),
+    ],
+)
+def test_what_looks_like_a_bug_of_a_real_backend_is_found_by_name(
+    verify: Verify, adapter: str, task: str, steps: str, fault: str
+) -> None:
+    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", steps, "--num-envs", "3")
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
+    assert fault in verdict["summary"], verdict
+
+
+@pytest.mark.parametrize("adapter", ["wrong_for_all:PatchesTheStep", "wrong_clocks:BribesTheJudge"])
+def test_what_an_adapter_changes_in_its_whole_process_does_not_change_what_it_is_compared_with(
+    verify: Verify, adapter: str
+) -> None:
+    status, (verdict,) = verify("-e", "CartPole", "-b", adapter, "--steps", "50", "--num-envs", "3", world=World())
+    assert (status, verdict["verdict"]) == (1, "different"), verdict
 
 
 @pytest.mark.parametrize(
@@ -102,42 +153,18 @@ def test_another_picture_is_found_in_a_game_that_is_stepped_as_gymnasium_registe
 
 
 @pytest.mark.parametrize(
-    ("adapter", "task", "fault"),
+    ("adapter", "task"),
     [
-        ("IgnoresSeed", "CartPole", "first at environment 0, step 0: "),
-        ("ResetsOnce", "CartPole", "a later reset does not begin as its seed says"),
-        ("Overwrites", "CartPole", "observations change after they were handed out"),
-        ("Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
-        ("FlagsOfEight", "CartPole", "terminated are uint8, not bool"),
-        ("FewerLater", "CartPole", "rows counted that were not returned: 3 env_ids"),
-        ("ReportsMoreLater", "CartPole", "reports another frame_skip while it runs: 4 instead of 1"),
-        ("StaleLater", "CartPole", "from step 69 on observations are one step stale"),
-        ("DeafLater", "Pendulum", "first at environment 0, step 70: "),
-        ("WrongLast", "CartPole", "row 0 stands for every environment (with "),
-        (
-            "OtherChance",
-            "CartPole",
-            "its adapter says: it draws",
-        ),
-        ("ExcusesAll", "CartPole", "rewards are off by 0.001"),
+        *(("judged:Fresh", "Pendulum"), ("judged:OddButPlain", "Pendulum"), ("judged:Rounded", "Pendulum")),
+        *((f"honest:{name}", "CartPole") for name in ("ClaimsChance", "InAnyOrder", "Shuffled", "StepsWhenSent")),
+        *(("honest:TellsAnew", "CartPole"), ("honest:Packed", "Hopper"), ("honest:Uncounted", "Hopper")),
     ],
 )
-def test_a_fault_is_found_where_it_shows_however_late_and_in_whichever_layout(
-    verify: Verify, adapter: str, task: str, fault: str
-) -> None:
-    status, (verdict,) = verify("-e", task, "-b", f"judged:{adapter}", "--steps", "200", "--num-envs", "4")
-    assert (status, verdict["verdict"]) == (1, "different"), verdict
-    assert verdict["summary"].startswith(fault), verdict
-
-
-@pytest.mark.parametrize(
-    ("adapter", "expected"), [("Fresh", "identical"), ("OddButPlain", "identical"), ("Rounded", "equal")]
-)
-def test_no_backend_is_accused_for_what_kind_of_plain_arrays_it_returns(
-    verify: Verify, adapter: str, expected: str
-) -> None:
-    status, (verdict,) = verify("-e", "Pendulum", "-b", f"judged:{adapter}", "--steps", "100")
-    assert (status, verdict["verdict"]) == (0, expected), verdict
+def test_no_honest_backend_with_ways_of_its_own_is_accused(verify: Verify, adapter: str, task: str) -> None:
+    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "100", "--num-envs", "3")
+    assert status == 0, verdict
+    equal = {"judged:Rounded": {"equal"}, "judged:Fresh": {"identical"}, "judged:OddButPlain": {"identical"}}
+    assert verdict["verdict"] in equal.get(adapter, {"identical", "equal"}), verdict
 
 
 def test_what_is_compared_is_drawn_from_a_seed_that_can_be_given_again(verify: Verify) -> None:
@@ -286,22 +313,6 @@ def test_odd_environments_are_judged_by_what_they_repeat(
     for answer in answers:
         assert answer["verdict"] == verdict, answer
         assert (answer["reason"] or "").startswith(reason or "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--num-envs", "0"], "--num-envs 0: must be"),
-        (
-            ["-b", "ceiling,null", "--steps", "5"],
-            "ceiling and null cannot be compared with for-loop: name another backend",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_a_usage_error(vebench: Command, arguments: list[str], text: str) -> None:
-    done = vebench("verify", "-e", "Pong", *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert text in done.err
 
 
 def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(

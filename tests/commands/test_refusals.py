@@ -1,0 +1,131 @@
+"""Bad input, whichever command it is given to: one line on standard error, status 2, and nothing is started or left."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from support.fakes import FakeStart
+
+from vebench.commands.world import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.commands import Command
+
+# A command line, and words of the refusal. A lone surrogate is a byte that is not UTF-8.
+REFUSED = (
+    ("run", "--env", "Pong"),
+    ("run pong", "pong", "--env pong"),
+    ("run -e Pong Ant", "Ant", "--env Ant"),
+    ("run -e Pong,,Ant", "--env", "missing"),
+    ("run -e CartPole -b faulty:Sound[lenght=3]", "lenght", "length"),
+    ("run -e CartPole -b 'faulty:Sound[length=\udcff]'", "--backend", "UTF-8"),
+    ("run -e 'Pong\udcff'", "--env", "UTF-8"),
+    ("run -e Pong -o -", "-o", "run file", "vebench report"),
+    ("run -e Pong -o run.csv", "-o", "run file", "vebench report -o report.csv"),
+    ("run -e Pong -o ''", "-o ''", "name a file"),
+    ("run -e Pong -o .", "-o .", "folder"),
+    ("run -e Pong -w 1 -w ''", "--workers"),
+    ("run -e Pnog", "Pnog", "Pong"),
+    ("run -e Pong -b envpol-sync", "envpol-sync", "envpool-sync"),
+    ("run -e Pong -b envpool-async[ration=2]", "ration", "ratio"),
+    ("run -e Pong -w ''", "--workers"),
+    ("run -e Pong -w 0", "--workers", "0"),
+    ("run -e Pong -w -3", "--workers", "-3"),
+    ("run -e Pong -w 8..2", "--workers", "8..2"),
+    ("run -e Pong -w 1..99999999999", "--workers", "65536"),
+    ("run -e Pong --duration 0", "--duration"),
+    ("run -e Pong --duration nan", "--duration"),
+    ("run -e Pong --duration soon", "--duration"),
+    ("run -e Pong --rounds -1", "--rounds"),
+    ("run -e Pong --timeout 1", "--timeout"),
+    ("run -e Pong -o nowhere/run.jsonl", "nowhere/run.jsonl"),
+    ("run -e Pong --pin 0-4095", "--pin", "allowed"),
+    ("run -e Pong --pin everywhere", "--pin", "compact", "scatter"),
+    ("run -e Pong --pin compact[smt=never]", "--pin compact[smt=never]", "last, off, close"),
+    ("run -e Taxi -b envpool-sync", "envpool-sync", "Taxi"),
+    ("run --resume nowhere.jsonl", "nowhere.jsonl"),
+    ("run --resume nowhere.jsonl --rounds 9", "--resume", "--rounds"),
+    ("run -e CartPole -b nowhere:Adapter", "nowhere"),
+    ("run -e CartPole -b faulty:Adaptor", "faulty", "Adaptor"),
+    ("run --unheard-of", "--unheard-of"),
+    ("run -e CartPole -w 1 -b null --until 0", "--until"),
+    ("run -e CartPole -w 1 -b null --until soon", "--until"),
+    ("run -e CartPole -w 1 -b null --until 2% --budget 0", "--budget"),
+    ("run -e CartPole -w 1 -b null --budget 60", "--budget"),
+    ("check a.jsonl b.jsonl --budget 60", "leave out --budget"),
+    ("compare x y -e Pong --budget 0", "--budget 0: must be"),
+    ("run -e CartPole -b gym-async@nowhere", "no Python is called nowhere"),
+    ("run -e CartPole -b gym-async@", "a Python is missing after @"),
+    ("run -e CartPole -b null@/usr/bin/python3", "null steps nothing"),
+    ("run -e CartPole -b gym-async@/nowhere/python", "does not start"),
+    ("run -e CartPole -b nothing@/usr/bin/python3", "no such backend"),
+    ("run -e CartPole --policy network", "--policy network: write tape, mlp:64x64"),
+    (
+        "run -e CartPole --policy mlp:8[device=tpu]",
+        "--policy mlp:8[device=tpu]: ",
+        "cpu, cuda or cuda:N",
+    ),
+    (
+        "run -e CartPole --policy sleep:1ms[device=cuda]",
+        "--policy sleep:1ms[device=cuda]: ",
+        "is for",
+    ),
+    (
+        "run -e CartPole --policy tape[cpus=0]",
+        "--policy tape[cpus=0]: cpus is for a policy that computes",
+    ),
+    (
+        "run -e CartPole --policy nowhere:act",
+        "--policy nowhere:act: ",
+        "No module named 'nowhere'",
+    ),
+    (
+        "run -e CartPole --policy json:dumbs",
+        "--policy json:dumbs: ",
+        "did you mean dumps",
+    ),
+    ("run -e CartPole --policy math:pi", "--policy math:pi: pi is not a class or function"),
+    (
+        "run -e CartPole --learner 4",
+        "--learner 4: write a time such as 4ms, for each batch, or 300ms/2048",
+    ),
+    ("run -e CartPole --learner 4ms/0", "--learner 0: must be a whole number from 1 to"),
+    (
+        "run -e CartPole --policy sleep:1ms[cpus=0] --pin none",
+        "--policy sleep:1ms[cpus=0]: with --pin none",
+    ),
+    ("verify -e Pong --num-envs 0", "--num-envs 0: must be"),
+    (
+        "verify -e Pong -b ceiling,null --steps 5",
+        "ceiling and null cannot be compared",
+    ),
+    ("report", "no run", "vebench run"),
+    ("report nowhere.jsonl", "nowhere.jsonl"),
+    ("report -f docx", "docx", "markdown"),
+    ("report -o report.docx", ".md"),
+    ("doctor --workers 0", "--workers"),
+    ("doctor --workers -1", "--workers"),
+    ("doctor --workers 99999999", "--workers"),
+    ("run -e CartPole --allow-code", "--allow-code"),
+    ("compare x y --allow-code", "--allow-code"),
+    ("check a.jsonl b.jsonl --allow-code", "--allow-code"),
+    ("compare -e Pong", "Missing argument 'PYTHON_"),
+    ("compare old -e Pong", "Missing argument 'PYTHON_"),
+)
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused[0].encode("ascii", "replace").decode())
+def test_bad_input_is_one_line_and_status_2_and_leaves_no_file(
+    vebench: Command, tmp_path: Path, refused: tuple[str, ...]
+) -> None:
+    line, *words = refused
+    start = FakeStart()
+    result = vebench(*shlex.split(line), world=World(start=start))
+    assert (result.status, start.started) == (2, [])
+    assert result.refusal.startswith("vebench: ")
+    assert [word for word in words if word not in result.refusal] == []
+    assert [path for path in tmp_path.iterdir() if path.name != ".vebench"] == []

@@ -49,6 +49,16 @@ def restrict_worker(cpu: int | None, caller: int) -> None:
         pinning.restrict((cpu,))
 
 
+def reseed(environment: gymnasium.Env[Any, Any], seed_of: Callable[[int | None], int | None]) -> None:
+    """Let resets of an environment take the seed that ``seed_of`` makes of the one that a library gives."""
+    reset = environment.reset
+
+    def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return reset(seed=seed_of(seed), options=options)
+
+    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be told
+
+
 def spaces_of(task: Task) -> Spaces:
     """Return what an environment of ``task`` gives and takes, from one that is made to be looked at."""
     example = make(task)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.fast.physics_tasks import Slice
-    from vebench.backends.interface import ArrayTree, Batch, Setup, Task
+    from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import RowsOfAll
 
 _NEVER = 1 << 62
@@ -39,25 +39,20 @@ class MjBatch(OneInFlight):
         spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
         self._report(setup, spaces, threads=min(setup.workers, len(setup.cpus)), reuses_buffers=True)
         self._rows = spaces.rows(setup.batch_size)
-        self._simulations: _Simulations | None = _Simulations(setup, environment, self._rows, self.info.threads)
-
-    @property
-    def _open(self) -> _Simulations:
-        if self._simulations is None:
-            raise RuntimeError("the backend is closed")
-        return self._simulations
+        self._simulations: Any = _Simulations(setup, environment, self._rows, self.info.threads)
 
     def _reset(self, seed: int) -> ArrayTree:
-        self._open.reset(seed)
+        self._simulations.reset(seed)
         return self._rows.observations
 
     def _receive(self) -> RowsOfAll:
-        self._open.step(self._actions)
+        self._simulations.step(self._actions)
         return self._rows[:4]
 
     def frames(self) -> NDArray[np.int64]:
         """Return the sub-steps that each environment has simulated in its episode."""
-        return self._open.frames()
+        counts: NDArray[np.int64] = self._simulations.frames()
+        return counts
 
     def _end(self) -> None:
         self._simulations = None  # the threads go with the last of mjbatch's arrays
@@ -66,9 +61,11 @@ class MjBatch(OneInFlight):
 class _Simulations:
     """The simulations of a batch, and the arithmetic on them. Nothing that is mjbatch's is kept anywhere else."""
 
-    def __init__(self, setup: Setup, environment: Any, rows: Batch, threads: int) -> None:  # noqa: ANN401 - untyped
+    def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:  # noqa: ANN401 - untyped
         import mujoco  # noqa: PLC0415 - imported on use
         from mjbatch import Batch as Simulations  # noqa: PLC0415 - likewise
+
+        from vebench.backends.fast.physics_tasks import RULES, Seen  # noqa: PLC0415 - likewise
 
         self._mujoco = mujoco
         self._origin = environment.unwrapped
@@ -83,23 +80,14 @@ class _Simulations:
         self._rows: Any = rows  # one array of observations, since its tasks have no others
         self._age = np.zeros(setup.batch_size, np.int64)
         self._ended: NDArray[np.intp] = np.empty(0, np.intp)
-        self._interpret(setup.task)
-
-    def _interpret(self, task: Task) -> None:
-        """Bind what the task's rules read, and prepare what computes its rewards."""
-        from vebench.backends.fast.physics_tasks import RULES, Seen  # noqa: PLC0415 - imported on use
-
-        self._rules = rules = RULES[task.id](self._origin)
-        count, shown = self._rows.observations.shape
+        self._rules = rules = RULES[setup.task.id](self._origin)
         parts = [self._numbers(part) for part in rules.row]
         bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
         columns = [self._rows.observations[:, start:stop] for start, stop in pairwise(bounds)]
         self._shown = list(zip(rules.row, parts, columns, strict=True))
-        if bounds[-1] != shown:
-            raise ValueError(f"observations have {bounds[-1]} numbers and their space {shown}")
         self._moved = self._numbers(rules.around)
         self._around = np.zeros((2, *self._moved.shape))
-        self._healthy = np.ones(count)
+        self._healthy = np.ones(setup.batch_size)
         self._healthy_parts = [(bound, self._numbers(bound.part)) for bound in rules.healthy]
         after = {name: self._numbers(part) for name, part in rules.after.items()}
         # A row's actions are its controls.
@@ -113,7 +101,6 @@ class _Simulations:
         return numbers
 
     def reset(self, seed: int) -> None:
-        """Start a new episode in each simulation."""
         from gymnasium.utils import seeding  # noqa: PLC0415 - imported on use
 
         for index in range(len(self._age)):
@@ -136,7 +123,6 @@ class _Simulations:
         rewards[index], terminated[index], truncated[index], self._age[index] = 0.0, False, False, 0
 
     def step(self, actions: Any) -> None:  # noqa: ANN401 - an array, since its tasks have no others
-        """Step each simulation, or start over where an episode has ended."""
         if len(self._ended):
             stepping = np.setdiff1d(np.arange(len(self._age)), self._ended)
             self._control[stepping] = actions[stepping]
@@ -168,7 +154,7 @@ class _Simulations:
         np.greater_equal(self._age, self._limit, out=self._rows.truncated)
 
     def frames(self) -> NDArray[np.int64]:
-        """Return the sub-steps of each simulation's episode: its time, which a state begins with, in time steps."""
+        # A state begins with the time.
         counts: NDArray[np.int64] = np.rint(self._state[:, 0] / self._origin.model.opt.timestep).astype(np.int64)
         return counts
 

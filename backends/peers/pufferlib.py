@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.entry import TORCH_BYTES, BackendEntry
 from vebench.backends.environments.making import make
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, restrict_worker, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, reseed, restrict_worker, spaces_of
 from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
@@ -89,12 +89,7 @@ def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: ob
 
     restrict_worker(cpu, caller)
     environment = make(task)
-    reset = environment.reset
-
-    def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return reset(seed=None if seed is None else seed + offset, options=options)
-
-    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be told
+    reseed(environment, lambda seed: None if seed is None else seed + offset)
     wrapped: gymnasium.Env[Any, Any] = GymnasiumPufferEnv(env=environment, **given)
     return wrapped
 

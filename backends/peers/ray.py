@@ -116,7 +116,7 @@ class RayActors(OneInFlight):
         import ray  # noqa: PLC0415 - imported on use, once its settings are in the environment
 
         self._ray: Any = ray
-        actor = self._ray.remote(num_cpus=1)(Actor)
+        actor = self._ray.remote(num_cpus=1)(_Actor)
         for worker, share in enumerate(self._shares):
             rows = Batch._make(part(field, share) for field in self._rows)
             cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
@@ -148,7 +148,7 @@ class RayActors(OneInFlight):
         self._running.close()
 
 
-class Actor:
+class _Actor:
     """The environments of one actor, in its process, which is restricted to ``cpu`` unless that is None."""
 
     def __init__(self, task: Task, rows: Batch, cpu: int | None) -> None:
@@ -163,17 +163,14 @@ class Actor:
         """Answer once the environments are made."""
 
     def reset(self, seed: int) -> RowsOfAll:
-        """Start a new episode in each environment."""
         self._loop.reset(seed)
         return self._rows[:4]
 
     def step(self, actions: ArrayTree) -> RowsOfAll:
-        """Step each environment."""
         self._loop.step(mapped(np.copy, actions))  # an environment may keep its action, or write to it
         return self._rows[:4]
 
     def frames(self) -> list[int | None]:
-        """Return the frames of each environment's episode."""
         return [frames_of(self._task, environment) for environment in self._environments]
 
 

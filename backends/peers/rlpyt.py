@@ -18,7 +18,7 @@ from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Packa
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ArrayTree, Setup, Task
+    from vebench.backends.interface import ActionSpace, ArrayTree, Setup, Task
     from vebench.backends.one_in_flight import RowsOfAll
 
 _CHECKOUT = "RLPYT"
@@ -39,17 +39,14 @@ class GpuSampler(OneInFlight):
         if folder not in sys.path:
             sys.path.append(folder)
         self._spaces = spaces_of(setup.task)
+        from rlpyt.utils.synchronize import drain_queue  # noqa: PLC0415 - once it can be found
+
+        self._drain = drain_queue
         self._setup, self._steps = setup, steps_per_batch
         self._sampler: Any = None
         self._step = 0  # of the batch, that the next actions are for
-        self._report(
-            setup,
-            self._spaces,
-            processes=setup.workers,
-            autoreset="same_step",
-            reuses_buffers=True,
-            differences=(FLOAT32_REWARDS,),
-        )
+        reported = {"processes": setup.workers, "reuses_buffers": True, "differences": (FLOAT32_REWARDS,)}
+        self._report(setup, self._spaces, autoreset="same_step", **reported)
 
     def _reset(self, seed: int) -> ArrayTree:
         self._end()
@@ -72,7 +69,7 @@ class GpuSampler(OneInFlight):
         if self._step == self._steps:
             self._step = 0
             self._sampler.ctrl.barrier_out.wait()
-            _drain(self._sampler.traj_infos_queue)
+            self._drain(self._sampler.traj_infos_queue)  # as rlpyt does after each batch
             self._begin()
         return buffer.observation, buffer.reward, ended & ~truncated, truncated
 
@@ -127,20 +124,17 @@ def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa:
     class Agent:
         """Stands where rlpyt asks an agent for an example of its actions; it never acts."""
 
-        def initialize(self, *_: object, **__: object) -> None:
-            """Need nothing."""
+        def initialize(self, *_: object, **__: object) -> None: ...
 
-        def reset(self) -> None:
-            """Have nothing to forget."""
+        def reset(self) -> None: ...
 
         @staticmethod
         def step(*_: object) -> tuple[Any, Any]:
-            """Return an action, and what an agent tells beside it."""
             return torch.from_numpy(np.zeros_like(actions.low)), agent_told(nothing=torch.zeros(1))
 
     torch.set_num_threads(1)
     sampler = Seeded(
-        EnvCls=Environment,
+        EnvCls=_Environment,
         env_kwargs={"task": setup.task, "actions": actions},
         batch_T=steps,
         batch_B=setup.batch_size,
@@ -151,30 +145,21 @@ def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa:
     return sampler
 
 
-def _drain(queue: Any) -> None:  # noqa: ANN401 - as above
-    """Take what workers tell of their episodes, as rlpyt does after each batch."""
-    from rlpyt.utils.synchronize import drain_queue  # noqa: PLC0415 - as above
+class _Actions:
+    """What rlpyt asks a space for: an action, and zeros."""
 
-    drain_queue(queue)
-
-
-class ActionSpace:
-    """What rlpyt asks a space for."""
-
-    def __init__(self, bounds: Any) -> None:  # noqa: ANN401 - ``ActionSpace`` of the interface
+    def __init__(self, bounds: ActionSpace) -> None:
         self._bounds = bounds
 
     def sample(self) -> NDArray[np.generic]:
-        """Return an action."""
         drawn: NDArray[np.generic] = sample(self._bounds, np.random.default_rng(0))
         return drawn
 
     def null_value(self) -> NDArray[np.generic]:
-        """Return zeros."""
         return np.zeros_like(self._bounds.low)
 
 
-class Environment:
+class _Environment:
     """An environment of Gymnasium's in rlpyt's form: its first reset takes the seed that it was given before."""
 
     spaces = observation_space = None
@@ -183,25 +168,21 @@ class Environment:
         self._environment = make(task)
         self._info = _told("EnvInfo", "timeout")
         self._seed: int | None = None
-        self.action_space = ActionSpace(actions)
+        self.action_space = _Actions(actions)
 
     def seed(self, seed: int) -> None:
-        """Keep the seed for the next reset."""
         self._seed = seed
 
-    def reset(self) -> Any:  # noqa: ANN401 - one array
-        """Return the first observation of an episode."""
+    def reset(self) -> NDArray[np.generic]:
         seed, self._seed = self._seed, None
         observation, _ = self._environment.reset(seed=seed)
         return np.asarray(observation)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, Any]:  # noqa: ANN401 - one array
-        """Return what a step returns, whether it was cut off beside it."""
         observation, reward, terminated, truncated, _ = self._environment.step(action)
         return observation, np.float32(reward), terminated or truncated, self._info(timeout=truncated)
 
     def close(self) -> None:
-        """Close the environment."""
         self._environment.close()
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.entry import TORCH_BYTES, BackendEntry, Option, whole
 from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, reseed, spaces_of
 from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
 from vebench.backends.trees import form, in_words, is_leaf
 
@@ -176,12 +176,8 @@ def _environment(
 
     logging.getLogger("rl").setLevel(logging.ERROR)
     environment = made[int(place.worker_index)]()
-    reset, observed, taken = environment.reset, environment.observation_space, environment.action_space
-
-    def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return reset(seed=None if seed is None else seed + base.value, options=options)
-
-    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be told
+    reseed(environment, lambda seed: None if seed is None else seed + base.value)
+    observed, taken = environment.observation_space, environment.action_space
     if isinstance(observed, spaces.Discrete):
         environment = wrappers.TransformObservation(environment, np.asarray, observed)
     if not isinstance(taken, spaces.Discrete) and (taken.dtype != np.float32 or len(taken.shape or ()) != 1):

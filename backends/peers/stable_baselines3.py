@@ -20,21 +20,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import RowsOfAll
 
 ONE_FLAG = Difference("an end that is a limit on time, too, is told as a termination alone", "truncated", "end")
-
-
-def _spaces(setup: Setup) -> Spaces:
-    """Return the spaces of an environment. Raises ValueError if the library has none like them."""
-    spaces = spaces_of(setup.task)
-    observed = spaces.observations
-    parts = observed.values() if isinstance(observed, dict) else observed if isinstance(observed, tuple) else ()
-    if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
-        raise ValueError("Stable-Baselines3 has actions of one array, observations of one or a dict or tuple of such")
-    return spaces
 
 
 class _VecEnv(OneInFlight):
@@ -44,7 +33,14 @@ class _VecEnv(OneInFlight):
     rewards: str  # the type in which the library hands them over
 
     def _start(self, setup: Setup, make_vector: Callable[[], Any], **reported: Any) -> None:  # noqa: ANN401 - of BackendInfo
-        self._report(setup, _spaces(setup), autoreset="same_step", **reported)
+        spaces = spaces_of(setup.task)
+        observed = spaces.observations
+        parts = observed.values() if isinstance(observed, dict) else observed if isinstance(observed, tuple) else ()
+        if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
+            raise ValueError(
+                "Stable-Baselines3 has actions of one array, observations of one or a dict or tuple of such"
+            )
+        self._report(setup, spaces, autoreset="same_step", **reported)
         self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
         self._vector = make_vector()
 

@@ -27,24 +27,18 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import Setup
     from vebench.backends.one_in_flight import RowsOfAll
-
-
-def _spaces(setup: Setup) -> Spaces:
-    """Return the spaces of an environment. Raises ValueError if the library would not make arrays of them."""
-    spaces = spaces_of(setup.task)
-    if not is_leaf(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
-        raise ValueError("tianshou's adapter takes observations and actions that are one array each")
-    return spaces
 
 
 class _VectorEnv(OneInFlight):
     """What all have: an ``EnvWorker`` for each environment, and rewards in float64."""
 
     def _start(self, setup: Setup, make_vector: Callable[[], Any], processes: int) -> None:
-        self._report(setup, _spaces(setup), autoreset="same_step", processes=processes)
+        spaces = spaces_of(setup.task)
+        if not is_leaf(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
+            raise ValueError("tianshou's adapter takes observations and actions that are one array each")
+        self._report(setup, spaces, autoreset="same_step", processes=processes)
         self._vector = make_vector()
 
     def _reset(self, seed: int) -> NDArray[np.generic]:

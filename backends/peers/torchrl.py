@@ -12,7 +12,7 @@ from vebench.backends.entry import TORCH_BYTES, BackendEntry, alive_per_row
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts
 from vebench.backends.interface import ActionSpace, Batch, NothingToReceiveError
 from vebench.backends.lazy import np
-from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, spaces_of
+from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, reseed, spaces_of
 from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _REPORTED: dict[str, Any] = {"autoreset": "same_step", "differences": (FLOAT32_R
 
 
 def _spaces(setup: Setup) -> Spaces:
-    """Return the spaces of an environment. Raises ValueError if TorchRL has them in another form."""
     spaces = spaces_of(setup.task)
     if _has_tuple(spaces.observations) or not isinstance(spaces.actions, ActionSpace):
         raise ValueError("TorchRL's adapter takes actions that are one array, and observations without tuples")
@@ -44,7 +43,6 @@ def _has_tuple(tree: Tree) -> bool:
 
 
 def _arrays(tensors: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a tensor, or a TensorDict of such
-    """Return observations as arrays, in the form that spaces have."""
     if isinstance(form, dict):
         return {key: _arrays(tensors.get(key), part) for key, part in form.items()}
     array: ArrayTree = tensors.numpy()
@@ -139,15 +137,13 @@ class TorchRLParallel(OneInFlight):
 def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:  # noqa: ANN401 - as above
     """Return an environment as TorchRL has it, whose next reset takes its seed from ``seeds``, if there is one."""
 
+    def seed_of(given: int | None) -> int | None:
+        seed, seeds[index] = seeds[index], _NO_SEED
+        return given if seed == _NO_SEED else seed
+
     def made() -> Any:  # noqa: ANN401 - a Gymnasium environment
         environment = maker()
-        reset = environment.reset
-
-        def reset_with_seed(**options: Any) -> Any:  # noqa: ANN401 - what Gymnasium takes and returns
-            seed, seeds[index] = seeds[index], _NO_SEED
-            return reset(**options) if seed == _NO_SEED else reset(**{**options, "seed": seed})
-
-        environment.reset = reset_with_seed
+        reseed(environment, seed_of)
         return environment
 
     return _wrapped(made)

@@ -10,7 +10,7 @@ from vebench.backends.environments import atari
 from vebench.backends.environments.making import THE_SIMULATOR, read_spaces
 from vebench.backends.environments.recipes import call, quoted
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import Batch, Difference, NothingToReceiveError
 from vebench.backends.lazy import np
 from vebench.backends.packages import ALE_PY
 from vebench.machine import pinning
@@ -50,15 +50,8 @@ class AleVectorAsync:
         self._frames = np.zeros(self._num_envs, np.int64)
         spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
         self._blank = spaces.rows(setup.batch_size)
-        self.info = BackendInfo(
-            num_envs=self._num_envs,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
-            threads=self._threads,
-            in_order=ratio == 1,
-            differences=_DIFFERENCES,
-        )
+        told = {"threads": self._threads, "in_order": ratio == 1, "differences": _DIFFERENCES}
+        self.info = spaces.info(setup, num_envs=self._num_envs, **told)
 
     def _make(self) -> Any:  # noqa: ANN401 - ale-py's types are not known where it is not installed
         from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - imported on use
@@ -140,13 +133,7 @@ class AleVectorSync(AleVectorAsync):
         super().__init__(setup, ratio=1)
 
 
-def _name_of(task: Task) -> str | None:
-    """Return the task's id, None if it is no game that vebench knows by name."""
-    return task.id if task.suite == "atari" and task.id in SUITES["atari"].tasks else None
-
-
 def _chance(task: Task) -> str | None:
-    """Return why its rows differ from the reference's on a task by chance alone, None if they must not."""
     return None if task.exact else "ale-py draws the no-ops of a reset with a generator of its own"
 
 
@@ -177,7 +164,7 @@ _SYNC = BackendEntry(
     steps_gymnasium=False,
     suites=frozenset({"atari"}),
     library="ale-py's vector environment",
-    name_of=_name_of,
+    name_of=lambda task: task.id if task.suite == "atari" and task.id in SUITES["atari"].tasks else None,
     chance=_chance,
     no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none
     by_default=False,

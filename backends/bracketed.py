@@ -87,7 +87,7 @@ def cut(text: str) -> tuple[str, str]:
     return (text, "") if match is None else (match[1], text[len(match[1]) :])
 
 
-def read(text: str) -> tuple[str, dict[str, OptionValue]]:
+def name_and_values(text: str) -> tuple[str, dict[str, OptionValue]]:
     """Return a name and its values as ``written`` wrote them. What it cannot have written is a name without any."""
     match = _WHOLE.fullmatch(text)
     try:

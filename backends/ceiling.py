@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from vebench.backends.environments.making import make, read_spaces, sample
-from vebench.backends.environments.suites import BURST, SUITES, load
+from vebench.backends.environments.suites import BURST, SUITES, load_target
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.backends.one_in_flight import kill_all
@@ -73,10 +73,10 @@ class Ceiling:
             np.zeros(most, np.int64),
         )
         self.info = BackendInfo(
-            num_envs=self._size,
-            batch_size=BURST * self._size,
-            action_space=ActionSpace.discrete(1),
-            frame_skip=setup.task.frame_skip,
+            self._size,
+            BURST * self._size,
+            ActionSpace.discrete(1),
+            setup.task.frame_skip,
             processes=self._size,
             reuses_buffers=True,
             differences=self.differences,
@@ -88,7 +88,7 @@ class Ceiling:
         target = SUITES[setup.task.suite].simulator
         if target is None:
             raise ValueError(f"{setup.task.id} has no bare simulator")
-        simulator: _Simulator = load(target)(setup.task)
+        simulator: _Simulator = load_target(target)(setup.task)
         return simulator
 
     def reset(self, seed: int) -> None:

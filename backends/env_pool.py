@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry, alive_per_row
 from vebench.backends.environments import atari
-from vebench.backends.environments.making import action_space
+from vebench.backends.environments.making import Spaces, action_space
 from vebench.backends.environments.recipes import call, quoted
 from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import Batch, Difference, NothingToReceiveError
 from vebench.backends.lazy import np
 from vebench.backends.packages import ENVPOOL
 from vebench.backends.setup import Engine
@@ -47,7 +47,7 @@ _BESIDES = {
 }
 
 
-def name_of(task: Task) -> str | None:
+def envpool_name(task: Task) -> str | None:
     """Return EnvPool's name for a task, None if EnvPool does not have it."""
     if task.suite not in STEPPED or task.id not in SUITES[task.suite].tasks:
         return None
@@ -105,17 +105,12 @@ def version_inside(library: bytes, pattern: re.Pattern[bytes]) -> str | None:
     return found.pop().decode() if len(found) == 1 else None
 
 
-def _known_name(task: Task) -> str:
-    """Return EnvPool's name for a task. Raises ValueError if EnvPool does not have it."""
-    name = name_of(task)
-    if name is None:
-        raise ValueError(f"EnvPool has no {task.id}")
-    return name
-
-
 def _settings(task: Task) -> dict[str, Any]:
     if task.suite == "mujoco" and task.exact:
-        return dict.fromkeys(_noise(task), 0.0)
+        import envpool  # noqa: PLC0415 - imported on use
+
+        settings = envpool.make_spec(str(envpool_name(task))).config._fields
+        return {name: 0.0 for name in settings if name.startswith("reset_") and name.endswith("_scale")}  # of noise
     if task.suite != "atari":
         return {}
     return {
@@ -133,14 +128,6 @@ def _settings(task: Task) -> dict[str, Any]:
         "reward_clip": False,
         "max_episode_steps": atari.FRAME_LIMIT // task.frame_skip,
     }
-
-
-def _noise(task: Task) -> list[str]:
-    """Return the names of EnvPool's settings that scatter the start of a MuJoCo task."""
-    import envpool  # noqa: PLC0415 - imported on use
-
-    settings = envpool.make_spec(_known_name(task)).config._fields
-    return [name for name in settings if name.startswith("reset_") and name.endswith("_scale")]
 
 
 def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, ...]:
@@ -175,11 +162,10 @@ class EnvPoolAsync:
         self._facts: dict[str, Any] = {}
         self._frames = np.zeros(self._num_envs, np.int64)
         engines = inside_envpool(setup.task.suite)
-        self.info = BackendInfo(
+        spaces = Spaces(None, action_space(setup.task, self._pool.action_space))
+        self.info = spaces.info(
+            setup,
             num_envs=self._num_envs,
-            batch_size=setup.batch_size,
-            action_space=action_space(setup.task, self._pool.action_space),
-            frame_skip=setup.task.frame_skip,
             threads=self._threads,
             in_order=ratio == 1,
             differences=_differences(setup.task, engines),
@@ -192,7 +178,7 @@ class EnvPoolAsync:
 
         before = pinning.own_threads()
         pool = envpool.make(
-            _known_name(self._setup.task),
+            str(envpool_name(self._setup.task)),
             env_type="gymnasium",
             num_envs=self._num_envs,
             batch_size=self._setup.batch_size,
@@ -263,7 +249,7 @@ class EnvPoolSync(EnvPoolAsync):
 
 def _lines(built: Built, *settings: str) -> tuple[str, ...]:
     """Return lines that make an EnvPool, with ``settings`` for one with more environments than a batch takes."""
-    name = name_of(built.task)
+    name = envpool_name(built.task)
     if name is None:
         return ()
     arguments = (
@@ -287,7 +273,7 @@ _SYNC = BackendEntry(
     steps_gymnasium=False,
     suites=STEPPED,
     library="EnvPool",
-    name_of=name_of,
+    name_of=envpool_name,
     chance=chance,
     lines=_lines,
     # Its library is mapped and its threads are started even for one environment: 150 MiB instead of 61 with Atari.

@@ -22,14 +22,9 @@ class Null:
         flags = np.zeros(count, np.bool_)
         self._batch = Batch(np.zeros((count, 1), np.float32), np.zeros(count), flags, flags, np.arange(count))
         self._answer: Batch | None = None
-        self.info = BackendInfo(
-            num_envs=count,
-            batch_size=count,
-            action_space=ActionSpace.discrete(2),
-            frame_skip=setup.task.frame_skip,
-            reuses_buffers=True,
-            differences=(Difference("there is no environment"),),
-        )
+        difference = Difference("there is no environment")
+        frame_skip, space = setup.task.frame_skip, ActionSpace.discrete(2)
+        self.info = BackendInfo(count, count, space, frame_skip, reuses_buffers=True, differences=(difference,))
 
     def reset(self, seed: int) -> None:  # noqa: ARG002 - nothing here is random
         """Get ready to answer."""

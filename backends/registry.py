@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vebench.backends import ale_vector, env_pool, peers
 from vebench.backends.entry import BackendEntry, Built, Option, alive_per_row, whole, without_arguments
-from vebench.backends.environments.recipes import call, fast_settings, literal, name_of, quoted
+from vebench.backends.environments.recipes import call, fast_settings, full_id, literal, quoted
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.fast import classes
 from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, importable
@@ -111,7 +111,7 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
     settings = (setting, f"num_processes={built.processes}")
     if fast:
         arguments = (
-            quoted(name_of(built.task)),
+            quoted(full_id(built.task)),
             str(built.num_envs),
             *settings,
             *built.given("spin", "caller_steps", "context", "compiled"),

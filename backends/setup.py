@@ -35,12 +35,12 @@ class Task:
     @property
     def name(self) -> str:
         """The id without arguments."""
-        return bracketed.read(self.id)[0]
+        return bracketed.name_and_values(self.id)[0]
 
     @property
     def arguments(self) -> dict[str, OptionValue]:
         """The keyword arguments with which the environment is made."""
-        return bracketed.read(self.id)[1]
+        return bracketed.name_and_values(self.id)[1]
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def in_words(of_form: Tree) -> str:
     return f"({', '.join(map(in_words, of_form))})" if isinstance(of_form, list) else "array"
 
 
-class Rows:
+class TreeRows:
     """The rows of a tree of arrays, by the operators of an array: written to at an index, read one after another."""
 
     def __init__(self, tree: Mapping[str, Tree] | tuple[Tree, ...]) -> None:
@@ -112,11 +112,11 @@ class Rows:
         rows: Iterator[Tree] = zip(*self._parts)  # noqa: B905 - for each step, and of equal length
         return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - likewise
 
-    def copy(self) -> Rows:
+    def copy(self) -> TreeRows:
         """Return a copy of all rows."""
-        return Rows(mapped(lambda leaf: leaf.copy(), self._tree))
+        return TreeRows(mapped(lambda leaf: leaf.copy(), self._tree))
 
 
 def as_rows(tree: Tree) -> Any:  # noqa: ANN401 - an array or its like
     """Return what the rows of a tree are written to and read from: an array itself, for one."""
-    return Rows(tree) if isinstance(tree, (dict, tuple)) else tree
+    return TreeRows(tree) if isinstance(tree, (dict, tuple)) else tree

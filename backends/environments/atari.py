@@ -29,7 +29,7 @@ _TALL = {"Carnival": 214, "Pooyan": 220, "JourneyEscape": 230, **dict.fromkeys(_
 TALL_SCREENS = {f"ALE/{game}-v5": rows for game, rows in _TALL.items()}
 
 
-def make(task: Task) -> gymnasium.Env[Any, Any]:
+def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``; its exact variant makes ``task.no_ops`` no-ops at a reset."""
     import ale_py  # noqa: PLC0415 - imported on use
     import gymnasium  # noqa: PLC0415 - imported on use
@@ -61,7 +61,7 @@ def noop_max(task: Task) -> int:
     return task.no_ops if task.exact else NOOP_MAX
 
 
-def frames(environment: gymnasium.Env[Any, Any]) -> int:
+def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
     """Return the frames of this episode by the emulator's own count, those of no-ops at the reset included."""
     simulator: Any = environment.unwrapped
     return int(simulator.ale.getEpisodeFrameNumber())

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends import trees
-from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.backends.lazy import np
 
@@ -33,7 +33,7 @@ def make(task: Task) -> gymnasium.Env[Any, Any]:
     """
     if task.module is not None:
         importlib.import_module(task.module)
-    environment: gymnasium.Env[Any, Any] = load(SUITES[task.suite].make)(task)
+    environment: gymnasium.Env[Any, Any] = load_target(SUITES[task.suite].make)(task)
     keep_opencv_to_one_thread()
     return environment
 
@@ -58,14 +58,14 @@ def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
 
 def make_called(task: Task) -> gymnasium.Env[Any, Any]:
     """Return what a callable of a user's module returns, with all its wrappers: the task is ``module:callable``."""
-    environment: gymnasium.Env[Any, Any] = load(task.name)(**task.arguments)
+    environment: gymnasium.Env[Any, Any] = load_target(task.name)(**task.arguments)
     return environment
 
 
 def frames_of(task: Task, environment: gymnasium.Env[Any, Any]) -> int | None:
     """Return the frames that the simulator of an environment has made in this episode, None if it cannot be asked."""
     target = SUITES[task.suite].frames
-    return None if target is None else int(load(target)(environment))
+    return None if target is None else int(load_target(target)(environment))
 
 
 def frames_of_all(task: Task, environments: Sequence[gymnasium.Env[Any, Any]]) -> NDArray[np.int64] | None:

@@ -18,7 +18,7 @@ _TAPE = 1_000  # actions sampled beforehand
 _TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
 
 
-def make(task: Task) -> gymnasium.Env[Any, Any]:
+def make_mujoco(task: Task) -> gymnasium.Env[Any, Any]:
     """Return one environment of ``task``; its exact variant starts without noise, where Gymnasium has a setting."""
     import gymnasium  # noqa: PLC0415 - imported on use
 
@@ -40,7 +40,7 @@ def _take_any_reals(environment: Any) -> None:  # noqa: ANN401 - MuJoCo has no t
     environment.step = lambda action: step(np.asarray(action, np.float64))
 
 
-def frames(environment: gymnasium.Env[Any, Any]) -> int:
+def sub_steps(environment: gymnasium.Env[Any, Any]) -> int:
     """Return the sub-steps of this episode: MuJoCo's time in time steps of its model."""
     simulator: Any = environment.unwrapped
     return int(round(simulator.data.time / simulator.model.opt.timestep))  # noqa: RUF046 - MuJoCo has no types
@@ -56,7 +56,7 @@ class Physics:
     def __init__(self, task: Task) -> None:
         import mujoco  # noqa: PLC0415 - imported on use
 
-        environment = make(task)
+        environment = make_mujoco(task)
         self._actions = action_space(task, environment.action_space)
         self._episode_steps = _mean_episode_steps(environment, self._actions)
         self._model = environment.get_wrapper_attr("model")

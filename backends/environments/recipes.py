@@ -37,7 +37,7 @@ def quoted(text: str) -> str:
     return f'"{text}"' if _HARMLESS.fullmatch(text) else ascii(text)
 
 
-def name_of(task: Task) -> str:
+def full_id(task: Task) -> str:
     """Return what ``gymnasium.make`` takes for a task: it imports the module that a name begins with."""
     return task.name if task.module is None else f"{task.module}:{task.name}"
 
@@ -92,7 +92,7 @@ def registered(task: Task, plugin: str | None = None, observed: Sequence[str] = 
     Of what it observes, arrays named in ``observed`` are kept, or all if there is no name.
     """
     named = task if plugin is None else replace(task, module=plugin)
-    arguments = (quoted(name_of(named)), *_arguments_of(task), "disable_env_checker=True")
+    arguments = (quoted(full_id(named)), *_arguments_of(task), "disable_env_checker=True")
     if not observed:
         return Recipe(("import gymnasium",), _made("gymnasium.make", arguments))
     kept = ", ".join(map(quoted, observed))

@@ -112,7 +112,7 @@ def known_as(env_id: str) -> str | None:
     return None
 
 
-def load(target: str) -> Any:  # noqa: ANN401 - any object of a module
+def load_target(target: str) -> Any:  # noqa: ANN401 - any object of a module
     """Import the module of ``module:name``, and return the object of that name."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
@@ -185,7 +185,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="atari",
             title="Atari",
-            make="vebench.backends.environments.atari:make",
+            make="vebench.backends.environments.atari:make_atari",
             environment_bytes=2 * MIB,
             tasks={f"ALE/{game}-v5": _ATARI_FRAME_SKIP for game in _ATARI_GAMES},
             packages=(GYMNASIUM, ALE_PY, OPENCV),
@@ -198,19 +198,19 @@ SUITES: Mapping[str, Suite] = {
             recipe=recipes.atari,
             plugin="ale_py",
             namespace="ALE/",
-            frames="vebench.backends.environments.atari:frames",
+            frames="vebench.backends.environments.atari:emulator_frames",
             simulator="vebench.backends.environments.atari:Emulator",
             # Games of different ALE versions gave the same bytes, so no engine is named: vebench verify shows the rest.
         ),
         Suite(
             name="mujoco",
             title="MuJoCo",
-            make="vebench.backends.environments.physics:make",
+            make="vebench.backends.environments.physics:make_mujoco",
             environment_bytes=2 * MIB,
             tasks=_MUJOCO_FRAME_SKIPS,
             packages=(GYMNASIUM, MUJOCO, IMAGEIO, PACKAGING),
             sets=_OF_ANY | {"frame_skip"},
-            frames="vebench.backends.environments.physics:frames",
+            frames="vebench.backends.environments.physics:sub_steps",
             simulator="vebench.backends.environments.physics:Physics",
             # EnvPool wants float64, and Gymnasium takes whatever it gets: both must get the same bits.
             real_actions="float64",

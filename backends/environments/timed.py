@@ -44,7 +44,7 @@ def _wait(nanoseconds: int) -> None:
     time.sleep(nanoseconds * 1e-9)  # the kernel wakes it some 50 microseconds late
 
 
-KINDS = {"Busy": _work_in_python, "Native": _work_outside, "Sleep": _wait}
+TIMED_KINDS = {"Busy": _work_in_python, "Native": _work_outside, "Sleep": _wait}
 
 
 class TimedEnvironment(gymnasium.Env[Any, Any]):
@@ -53,7 +53,7 @@ class TimedEnvironment(gymnasium.Env[Any, Any]):
     def __init__(self, kind: str, microseconds: int) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = spaces.Discrete(4)
-        self._take_time, self._ns = KINDS[kind], microseconds * 1000
+        self._take_time, self._ns = TIMED_KINDS[kind], microseconds * 1000
         self._drawn = 0.0
         self._step = 0
 
@@ -81,7 +81,7 @@ def env_id(kind: str, microseconds: int) -> str:
     return f"vebench/{kind}-{microseconds}us-v0"
 
 
-for _kind in KINDS:
+for _kind in TIMED_KINDS:
     for _microseconds in MICROSECONDS:
         _arguments = {"kind": _kind, "microseconds": _microseconds}
         gymnasium.register(env_id(_kind, _microseconds), f"{__name__}:TimedEnvironment", kwargs=_arguments)

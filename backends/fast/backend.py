@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.making import read_spaces
-from vebench.backends.environments.suites import load
+from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import build_task, make_share
 from vebench.backends.interface import Difference
@@ -21,7 +21,7 @@ def stepped_by_own_classes(task: Task, *, compiled: bool) -> Stepped:
     ours, refused = class_of(task.id), refusal(task.id)
     if ours is None or refused is not None:
         return gymnasium_classes(task)._replace(own_classes=refused)
-    kind: type[FastTask] = load(ours.target)
+    kind: type[FastTask] = load_target(ours.target)
     make, own = build_task(task.id, kind.settings_of(task), compiled=compiled)
     if make is None:
         return gymnasium_classes(task)._replace(own_classes=own)

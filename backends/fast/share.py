@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from vebench.backends.environments.suites import load
+from vebench.backends.environments.suites import load_target
 from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of
 from vebench.backends.setup import OwnClasses
@@ -125,7 +125,7 @@ class Building:
         env_id, settings, compiled = self._arguments
         ours = class_of(env_id)
         assert ours is not None  # noqa: S101 - whoever asks has seen that there is one
-        kind: type[FastTask] = load(ours.target)
+        kind: type[FastTask] = load_target(ours.target)
         _check_registered(env_id)
         return kind(env_id, settings, compiled=compiled)
 

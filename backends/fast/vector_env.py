@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.making import keep_opencv_to_one_thread
-from vebench.backends.environments.suites import SUITES, known_as, load, short_name
+from vebench.backends.environments.suites import SUITES, known_as, load_target, short_name
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import build_task, make_share
 from vebench.backends.setup import OwnClasses
@@ -331,7 +331,7 @@ def _taken_by(name: str) -> frozenset[str]:
         return frozenset()  # other classes may do whatever they like with what they are given
     taken = {*signature(gymnasium.make).parameters, *spec.kwargs} - {"id", "kwargs"}
     # A class passes unknown arguments on to its base class, with some of its own.
-    for part in load(str(spec.entry_point)).__mro__:
+    for part in load_target(str(spec.entry_point)).__mro__:
         parameters = signature(part.__init__).parameters.values()
         taken |= {each.name for each in parameters if each.default is not each.empty}
         if all(each.kind is not Parameter.VAR_KEYWORD for each in parameters):

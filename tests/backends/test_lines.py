@@ -12,7 +12,7 @@ from support.places import ENVIRONMENTS
 
 from vebench.backends.entry import Built
 from vebench.backends.environments.making import make, read_spaces, sample
-from vebench.backends.environments.suites import load
+from vebench.backends.environments.suites import load_target
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, ENTRIES, find
@@ -138,7 +138,7 @@ def test_the_environments_are_those_that_were_measured(task: Task) -> None:
 def test_the_lines_build_the_measured_vector_environment(name: str, task: Task) -> None:
     lines = lines_of(name, task)
     envs = run(lines)
-    adapter = load(BY_NAME[name].target)(Setup(task, workers=2, cpus=(0, 1)))
+    adapter = load_target(BY_NAME[name].target)(Setup(task, workers=2, cpus=(0, 1)))
     adapter.reset(5)
     observations, _ = envs.reset(seed=5)
     np.testing.assert_array_equal(observations, adapter.recv().observations)
@@ -171,7 +171,7 @@ def test_a_game_without_a_no_op_can_be_pasted() -> None:
 )
 def test_a_pool_has_all_settings_of_the_one_that_was_measured(name: str, task: Task) -> None:
     envs = run(lines_of(name, task, workers=1))
-    adapter = load(BY_NAME[name].target)(Setup(task, workers=1))
+    adapter = load_target(BY_NAME[name].target)(Setup(task, workers=1))
     mine, measured = (dict(pool.config) for pool in (envs, adapter._pool))  # noqa: SLF001 - it shows it to nobody else
     assert {key for key in mine if mine[key] != measured[key]} <= {"seed"}
     envs.close()
@@ -182,7 +182,7 @@ def test_the_lines_of_ale_pys_vector_environment_make_what_was_measured() -> Non
     several = run(lines_of("ale-vector-async", PONG, workers=1))
     assert (several.num_envs, several.batch_size) == (3, 1)
     envs = run(lines_of("ale-vector-sync", PONG))
-    adapter = load(BY_NAME["ale-vector-sync"].target)(Setup(PONG, workers=2))
+    adapter = load_target(BY_NAME["ale-vector-sync"].target)(Setup(PONG, workers=2))
     adapter.reset(3)
     adapter.recv()
     envs.reset(seed=3)

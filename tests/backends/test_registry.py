@@ -14,7 +14,7 @@ from support.places import TESTS
 from vebench.backends import registry
 from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS
 from vebench.backends.environments.making import make
-from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.interface import Task
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, how_to_install
 
@@ -44,13 +44,13 @@ def test_there_is_one_reference_and_one_of_each_row_that_others_are_compared_wit
 
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
 def test_an_entrys_adapter_is_there(entry: BackendEntry) -> None:
-    assert callable(load(entry.target))
+    assert callable(load_target(entry.target))
 
 
 @pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
 def test_what_a_suite_names_is_there(suite: Suite) -> None:
     targets = [target for target in (suite.make, suite.frames, suite.simulator) if target]
-    assert all(callable(load(target)) for target in targets)
+    assert all(callable(load_target(target)) for target in targets)
 
 
 OF_PEERS = {package for entry in registry.ENTRIES if entry.installation is not None for package in entry.packages}
@@ -177,8 +177,8 @@ def test_another_projects_backend_takes_one_module(tmp_path: Path) -> None:
     )
     script = (
         f"from vebench.backends import peers; peers.__path__.append({str(tmp_path)!r}); "
-        "from vebench.backends.environments.suites import load; from vebench.backends.registry import find; "
-        "print(load(find('theirs').target).__name__)"
+        "from vebench.backends.environments.suites import load_target; from vebench.backends.registry import find; "
+        "print(load_target(find('theirs').target).__name__)"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout == "Theirs\n"

@@ -9,7 +9,7 @@ import pytest
 
 from vebench.backends import env_pool, trees
 from vebench.backends.environments.making import make, read_spaces, sample
-from vebench.backends.environments.suites import SUITES, load
+from vebench.backends.environments.suites import SUITES, load_target
 from vebench.backends.for_loop import ForLoop
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
@@ -49,7 +49,7 @@ def stepped(backend: VectorBackend, steps: int) -> list[Batch]:
 @pytest.mark.parametrize("name", ["gym-sync", "shm-sync"])
 def test_its_environments_give_the_same_bytes_on_every_backend(task: Task, name: str) -> None:
     skip_unless_installed(task)
-    adapter = load(BY_NAME[name].target)
+    adapter = load_target(BY_NAME[name].target)
     found, expected = (stepped(each(Setup(task, 2, 1, cpus=(0, 1))), 30) for each in (adapter, ForLoop))
     for one, other in zip(found, expected, strict=True):
         assert [leaf.tobytes() for leaf in trees.leaves(tuple(one))] == [
@@ -78,7 +78,7 @@ def compare_arrays(task: Task) -> None:
     import envpool  # noqa: PLC0415 - imported on use
 
     mine = make(task)
-    spec = envpool.make_spec(env_pool.name_of(task))
+    spec = envpool.make_spec(env_pool.envpool_name(task))
     spaces, others = (
         read_spaces(task, *pair)
         for pair in ((mine.observation_space, mine.action_space), (spec.observation_space, spec.action_space))

@@ -15,7 +15,7 @@ from support.in_this_process import world_here
 
 from vebench.backends.environments import timed
 from vebench.backends.environments.suites import TIMED
-from vebench.backends.environments.timed import KINDS, MICROSECONDS, env_id
+from vebench.backends.environments.timed import MICROSECONDS, TIMED_KINDS, env_id
 from vebench.results import store
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def made(kind: Any, microseconds: int) -> gymnasium.Env[Any, Any]:  # noqa: ANN4
     return gymnasium.make(env_id(kind, microseconds), disable_env_checker=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TIMED_KINDS)
 def test_each_is_registered_under_the_name_that_tells_its_time(kind: Any) -> None:  # noqa: ANN401 - as above
     for microseconds in MICROSECONDS:
         assert env_id(kind, microseconds) in gymnasium.registry
@@ -78,7 +78,7 @@ def test_time_in_which_another_thread_has_the_lock_is_no_work() -> None:
         other.join()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TIMED_KINDS)
 def test_rows_follow_from_seed_and_actions_alone(kind: Any) -> None:  # noqa: ANN401 - as above
     one, other = made(kind, 1), made(kind, 2)
     first, _ = one.reset(seed=7)

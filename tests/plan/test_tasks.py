@@ -231,14 +231,14 @@ def test_every_atari_game_of_the_table_is_in_both_packages_and_no_other_is() -> 
 
 
 def test_every_known_task_of_the_suites_that_envpool_steps_has_its_name_there() -> None:
-    named = {env_pool.name_of(task) for task in KNOWN if task.suite in env_pool.STEPPED}
+    named = {env_pool.envpool_name(task) for task in KNOWN if task.suite in env_pool.STEPPED}
     assert named <= set(envpool.list_all_envs())
 
 
 def test_envpool_has_no_name_for_what_is_not_known() -> None:
-    assert env_pool.name_of(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
-    assert env_pool.name_of(Task("ALE/LostGame-v5", "atari", 4)) is None
-    assert env_pool.name_of(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
+    assert env_pool.envpool_name(Task("ALE/TicTacToe3D-v5", "atari", 4)) == "TicTacToe3d-v5"
+    assert env_pool.envpool_name(Task("ALE/LostGame-v5", "atari", 4)) is None
+    assert env_pool.envpool_name(Task("CartPole-v1", "gymnasium", 1, module="mine")) is None
 
 
 @pytest.mark.parametrize("name", SUITES["mujoco"].tasks)

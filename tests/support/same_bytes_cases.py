@@ -20,7 +20,7 @@ from support.same_bytes import Case, Way, compare
 from vebench.backends.environments import making
 from vebench.backends.environments.atari import FRAME_LIMIT, STACK
 from vebench.backends.environments.atari_screen import AtariScreen
-from vebench.backends.environments.suites import load
+from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.atari import AtariSettings
 from vebench.backends.fast.classes import class_of
 
@@ -52,7 +52,7 @@ def the_class_of(env_id: str) -> type[FastTask]:
     ours = class_of(env_id)
     if ours is None:
         raise ValueError(f"there is no class of our own for {env_id}")
-    kind: type[FastTask] = load(ours.target)
+    kind: type[FastTask] = load_target(ours.target)
     return kind
 
 

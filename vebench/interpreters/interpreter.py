@@ -136,7 +136,7 @@ def look_up(
     """
     about = f"looking up {shown(', '.join([*envs, *(target for target, _ in adapters), *functions]))}"
     request: dict[str, object] = {
-        "envs": [bracketed.read(name) for name in envs],
+        "envs": [bracketed.name_and_values(name) for name in envs],
         "adapters": [*adapters],
         "functions": [*functions],
         "plugins": PLUGINS,

@@ -67,7 +67,7 @@ def resolve(
 
 def _full_name(name: str) -> str:
     """Return the name, with the full id if it is a known one with arguments. Raises UsageError if vebench sets one."""
-    short, arguments = bracketed.read(name)
+    short, arguments = bracketed.name_and_values(name)
     if not arguments or short not in TASKS:
         return name
     task = TASKS[short]
@@ -125,7 +125,7 @@ def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Tas
         problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
         raise UsageError(f"--env {shown(name)}: {problem}")
     env_id, package = facts["id"], facts["package"]
-    arguments = bracketed.read(name)[1]
+    arguments = bracketed.name_and_values(name)[1]
     label = bracketed.written(env_id, arguments)
     # A suite's own packages must have registered it: a user's module may have replaced the environment.
     for suite in SUITES.values():

@@ -52,7 +52,7 @@ def _is_known(env: str) -> bool:
 
     A text among the arguments may be a path, or the name of what is to be loaded; a number is neither.
     """
-    name, arguments = bracketed.read(env)
+    name, arguments = bracketed.name_and_values(env)
     module = name.rpartition(":")[0]
     if module:
         known = name.startswith(TIMED)

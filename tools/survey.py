@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from orphans import end_with_parent
 
 from vebench.backends.environments.suites import SUITES, short_name
-from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE, find
+from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.backends.setup import Setup, Task
 from vebench.child import trials
 from vebench.child.answers import Proof
@@ -98,7 +98,7 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: 
     for task in tasks:
         missing = [each for each in backends if steps(each, task) and each.label not in there.get(task.id, {})]
         # Those with threads come last: they are not to be there when others fork.
-        missing.sort(key=lambda each: find(each.name).steps_gymnasium, reverse=True)
+        missing.sort(key=lambda each: each.entry.steps_gymnasium, reverse=True)
         if missing:
             work.append((task, missing))
     # A new process for each task, likewise.
@@ -115,7 +115,7 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: 
 
 def steps(backend: BackendChoice, task: Task) -> bool:
     """Return whether a backend has a task."""
-    entry = find(backend.name)
+    entry = backend.entry
     return task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
 
 
@@ -151,7 +151,7 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
     asked, found = {}, {}
     cpus = tuple(sorted(pinning.allowed() or (0,)))[:ENVS]
     for backend in backends:
-        entry = find(backend.name)
+        entry = backend.entry
         if (problem := entry.why_not(task)) is not None:
             found[backend.label] = Proof("unverified", reason=problem, failed=True)
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +40,7 @@ class Quota:
     source: str
 
 
-@dataclass(frozen=True)
-class _Mount:
+class _Mount(NamedTuple):
     """A visible hierarchy: its folder, the group that this folder shows, and its controllers (version 1)."""
 
     folder: Path

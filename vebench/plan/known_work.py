@@ -60,8 +60,8 @@ class Known:
     def outweighs(self, other: Known) -> bool:
         """Return whether this verdict replaces ``other``, which was found before.
 
-        Any other verdict outweighs ``unverified``, for which nothing could be compared. A difference counts even after
-        few steps. Otherwise the longer comparison counts, or the later of two equally long ones.
+        Any other verdict outweighs ``unverified``. A difference counts even after few steps. Otherwise the longer
+        comparison counts, or the later of two equally long ones.
         """
         if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
             return other.verdict == "unverified"
@@ -72,10 +72,7 @@ UNKNOWN = Known("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept after its command: not for third-party code, because that may change.
-
-    So may the file that an argument names.
-    """
+    """Return whether a verdict is kept: not on what may change, third-party code and files that an argument names."""
     names_something = any(isinstance(value, str) for value in task.arguments.values())
     return backend.is_ours and SUITES[task.suite].ours and not names_something
 
@@ -202,10 +199,7 @@ def kept_file() -> Path:
 
 
 def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
-    """Return the verdicts in the user's file, and in a line what is wrong with it.
-
-    A damaged line is left out: its verdict can be found again.
-    """
+    """Return the verdicts in the user's file, without its damaged lines, and in a line what is wrong with it."""
     try:
         lines = path.read_bytes().split(b"\n")
     except (FileNotFoundError, NotADirectoryError):

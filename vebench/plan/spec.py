@@ -40,11 +40,9 @@ _PROOFS = ("auto", "full", "off")
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
 _MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
-# A month: longer waits overflow in system calls.
-_MAX_SECONDS = 31 * 86400.0
+_MAX_SECONDS = 31 * 86400.0  # a month: longer waits overflow in system calls
 _MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
-# Seconds for the start of a cell in the timeout that an error suggests.
-_STARTUP_ALLOWANCE = 30.0
+_STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that an error suggests
 # What ``vebench run`` and ``vebench.measure`` do unless something else is asked for. Several processes of few windows,
 # since processes differ more than windows do: docs/method.md has how this was chosen.
 PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
@@ -159,17 +157,12 @@ _COMPACT = Pinning()
 class RunSpec:
     """Everything that decides what a run measures. Times are in seconds. Empty ``backends`` means all that can run.
 
-    The defaults are those of a run file that lacks the field; ``vebench.cli`` has the plans that commands make by
-    default.
-
-    ``only`` names the cells of the plan that are measured, as ``CellKey.place`` does; empty for all.
-
-    With ``until``, further passes follow after ``repeats``, until each interval is within that share of its level or
-    the further passes have taken ``budget`` seconds. With ``base``, the cells that speedups are relative to are added
-    where they were not asked for. With ``interleave``, cells of a pass take turns, window by window; cells with
-    replicas do not, since these run in step.
-
-    ``memory`` is in bytes: cells that need more are left out. ``hosts`` are None if cells run on this machine.
+    The defaults are those of a run file that lacks the field. ``only`` names the cells of the plan that are measured,
+    as ``CellKey.place`` does; empty for all. With ``until``, further passes follow after ``repeats``, until each
+    interval is within that share of its level or the further passes have taken ``budget`` seconds. With ``base``, the
+    cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window;
+    cells with replicas do not, since these run in step. ``memory`` is in bytes: cells that need more are left out.
+    ``hosts`` are None if cells run on this machine.
     """
 
     envs: tuple[str, ...]

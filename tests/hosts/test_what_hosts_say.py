@@ -102,6 +102,18 @@ def test_whatever_a_host_says_has_the_types_that_it_should(value: object) -> Non
         assert (type(line.cell), type(line.line) in {str, NoneType}) == (int, True)
 
 
+def test_a_host_that_never_reads_is_told_nothing_once_it_is_given_up() -> None:
+    (reading, writing), (hear, say) = os.pipe(), os.pipe()
+    with os.fdopen(reading, "rb", 0), os.fdopen(say, "wb", 0):
+        host = Site("a", os.fdopen(writing, "wb", 0), os.fdopen(hear, "rb", 0), str)
+        assert not host.is_there()  # the pipe is full
+        host.lost = "no answer for 60 s"
+        host.tell(end=1)
+        with pytest.raises(LostHostError, match="no answer for 60 s"):
+            host.heard()
+        host.close()
+
+
 def test_a_host_that_is_lost_says_why() -> None:
     hear, say, told = pipes()
     host = Site("a", told, hear, str)

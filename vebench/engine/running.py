@@ -157,7 +157,7 @@ class LocalCell(RunningCell):
         patience: float | None,
         tells_where: bool,
     ) -> None:
-        super().__init__(child.lines.descriptor, interrupts, min(timeout, patience or timeout))
+        super().__init__(child.lines.descriptor, interrupts, timeout if patience is None else min(timeout, patience))
         self._child, self._mark, self._keep_off, self._guarded = child, mark, keep_off, guarded
         self._option = "--timeout" if patience is None or timeout <= patience else "--budget"
         self._tells_where = tells_where

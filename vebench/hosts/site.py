@@ -167,7 +167,8 @@ class Site:
 
     def tell(self, **what: Any) -> None:  # noqa: ANN401 - JSON
         """Send a line. That the host is lost is noticed when it is heard."""
-        write_all(self._writing.fileno(), json.dumps(what).encode() + b"\n")
+        if self.lost is None:
+            write_all(self._writing.fileno(), json.dumps(what).encode() + b"\n")
 
     def heard(self) -> Said | None:
         """Return the next line that has come, None if there is none yet. Raises LostHostError, once and for all."""

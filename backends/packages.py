@@ -17,20 +17,16 @@ _DISTRIBUTION = "vebench-rl"  # the name of vebench itself on the package index,
 
 @dataclass(frozen=True)
 class Package:
-    """One package.
+    """One package."""
 
-    ``name`` is its name on the package index, ``module`` what Python imports, ``variants`` other packages that hold the
-    same module. ``extra`` is the extra of vebench that installs it, None if it needs none. ``places`` is how many
-    numbers of the version must stay the same for a verdict on a backend's work to stay valid: 2 for X.Y of X.Y.Z, None
-    for all of them, 0 if the package has no part in the work. ``simulator`` is what the engine in it is called.
-    """
-
-    name: str
-    module: str
-    extra: str | None = None
-    variants: tuple[str, ...] = ()
+    name: str  # on the package index
+    module: str  # what Python imports
+    extra: str | None = None  # of vebench, that installs it
+    variants: tuple[str, ...] = ()  # other packages that hold the same module
+    # How many numbers of the version must stay the same for a verdict on a backend's work to stay valid: 2 for X.Y of
+    # X.Y.Z, None for all of them, 0 if the package has no part in the work.
     places: int | None = None
-    simulator: str = ""
+    simulator: str = ""  # what the engine in it is called
 
     @property
     def title(self) -> str:
@@ -49,34 +45,25 @@ class Package:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of ``pip install``: what, with which options, and with which variables in its environment.
-
-    The text ``{folder}`` in a value of a variable stands for the folder of the interpreter.
-    """
+    """One call of ``pip install``."""
 
     requirements: tuple[str, ...]
     options: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # ``{folder}`` in a value: that of the interpreter
 
 
 @dataclass(frozen=True)
 class Installation:
-    """How an interpreter is made that has a library. Backends of the same library share one.
+    """How an interpreter is made that has a library. Backends of the same library share one."""
 
-    ``name`` is what ``vebench peers setup`` and ``-b BACKEND@NAME`` call it, ``title`` what people do. ``pythons`` are
-    the versions of Python that it works with, best first; empty: any that vebench runs on. The first ``steps`` is done
-    together with the simulators and their packages in the versions of vebench's own interpreter, so that both step the
-    same; but for those in ``without``, which the library wants in versions of its own. ``files`` are written into the
-    interpreter's folder before, by name. ``note`` says what a user must know or do himself.
-    """
-
-    name: str
-    title: str
+    name: str  # what ``vebench peers setup`` and ``-b BACKEND@NAME`` call it
+    title: str  # what people do
+    # The first is done together with the simulators and their packages in the versions of vebench's own interpreter, so
+    # that both step the same, but for those in ``without``, which the library wants in versions of its own.
     steps: tuple[Step, ...]
-    pythons: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)  # written into the interpreter's folder before, by name
+    note: str = ""  # what a user must know or do
 
 
 NUMPY = Package("numpy", "numpy", places=1)

@@ -15,22 +15,16 @@ __all__ = ["Engine", "OptionValue", "OwnClasses", "Setup", "Task"]
 
 @dataclass(frozen=True)
 class Task:
-    """One environment to be stepped, by facts that hold for every backend.
+    """One environment to be stepped, by facts that hold for every backend."""
 
-    ``id`` is what users see, and tells it from every other task: the id that ``gymnasium.make`` takes (``ALE/Pong-v5``)
-    or ``module:callable``, with the arguments in brackets, if there are any (``CartPole-v1[max_episode_steps=50]``).
-    ``module`` is imported before an environment is made that registers itself on import. ``suite`` is the name of its
-    kind in ``environments.suites``.
-    ``frame_skip`` is the number of emulator frames or physics sub-steps in one agent step. ``exact`` asks for the
-    variant without chance, as far as there is one: no noise on the start, ``no_ops`` no-ops at each reset of a game.
-    """
-
+    # What users see, which tells it from every other task: the id that ``gymnasium.make`` takes (``ALE/Pong-v5``) or
+    # ``module:callable``, with arguments in brackets, if there are any (``CartPole-v1[max_episode_steps=50]``).
     id: str
-    suite: str
-    frame_skip: int
-    module: str | None = None
-    exact: bool = False
-    no_ops: int = 1
+    suite: str  # the name of its kind in ``environments.suites``
+    frame_skip: int  # emulator frames or physics sub-steps in one agent step
+    module: str | None = None  # imported before it is made: the environment registers itself on import
+    exact: bool = False  # the variant without chance, as far as there is one: no noise on the start, ``no_ops`` no-ops
+    no_ops: int = 1  # at each reset of a game in its exact variant
 
     @property
     def name(self) -> str:
@@ -67,19 +61,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Engine:
-    """A simulator of which a backend has its own copy.
-
-    ``inside`` is the version of the copy, ``installed`` the version of the package that the other backends use, and
-    ``matching`` what pip would have to install to make the two equal. ``within`` names what has the copy: a library, or
-    ``elsewhere`` the backend's own interpreter.
-    """
+    """A simulator of which a backend has its own copy."""
 
     name: str
-    inside: str
-    installed: str
-    matching: str
-    within: str = "EnvPool"
-    elsewhere: bool = False
+    inside: str  # the version of the copy
+    installed: str  # the version of the package that the other backends use
+    matching: str  # what pip would have to install to make the two equal
+    within: str = "EnvPool"  # what has the copy
+    elsewhere: bool = False  # it is the backend's own interpreter that has it
 
     @property
     def unlike(self) -> bool:
@@ -95,17 +84,12 @@ class Engine:
 
 @dataclass(frozen=True)
 class OwnClasses:
-    """What a backend with environment classes of its own steps one task with.
+    """What a backend with environment classes of its own steps one task with."""
 
-    ``refused`` is why Gymnasium's class stands in for ours, empty if it does not. ``how`` is how ours steps, in words,
-    such as which parts are compiled; ``uncompiled``: for want of a compiled part it steps slower than it could.
-    ``remedy`` is what to do about either, empty if there is nothing to do.
-    """
-
-    how: str = ""
-    refused: str = ""
-    uncompiled: bool = False
-    remedy: str = ""
+    how: str = ""  # how ours steps, in words, such as which parts are compiled
+    refused: str = ""  # why Gymnasium's class stands in for ours, empty if it does not
+    uncompiled: bool = False  # for want of a compiled part it steps slower than it could
+    remedy: str = ""  # what to do about either
 
     @property
     def words(self) -> str:

@@ -48,12 +48,8 @@ def make_atari(task: Task) -> gymnasium.Env[Any, Any]:
         max_num_frames_per_episode=FRAME_LIMIT,
         **arguments,
     )
-    settings: dict[str, Any] = {
-        "noop_max": noop_max(task),
-        "frame_skip": task.frame_skip,
-        "screen_size": SCREEN_SIZE,
-    }
-    return FrameStackObservation(AtariScreen(emulator, **settings), STACK, padding_type="reset")
+    screen = AtariScreen(emulator, noop_max=noop_max(task), frame_skip=task.frame_skip, screen_size=SCREEN_SIZE)
+    return FrameStackObservation(screen, STACK, padding_type="reset")
 
 
 def noop_max(task: Task) -> int:
@@ -65,11 +61,6 @@ def emulator_frames(environment: gymnasium.Env[Any, Any]) -> int:
     """Return the frames of this episode by the emulator's own count, those of no-ops at the reset included."""
     simulator: Any = environment.unwrapped
     return int(simulator.ale.getEpisodeFrameNumber())
-
-
-def upper_rows_shown(shown: int, rows: int) -> str:
-    """Return in words that a picture is made from the first ``shown`` of the screen's ``rows``."""
-    return f"shows the upper {shown} of the screen's {rows} rows"
 
 
 def game_of(task: Task) -> str:

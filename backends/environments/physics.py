@@ -27,17 +27,11 @@ def make_mujoco(task: Task) -> gymnasium.Env[Any, Any]:
     if task.exact and task.name not in ALWAYS_DRAWN:
         settings["reset_noise_scale"] = 0.0
     environment = gymnasium.make(task.name, **settings)
-    _take_any_reals(environment.unwrapped)
+    # In float64, in whatever type of array a library brings actions: else the cost of control is computed in that.
+    simulator: Any = environment.unwrapped
+    step = simulator.step
+    simulator.step = lambda action: step(np.asarray(action, np.float64))
     return environment
-
-
-def _take_any_reals(environment: Any) -> None:  # noqa: ANN401 - MuJoCo has no types
-    """Let an environment compute with actions in float64, in whatever type of array a library brings them.
-
-    Otherwise its cost of control would be computed in the type of the array.
-    """
-    step = environment.step
-    environment.step = lambda action: step(np.asarray(action, np.float64))
 
 
 def sub_steps(environment: gymnasium.Env[Any, Any]) -> int:

@@ -44,45 +44,29 @@ _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.m
 
 @dataclass(frozen=True)
 class Suite:
-    """One kind of task.
-
-    ``make`` is ``module:function`` and returns one Gymnasium environment of a task; further arguments of
-    ``making.make`` are passed on to it. ``tasks`` maps the ids that are known by name to frames or sub-steps in one
-    step; ``otherwise`` says what else is of the suite. ``packages`` are needed to make an environment.
-    ``environment_bytes`` is what one environment more takes.
-
-    - ``sets``: names of arguments of an environment that vebench sets itself, so that no user can.
-    - ``recipe`` returns how people make the same environment without vebench.
-    - ``plugin``: the module that registers the environments with Gymnasium, None if Gymnasium itself does.
-      ``namespace``: every environment of the plugin whose id begins so is of this suite, also one that ``tasks`` lacks.
-    - ``observed``: names of the arrays that are kept of what an environment observes; empty: all.
-    - ``frames``: ``module:function`` that returns how many frames an environment's simulator has made in its episode.
-      ``make`` then sets the frame skip that the task asks for. None: a step has no frames of its own to be counted.
-    - ``simulator``: ``module:Class`` of the bare simulator that ``ceiling`` steps, None if there is none.
-    - ``real_actions``: the type of real-valued actions, None for the one that each environment declares.
-    - ``drifting_engines``: names of engines whose versions are known to give different results.
-    - ``usual``: people miss its packages if they are not installed, and the extra ``all`` brings them.
-    - ``ours``: the environments are vebench's choice, not the user's. With one seed they repeat themselves, and their
-      code changes with the version of a package only, so that a verdict on them lasts.
-    """
+    """One kind of task. What is named as ``module:name`` is loaded on use."""
 
     name: str
     title: str
-    make: str = "vebench.backends.environments.making:make_registered"
-    environment_bytes: int = _UNKNOWN_BYTES
-    tasks: Mapping[str, int] = field(default_factory=dict)
-    otherwise: str = ""
-    packages: tuple[Package, ...] = (GYMNASIUM,)
-    sets: frozenset[str] = _OF_ANY
-    recipe: Callable[[Task], Recipe] = recipes.registered
-    plugin: str | None = None
-    observed: tuple[str, ...] = ()
-    namespace: str | None = None
+    make: str = "vebench.backends.environments.making:make_registered"  # returns one Gymnasium environment of a task
+    environment_bytes: int = _UNKNOWN_BYTES  # that one environment more takes
+    tasks: Mapping[str, int] = field(default_factory=dict)  # ids known by name: frames or sub-steps in one step
+    otherwise: str = ""  # what else is of the suite, in words
+    packages: tuple[Package, ...] = (GYMNASIUM,)  # that are needed to make an environment
+    sets: frozenset[str] = _OF_ANY  # arguments of an environment that vebench sets itself, so that no user can
+    recipe: Callable[[Task], Recipe] = recipes.registered  # how people make the same environment without vebench
+    plugin: str | None = None  # the module that registers the environments, None if Gymnasium itself does
+    observed: tuple[str, ...] = ()  # arrays that are kept of what an environment observes; empty: all
+    namespace: str | None = None  # environments of the plugin whose id begins so are of this suite, also unknown ones
+    # Returns how many frames an environment's simulator has made in its episode; ``make`` then sets the frame skip that
+    # the task asks for. None: a step has no frames of its own to be counted.
     frames: str | None = None
-    simulator: str | None = None
-    real_actions: Literal["float32", "float64"] | None = None
-    drifting_engines: frozenset[str] = frozenset()
-    usual: bool = True
+    simulator: str | None = None  # the class of the bare simulator that ``ceiling`` steps
+    real_actions: Literal["float32", "float64"] | None = None  # their type, None for the one that is declared
+    drifting_engines: frozenset[str] = frozenset()  # engines whose versions are known to give different results
+    usual: bool = True  # people miss its packages if they are not installed, and the extra ``all`` brings them
+    # The environments are vebench's choice, not the user's. With one seed they repeat themselves, and their code
+    # changes with the version of a package only, so that a verdict on them lasts.
     ours: bool = True
 
     def has(self, env_id: str, package: str) -> bool:

@@ -188,5 +188,4 @@ def _here(one: Installation) -> Text:
         return Text(("beside vebench",))
     if (python := python_of(one.name)) is not None:
         return Text((python,))
-    pythons = f", with Python {' or '.join(one.pythons)}" if one.pythons else ""
-    return Text((f"vebench peers setup {one.name}{pythons}",), "missing")
+    return Text((f"vebench peers setup {one.name}",), "missing")

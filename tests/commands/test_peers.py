@@ -114,14 +114,6 @@ def test_what_cannot_be_had_is_said_in_a_line_and_leaves_nothing_to_be_used(
     assert (python_of("one"), folder_of("one").exists()) == (None, False)
 
 
-@pytest.mark.usefixtures("uv")
-def test_a_library_that_needs_another_python_says_so(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    let_be(monkeypatch, Installation("one", "One 1.0", (Step(("one",)),), pythons=("3.5",)))
-    done = vebench("peers", "setup", "all")
-    assert done.status == 1
-    assert "needs Python 3.5, and none is on PATH" in done.err
-
-
 @pytest.mark.usefixtures("one", "uv")
 @pytest.mark.parametrize(
     ("words", "complaint"),

@@ -88,7 +88,6 @@ def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
     ``say`` is called with what is done. Nothing that is started outlives this call, and nothing unfinished is left
     unless vebench is killed. Raises NotHadError if it cannot be made, StorageError if there is no place for it.
     """
-    python = _fitting(installation)
     folder = folder_of(installation.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +96,7 @@ def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # until no other vebench makes it
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                _install(installation, python, folder, say)
+                _install(installation, folder, say)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -106,25 +105,16 @@ def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
     return _python_in(folder)
 
 
-def _fitting(installation: Installation) -> str:
-    """Return a Python that fits: this one if it does. Raises NotHadError if none is found."""
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if not installation.pythons or here in installation.pythons:
-        return sys.executable
-    for version in installation.pythons:
-        if found := shutil.which(f"python{version}"):
-            with suppress(OSError, subprocess.SubprocessError):  # such as a stand-in that says that none is chosen
-                subprocess.run([found, "-c", ""], capture_output=True, timeout=_PATIENCE_S, check=True)
-                return found
-    raise NotHadError(f"needs Python {' or '.join(installation.pythons)}, and none is on PATH")
-
-
-def _install(installation: Installation, python: str, folder: Path, say: Callable[[str], None]) -> None:
+def _install(installation: Installation, folder: Path, say: Callable[[str], None]) -> None:
     planned = _planned(installation)
     base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
     uv = shutil.which("uv")
     mine = str(_python_in(folder))
-    venv = [uv, "venv", "-q", "--python", python, str(folder)] if uv else [python, "-m", "venv", str(folder)]
+    venv = (
+        [uv, "venv", "-q", "--python", sys.executable, str(folder)]
+        if uv
+        else [sys.executable, "-m", "venv", str(folder)]
+    )
     pip = [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
     log_file = folder.with_suffix(".log")
     with Guarded() as guarded, log_file.open("w+b") as log:

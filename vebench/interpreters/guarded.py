@@ -117,7 +117,10 @@ class Guarded:
     def renew(self) -> None:
         """Replace guardians that somebody has killed or stopped. Takes microseconds if there are none."""
         for place, process in enumerate(self._guardians):
-            if not _watches(process):
+            watches = False
+            with suppress(ChildProcessError):
+                watches = os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)[0] == 0
+            if not watches:
                 _dismiss(process)
                 with suppress(OSError):  # no process can be started now: the next call tries again
                     self._guardians[place] = self._started()
@@ -170,14 +173,6 @@ def _locked(scratch: Path, token: str) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.rename(scratch / LOCK)  # it has its name only once it is held
     return descriptor
-
-
-def _watches(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a guardian is alive and not stopped."""
-    try:
-        return os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)[0] == 0
-    except ChildProcessError:
-        return False
 
 
 def _dismiss(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends import registry
 from vebench.backends.interface import Batch
 from vebench.child import delivering, schedule
 from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
@@ -68,7 +67,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = _recorder(request, backend, first, info)
     # A row that others are compared with has no observations for a policy.
-    acts = settings.policy.kind != TAPE and not registry.find(request.backend).reference_row
+    acts = settings.policy.kind != TAPE and not request.entry.reference_row
     policy_cpus = parse_list(settings.policy.cpus) if acts and request.setup.pinned else ()
     actions: Actions = Tape(tape)
     if acts:

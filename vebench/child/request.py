@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends.setup import OptionValue, Setup, Task
 from vebench.child.policy import TAPED, PolicyChoice
+
+if TYPE_CHECKING:
+    from vebench.backends.entry import BackendEntry
 
 Mode = Literal["alone", "in_turn", "in_step"]
 
@@ -126,6 +129,13 @@ class Request:
     go_ahead: int = -1
     lifeline: int = -1
     job: Job | None = None
+
+    @property
+    def entry(self) -> BackendEntry:
+        """What is known of the backend. It loads the table of backends: only once the process is pinned."""
+        from vebench.backends.registry import find  # noqa: PLC0415 - see above
+
+        return find(self.backend)
 
     def written(self) -> str:
         """Return the request as JSON."""

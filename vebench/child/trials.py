@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from vebench.backends import registry
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -82,7 +80,7 @@ class Trial:
 
 def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend."""
-    setup, entry = request.setup, registry.find(request.backend)
+    setup, entry = request.setup, request.entry
     shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
     return draw(
         setup,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from vebench.backends import registry, trees
+from vebench.backends import trees
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.following import FaultError
 from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault
@@ -85,7 +85,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         if outline.about is None or outline.cut_off is not None:
             return CellProof("unverified", reason=outline.cut_off)
         verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
-        chance = registry.find(request.backend).chance(task)
+        chance = request.entry.chance(task)
         if chance is not None:
             return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
         try:

@@ -218,10 +218,9 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
         once = [cell for cell in once if cell.key.place in spec.only]
     if spec.base:
         once += _bases(spec, tasks, once, where)
-    passes = [
-        shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
-    ]
-    passes[0].sort(key=lambda cell: not cell.is_base)  # they show whether their tasks can be stepped at all
+    passes = (
+        _shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
+    )
     return Plan(spec, tuple(chain.from_iterable(passes)), interpreters)
 
 
@@ -265,23 +264,24 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
     """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
     planned = {cell.key for cell in cells}
-    contestants = [cell for cell in cells if not cell.entry.reference_row]
-    asked = {(cell.task, cell.envs_per_worker) for cell in contestants}
-    runnable = {(cell.task, cell.envs_per_worker) for cell in contestants if cell.skip is None}
+    can_run: dict[tuple[Task, int], bool] = {}
+    for cell in cells:
+        if not cell.entry.reference_row:
+            size = cell.task, cell.envs_per_worker
+            can_run[size] = can_run.get(size, False) or cell.skip is None
     alone = replace(spec, workers=(1,))
     if spec.hosts is not None:  # on the first of them
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
-    reference = BackendChoice(registry.REFERENCE)
     for task in tasks:
-        for cell in _cells(alone, task, reference, where):
-            size = (task, cell.envs_per_worker)
-            if size in asked and cell.key not in planned:
-                yield cell if size in runnable else replace(cell, skip=cell.skip or _NOTHING_BESIDE)
-        if where.hosts or not any(cell.task == task for cell in contestants):
-            continue
-        for cell in _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where):
-            if cell.key not in planned:
-                yield cell if any(one == task for one, _ in runnable) else replace(cell, skip=_NOTHING_BESIDE)
+        for cell in _cells(alone, task, BackendChoice(registry.REFERENCE), where):
+            size = task, cell.envs_per_worker
+            if size in can_run and cell.key not in planned:
+                yield cell if can_run[size] else replace(cell, skip=cell.skip or _NOTHING_BESIDE)
+        of_task = [runs for (one, _), runs in can_run.items() if one == task]
+        if of_task and not where.hosts:
+            for cell in _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where):
+                if cell.key not in planned:
+                    yield cell if any(of_task) else replace(cell, skip=_NOTHING_BESIDE)
 
 
 def _everything(task: Task) -> list[BackendChoice]:
@@ -410,16 +410,16 @@ def format_bytes(count: int) -> str:
     return f"{count / _GIB:.1f} GiB" if count < 10 * _GIB else f"{count / _GIB:.0f} GiB"
 
 
-def shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
+def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     """Return the cells in an order that depends only on the seed and the number of the pass.
 
-    In the first pass the plain loop comes first: if that hangs, nothing else is tried.
+    In the first pass the plain loops come first: they show whether their tasks can be stepped at all.
     """
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
     Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
     if repeat == 0:
-        order.sort(key=lambda cell: cell.key.backend != registry.REFERENCE or cell.workers > 1)
+        order.sort(key=lambda cell: not cell.is_base)
     return order
 
 
@@ -466,7 +466,7 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
     groups = {cell.group for key, cell in again.items() if key in wanted} - {None}
     cells = [cell for key, cell in again.items() if key in wanted or cell.group in groups]
     together: dict[object, list[Cell]] = {}
-    for cell in shuffled(cells, plan.spec.seed, number):
+    for cell in _shuffled(cells, plan.spec.seed, number):
         together.setdefault(cell.key if cell.group is None else cell.group, []).append(cell)
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends.entry import Shape
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
-from vebench.child.request import Judging, Proving
-from vebench.engine.interface import CellError
-from vebench.engine.proofs import verified
-from vebench.plan.cells import Cell
-from vebench.plan.spec import BackendChoice
+from vebench.child.request import Judging, Proving, Recording
+from vebench.engine.interface import CellError, Outcome, ProofDone
+from vebench.engine.proofs import replayed, verified
+from vebench.plan.cells import Cell, Replica
+from vebench.plan.spec import BackendChoice, RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,3 +121,21 @@ def test_an_environment_that_goes_well_is_tried_once_before_several_backends_and
     assert asked[:3] == ["step for-loop", "judge for-loop", "step gym-sync"]
     assert len(asked) == 6
     assert proven([cell("gym-sync", MINE)], {}, {})[1] == ["step gym-sync", "judge gym-sync"]
+
+
+def test_what_was_recorded_on_a_host_is_compared_there_and_a_reason_names_it() -> None:
+    shape = Shape(1, 1, 1, 1)
+    replicas = tuple(Replica(1, shape, (0,), host=host) for host in ("a", "b"))
+    measured = replace(cell("gym-sync"), replicas=replicas, job=Recording("x.rows", 7, replica=1))
+    asked: list[Cell] = []
+
+    @contextmanager
+    def launch(cell: Cell) -> Iterator[Process]:
+        asked.append(cell)
+        yield Process([CellError("lost: it burns")])
+
+    spec = RunSpec(("Pong",), (1,), proof="auto")
+    *_, done = replayed(measured, Outcome("ok"), launch, spec)
+    assert isinstance(done, ProofDone)
+    assert (done.proof.verdict, done.proof.reason, done.proof.seed) == ("unverified", "b: lost: it burns", 7)
+    assert [one.replicas for one in asked] == [(replicas[1],)]

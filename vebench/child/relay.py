@@ -1,6 +1,6 @@
 """Runs on another host: starts the cells of a run there, and passes on what they and the runner tell each other.
 
-The runner sends this package as a payload (``vebench.hosts.shipping``) and talks to it over standard input and output,
+The runner sends this package (``payload`` in ``vebench.hosts.site``) and talks to it over standard input and output,
 a JSON object a line. So any program that connects two pipes can carry it: ssh, srun, or an actor of Ray's.
 
 At first it says ``{"hello": {...}}``: ``facts``. Asked ``{"clock": 2}``, it answers at once: ``{"cell": 2, "clock":

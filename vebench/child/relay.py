@@ -34,7 +34,7 @@ from vebench.machine import guardian, host, pinning
 _CHECK_S = 0.5
 
 
-class Relay:
+class _Relay:
     """Passes on what a child and the runner tell each other. ``scratch`` is the folder that the payload is in."""
 
     def __init__(self, scratch: Path, writing: int) -> None:
@@ -154,4 +154,4 @@ def main(scratch: str, asked: str) -> None:
     # The connection may hang up at any time, and that is how a run ends.
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(1))
-    Relay(Path(scratch), answers).run(**json.loads(asked))
+    _Relay(Path(scratch), answers).run(**json.loads(asked))

@@ -112,7 +112,10 @@ class Started:
             theirs.callback(os.close, child_end)
             ours.callback(os.close, self._go_ahead)
             asks = folder / "request.json"
-            asks.write_text(json.dumps({**request, "job": _in(folder.parent, request["job"]), "go_ahead": child_end}))
+            job = request["job"]
+            if job is not None and "path" in job[1]:
+                job = job[0], {**job[1], "path": str(folder.parent / job[1]["path"])}
+            asks.write_text(json.dumps({**request, "job": job, "go_ahead": child_end}))
             self.process = subprocess.Popen(
                 [python, "-X", "faulthandler", "-m", "vebench.child.main", str(asks), str(answers)],
                 stdin=subprocess.DEVNULL,
@@ -159,13 +162,6 @@ class Started:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
             self.process.wait(EXIT_S)
         self._close()
-
-
-def _in(folder: Path, job: tuple[str, dict[str, Any]] | None) -> tuple[str, dict[str, Any]] | None:
-    """Return a job whose file is in ``folder``, if it has one."""
-    if job is None or "path" not in job[1]:
-        return job
-    return job[0], {**job[1], "path": str(folder / job[1]["path"])}
 
 
 def start_guardian(token: str, scratch: Path, *kept_open: int) -> subprocess.Popen[bytes]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 # Why a task is not measured, by its name and side: the plain loop with one worker could not step it.
-Over = dict[tuple[str, str], str]
+_Over = dict[tuple[str, str], str]
 
 # The reason of a cell that was at work when there was no time any more.
 GIVEN_UP = "no time was left: give a larger --budget"
@@ -64,7 +64,7 @@ def run(
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(SEED_BITS)
-    over: Over = {}
+    over: _Over = {}
     cells = [with_recording(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
@@ -86,7 +86,7 @@ def run(
 
 
 def _measured(
-    cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: Over
+    cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: _Over
 ) -> Iterator[Event]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
@@ -126,7 +126,7 @@ def _turns(cells: Sequence[_CellAtWork], rounds: int, out_of_time: Callable[[], 
 class _CellAtWork:
     """A cell with what it has reported so far, and whether it is still at work."""
 
-    def __init__(self, cell: Cell, over: Over) -> None:
+    def __init__(self, cell: Cell, over: _Over) -> None:
         self.cell = cell
         self.at_work = False
         self.windows: list[Window] = []

@@ -53,13 +53,6 @@ class Wakeful:
 wakeful = Wakeful()
 
 
-def readable(descriptor: int) -> bool:
-    """Return whether a descriptor can be read at once, even if only its end."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 class Interrupts:
     """Within the context, the first signal sets ``requested`` and makes ``fileno()`` readable.
 

@@ -7,7 +7,6 @@ these over when they are full. There is no policy, and no learner but for what g
 from __future__ import annotations
 
 import gc
-import logging
 from contextlib import suppress
 from functools import partial
 from queue import Empty
@@ -60,7 +59,8 @@ class SampleFactory(OneInFlight):
 
     def _start(self) -> None:
         """Start the workers. They make their environments once they are told to begin."""
-        from multiprocessing.sharedctypes import RawValue  # noqa: PLC0415 - not for its entry alone
+        import logging  # noqa: PLC0415 - not for its entry alone
+        from multiprocessing.sharedctypes import RawValue  # noqa: PLC0415 - likewise
 
         from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler  # noqa: PLC0415 - imported on use
         from sample_factory.algo.utils.env_info import extract_env_info  # noqa: PLC0415 - likewise
@@ -172,6 +172,8 @@ def _environment(
     _mode: object,
 ) -> gymnasium.Env[Any, Any]:
     """Return an environment with spaces that the library takes, seeded with its id, as it does, plus ``base``."""
+    import logging  # noqa: PLC0415 - not for its entry alone
+
     from gymnasium import spaces, wrappers  # noqa: PLC0415 - imported on use
 
     logging.getLogger("rl").setLevel(logging.ERROR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -57,6 +56,8 @@ def _observations(root: Any, form: Tree) -> ArrayTree:  # noqa: ANN401 - a Tenso
 @contextmanager
 def _forking() -> Iterator[None]:
     """Let processes be forked: TorchRL lets all be spawned, and each would load torch, which takes seconds."""
+    import multiprocessing  # noqa: PLC0415 - not for its entries alone
+
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("fork", force=True)
     try:
@@ -157,6 +158,8 @@ class TorchRLAsync:
     """
 
     def __init__(self, setup: Setup, *, ratio: int = 2) -> None:
+        from multiprocessing import RawArray  # noqa: PLC0415 - not for its entries alone
+
         from torch import tensor  # noqa: PLC0415 - imported on use
         from torchrl.envs import AsyncEnvPool  # noqa: PLC0415 - likewise
 
@@ -166,7 +169,7 @@ class TorchRLAsync:
         count = ratio * setup.batch_size
         blank = spaces.rows(setup.batch_size)
         self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
-        self._seeds: Any = multiprocessing.RawArray("q", [_NO_SEED] * count)
+        self._seeds: Any = RawArray("q", [_NO_SEED] * count)
         self._unreset = self._unstepped = 0  # environments that were told to reset, and to step, and were not received
         self._waiting = False
         self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)

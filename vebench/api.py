@@ -21,7 +21,7 @@ from vebench.commands.session import session
 from vebench.commands.world import World
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
-from vebench.plan.spec import PLAN_OF_RUN, RunSpec
+from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, RunSpec
 from vebench.reports import console
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
@@ -46,12 +46,6 @@ if TYPE_CHECKING:
     Counts = int | str | Sequence[int]
 
 __all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
-
-# Fields that are lists, and those that are times.
-_LISTS = ("envs", "workers", "envs_per_worker", "backends")
-_TIMES = ("duration", "warmup", "timeout", "budget")
-# Those that the command line takes by --set.
-_SETTINGS = ("base", "interleave", "memory")
 
 
 class Plan(TypedDict, total=False):
@@ -361,11 +355,9 @@ def _spec(given: Mapping[str, Any]) -> RunSpec:
         if name not in kinds:
             raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, kinds)}")
         try:
-            if name in _LISTS:
+            if name in ("envs", "workers", "envs_per_worker", "backends"):
                 texts = [value] if isinstance(value, str | int) else value
                 values[name] = grammar.PARSERS[name]([str(one) for one in texts])
-            elif name in _TIMES and isinstance(value, str):
-                values[name] = grammar.parse_duration(name, value)
             elif name in grammar.PARSERS and isinstance(value, str):
                 values[name] = grammar.PARSERS[name](value)
             else:
@@ -379,9 +371,9 @@ def _typed(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the words of the command line that asks for the same: reports show it, and suggest others like it."""
     yield "run"
     for name, value in given.items():
-        option = {"envs": "env", "backends": "backend"}.get(name, name.replace("_", "-"))
-        if name in _SETTINGS:
+        if name not in OPTIONS:
             yield from ("--set", f"{name}={str(value).lower()}")
         elif value is not None:
+            _, _, _, option, *_ = OPTIONS[name]
             one = isinstance(value, str) or not isinstance(value, Iterable)
-            yield from (f"--{option}", str(value) if one else ",".join(map(str, value)))
+            yield from (option, str(value) if one else ",".join(map(str, value)))

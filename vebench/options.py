@@ -69,7 +69,6 @@ def planned(*fields: str, settings: Collection[str], **defaults: Any) -> type[Gr
 def of_plan(name: str) -> OptionInfo:
     """Return the option of a field of ``RunSpec``."""
     group, metavar, meaning, *flags = OPTIONS[name]
-    flags = flags or [f"--{name.replace('_', '-')}"]
     return time(flags[0], meaning) if _kind(name) is float else option(group, metavar, meaning, *flags)
 
 

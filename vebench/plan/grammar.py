@@ -335,6 +335,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "workers": partial(parse_counts, "--workers"),
     "backends": parse_backends,
     "envs_per_worker": partial(parse_counts, "--envs-per-worker", most=MAX_ENVS_PER_WORKER),
+    "duration": partial(parse_duration, "duration"),
+    "budget": partial(parse_duration, "budget"),
     "until": partial(parse_share, "--until"),
     "base": partial(_parse_flag, "base"),
     "interleave": partial(_parse_flag, "interleave"),

@@ -215,26 +215,26 @@ _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Defau
 _LEARNER = "Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
-# the value, the meaning, and their names, by default --FIELD. Fields without one are set by --set, or by no user.
+# the value, the meaning, and their names. Fields without one are set by --set, or by no user.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "envs": (WHAT, "ENV", "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...", "--env", "-e"),
     "backends": (WHAT, "NAME", _BACKENDS, "--backend", "-b"),
     "workers": (WHAT, "COUNTS", _COUNTS, "--workers", "-w"),
-    "envs_per_worker": (WHAT, "COUNTS", "Environments of each worker. Default: 1."),
-    "policy": (WHAT, "POLICY", _POLICY),
-    "learner": (WHAT, "TIME[/STEPS]", _LEARNER),
-    "seed": (WHAT, "N", "Seed of all that is drawn at random."),
-    "duration": (HOW_LONG, "TIME", "Length of one window."),
-    "rounds": (HOW_LONG, "N", "Windows of a cell in each pass."),
-    "warmup": (HOW_LONG, "TIME", "Least time before the first window."),
-    "repeats": (HOW_LONG, "N", "Passes, each in fresh processes."),
-    "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%."),
-    "budget": (HOW_LONG, "TIME", "Longest time that --until adds. Default: 10m."),
-    "timeout": (HOW_LONG, "TIME", "Longest time for one cell."),
-    "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind]."),
-    "replicas": (WHERE, "N", _REPLICAS),
-    "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8]."),
-    "proof": (VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off."),
+    "envs_per_worker": (WHAT, "COUNTS", "Environments of each worker. Default: 1.", "--envs-per-worker"),
+    "policy": (WHAT, "POLICY", _POLICY, "--policy"),
+    "learner": (WHAT, "TIME[/STEPS]", _LEARNER, "--learner"),
+    "seed": (WHAT, "N", "Seed of all that is drawn at random.", "--seed"),
+    "duration": (HOW_LONG, "TIME", "Length of one window.", "--duration"),
+    "rounds": (HOW_LONG, "N", "Windows of a cell in each pass.", "--rounds"),
+    "warmup": (HOW_LONG, "TIME", "Least time before the first window.", "--warmup"),
+    "repeats": (HOW_LONG, "N", "Passes, each in fresh processes.", "--repeats"),
+    "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%.", "--until"),
+    "budget": (HOW_LONG, "TIME", "Longest time that --until adds. Default: 10m.", "--budget"),
+    "timeout": (HOW_LONG, "TIME", "Longest time for one cell.", "--timeout"),
+    "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),
+    "replicas": (WHERE, "N", _REPLICAS, "--replicas"),
+    "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
+    "proof": (VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off.", "--proof"),
 }
 
 

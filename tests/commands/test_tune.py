@@ -48,8 +48,10 @@ def world(step: float = 0.02, start: FakeStart | None = None, cpus: int = 4) -> 
     return replace(world_of(paced(batch_seconds), cpus, start), clock=FakeClock(step))
 
 
-def tuned(vebench: Command, *arguments: str, status: int = 0, step: float = 0.02) -> dict[str, Any]:
-    done = vebench("tune", "-e", "Acrobot", *arguments, "-f", "json", world=world(step))
+def tuned(
+    vebench: Command, *arguments: str, status: int = 0, step: float = 0.02, on: World | None = None
+) -> dict[str, Any]:
+    done = vebench("tune", "-e", "Acrobot", *arguments, "-f", "json", world=on or world(step))
     assert done.status == status, done
     found: dict[str, Any] = json.loads(done.out)
     return found
@@ -86,18 +88,8 @@ def test_without_asynchronous_use_no_backend_is_tried_that_returns_whatever_is_r
 
 def test_cpus_that_are_kept_free_get_no_worker(vebench: Command) -> None:
     start = FakeStart()
-    done = vebench(
-        "tune",
-        "-e",
-        "Acrobot",
-        *OURS,
-        "--set",
-        "pin=compact[reserve=2]",
-        "-f",
-        "json",
-        world=world(start=start, cpus=4),
-    )
-    assert json.loads(done.out)["chosen"]["workers"] == 2
+    found = tuned(vebench, *OURS, "--set", "pin=compact[reserve=2]", on=world(start=start, cpus=4))
+    assert found["chosen"]["workers"] == 2
     assert {cpu for cell, _ in start.started for cpu in cell.cpus} == {0, 1}
 
 
@@ -308,40 +300,22 @@ def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Comman
     def script(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec, 1000.0 * cell.shape.batch_size, stolen=0.3)
 
-    done = vebench(
-        "tune",
-        "-e",
-        "Acrobot",
-        "-b",
-        "for-loop,gym-async",
-        "--batch",
-        "16",
-        "-f",
-        "json",
-        "-o",
-        "a.jsonl",
-        world=disturbed(script),
-    )
-    found = json.loads(done.out)
-    assert (done.status, found["chosen"], found["code"], found["lack"]) == (3, None, [], "unusable")
+    asked = ("-b", "for-loop,gym-async", "--batch", "16")
+    disturbed = [replace(world_of(script, 4), clock=FakeClock(0.05)) for _ in range(2)]
+    found = tuned(vebench, *asked, "-o", "a.jsonl", status=3, on=disturbed[0])
+    assert (found["chosen"], found["code"], found["lack"]) == (None, [], "unusable")
     assert "nothing can be recommended: the run is unusable: others took CPU time of" in found["headline"]
     assert found["best"]["frames_per_second"]["low"] > 0
-    told = vebench("tune", "-e", "Acrobot", "-b", "for-loop,gym-async", "--batch", "16", world=disturbed(script)).out
+    told = vebench("tune", "-e", "Acrobot", *asked, world=disturbed[1]).out
     assert "what to use" not in told
     assert "import" not in told
     assert "unusable" in vebench("report", "a.jsonl").out
 
 
-def disturbed(script: Callable[[Cell, RunSpec], Script]) -> World:
-    return replace(world_of(script, 4), clock=FakeClock(0.05))
-
-
 def test_nothing_is_recommended_where_rates_are_little_more_than_guesses(vebench: Command) -> None:
     wild = replace(world_of(paced(batch_seconds, noise=1.0), 4), clock=FakeClock(0.05))
-    asked = ("-b", "for-loop,gym-async", "--batch", "16", "--budget", "20s", "-f", "json")
-    done = vebench("tune", "-e", "Acrobot", *asked, world=wild)
-    found = json.loads(done.out)
-    assert (done.status, found["chosen"], found["lack"], found["code"]) == (3, None, "wide", [])
+    found = tuned(vebench, "-b", "for-loop,gym-async", "--batch", "16", "--budget", "20s", status=3, on=wild)
+    assert (found["chosen"], found["lack"], found["code"]) == (None, "wide", [])
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.3])
@@ -350,20 +324,7 @@ def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_in
     vebench: Command, noise: float, budget: str
 ) -> None:
     machine = replace(world_of(paced(batch_seconds, noise), 4), clock=FakeClock(0.2))
-    asked = (
-        "tune",
-        "-e",
-        "Acrobot",
-        *OURS,
-        "--batch",
-        "16",
-        "--budget",
-        budget,
-        "-f",
-        "json",
-        "-o",
-        "a.jsonl",
-    )
+    asked = ("tune", "-e", "Acrobot", *OURS, "--batch", "16", "--budget", budget, "-f", "json", "-o", "a.jsonl")
     found = json.loads(vebench(*asked, world=machine).out)
     cells = {cell.key.place: cell for cell in summarise(store.read(Path("a.jsonl")))}
     if found["chosen"] is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -114,36 +115,30 @@ def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
 
 
 def unlike(found: Mapping[str, HostFacts]) -> str:
-    """Return in words how a host differs from those before it in what decides a rate; empty if none does.
+    """Return in words how a host differs from one before it in what decides a rate; empty if none does.
 
     What a host does not know of itself makes no difference.
     """
-    packages = sorted({name for facts in found.values() for name in facts.packages})
-    known: dict[str, tuple[str, str]] = {}
-    for host, facts in found.items():
-        parts = {**_deciding(facts), **{name: facts.packages.get(name, "none") for name in packages}}
-        differences = [
-            f"{part} {value} instead of {known[part][0]}"
-            for part, value in parts.items()
-            if known.setdefault(part, (value, host))[0] != value
-        ]
-        if differences:
-            others = dict.fromkeys(whose for part, (value, whose) in known.items() if parts.get(part, value) != value)
-            return f"{host} differs from {' and '.join(others)}: {'; '.join(differences)}"
+    names = sorted({name for facts in found.values() for name in facts.packages})
+    hosts: dict[tuple[tuple[str, str], ...], str] = {}  # by what decides
+    for name, facts in found.items():
+        known = {fact: getattr(facts.host, fact) for fact in header.DECISIVE_IF_KNOWN}
+        decides = {
+            "Python": facts.python.rpartition(".")[0],
+            "CPU": facts.host.cpu_model,
+            "CPUs": str(len(facts.host.cpus_allowed)),
+            **{fact: str(value) for fact, value in known.items() if value is not None},
+            "quota_cpus": str(facts.host.quota_cpus),  # None: there is none
+            **{package: facts.packages.get(package, "none") for package in names},
+        }
+        hosts.setdefault(tuple(decides.items()), name)
+    for (before, one), (after, other) in combinations(hosts.items(), 2):
+        theirs = dict(after)
+        if differences := [
+            f"{fact} {theirs[fact]} instead of {value}" for fact, value in before if theirs.get(fact, value) != value
+        ]:
+            return f"{other} differs from {one}: {'; '.join(differences)}"
     return ""
-
-
-def _deciding(facts: HostFacts) -> dict[str, str]:
-    """Return what decides a rate besides packages, by name, as far as it is known."""
-    host = facts.host
-    known = {fact: getattr(host, fact) for fact in header.DECISIVE_IF_KNOWN}
-    return {
-        "Python": facts.python.rpartition(".")[0],
-        "CPU": host.cpu_model,
-        "CPUs": str(len(host.cpus_allowed)),
-        **{fact: str(value) for fact, value in known.items() if value is not None},
-        "quota_cpus": str(host.quota_cpus),  # None: there is none
-    }
 
 
 def _python_on(found: Collection[HostFacts]) -> Interpreter:

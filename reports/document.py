@@ -6,14 +6,16 @@ Pages build it, every format writes it. It is a leaf: it knows neither results n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+
+from vebench.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rich.console import RenderableType
 
-    from vebench.analysis.findings import Code, Gravity
+    from vebench.analysis.findings import Finding, Gravity
     from vebench.analysis.statistics import Estimate
 
     Value = Estimate | str | int | float | None
@@ -81,38 +83,27 @@ class Table:
 
 
 @dataclass(frozen=True)
-class FindingText:
-    """A finding in words: its code, what is the case, where (a line for each place), and what to do."""
+class Remark:
+    """What is listed under ``label``: what is the case, where (a line for each place), and what to do.
 
-    code: Code
-    text: str
-    places: tuple[str, ...]
-    remedy: str
-
-    @property
-    def label(self) -> str:
-        """What it is listed under: its code."""
-        return self.code.value
-
-    @property
-    def gravity(self) -> Gravity:
-        """What it means for the figures: a fault, a warning or a note."""
-        return self.code.gravity
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a table shows what it shows, listed like a finding under ``label``, such as a verdict.
-
-    It is no finding: it has no code and no gravity, and what it explains is in the table and in the data. ``command``
-    is what the remedy says to run, as it can be pasted; empty if it says none. Where nothing is to be done, both are.
+    A finding has its code as the label, and a ``gravity``: what it means for the figures. An explanation, of a verdict
+    or of a place in a table, has none. ``command`` is what the remedy says to run, as it can be pasted. Either is empty
+    where nothing is to be done.
     """
 
     label: str
     text: str
-    places: tuple[str, ...]
-    remedy: str
+    places: tuple[str, ...] = ()
+    remedy: str = ""
     command: str = ""
+    gravity: Gravity | None = None
+
+    @classmethod
+    def of(cls, finding: Finding, places: Iterable[str] = ()) -> Self:
+        """Return a finding in words."""
+        code = finding.code
+        words = one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy)
+        return cls(code.value, *words, gravity=code.gravity)
 
 
 @dataclass(frozen=True)
@@ -148,8 +139,8 @@ class Document:
     facts: tuple[tuple[str, str], ...]
     tables: tuple[Table, ...]
     legend: tuple[str, ...] = ()
-    findings: tuple[FindingText, ...] = ()
-    explanations: tuple[Explanation, ...] = ()
+    findings: tuple[Remark, ...] = ()
+    explanations: tuple[Remark, ...] = ()
     best: str = ""
     drawing: RenderableType | None = None
     notice: str = ""
@@ -158,8 +149,8 @@ class Document:
     notes_left_out: int = 0
 
     @property
-    def advice(self) -> tuple[FindingText | Explanation, ...]:
-        """All that comes last, as formats list it: findings and explanations, each with what to do."""
+    def remarks(self) -> tuple[Remark, ...]:
+        """All that comes last, as formats list it: findings and explanations."""
         return (*self.findings, *self.explanations)
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vebench.backends.environments.suites import short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.backends.registry import Standing
 
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _MINUTE, _HOUR = 60, 3600
 _WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
 _NARROWEST = 0.0005
@@ -127,6 +129,19 @@ def sparkline(values: Sequence[float]) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number of things: ``1 worker``, ``2 workers``, ``2 processes``."""
     return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def by_key(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+    """Return the values of each key; keys and values in the order in which they come, each value of a key once."""
+    groups: dict[_K, dict[_V, None]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, {})[value] = None
+    return {key: list(values) for key, values in groups.items()}
+
+
+def with_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each text once, after the names that it holds for: ``for-loop, gym-sync: text``. Pairs have text first."""
+    return [f"{', '.join(names)}: {text}" for text, names in by_key(pairs).items()]
 
 
 def times_envs(envs_per_worker: int) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.document import Chart, ChartLine, DataPage, FindingText, Page, Value
+    from vebench.reports.document import Chart, ChartLine, DataPage, Page, Remark, Value
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
@@ -82,7 +82,7 @@ class _Shown:
 
     document: Document
     groups: tuple[_Group, ...]
-    findings: tuple[tuple[Gravity, tuple[FindingText, ...]], ...]
+    findings: tuple[tuple[Gravity, tuple[Remark, ...]], ...]
     of_run: _OfRun | None
 
 
@@ -221,7 +221,7 @@ def _figure(chart: Chart, plain: Plain, part: str) -> _Figure:
     return _Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
 
 
-def _by_gravity(findings: Sequence[FindingText]) -> Iterator[tuple[Gravity, tuple[FindingText, ...]]]:
+def _by_gravity(findings: Sequence[Remark]) -> Iterator[tuple[Gravity, tuple[Remark, ...]]]:
     """Yield the levels that any finding has, the gravest first, each with its findings."""
     for gravity in Gravity:
         if members := tuple(finding for finding in findings if finding.gravity is gravity):

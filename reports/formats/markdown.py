@@ -17,13 +17,12 @@ from vebench.analysis.findings import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures, plots
-from vebench.reports.document import FindingText
 from vebench.reports.formats.shared import in_few_words, places_of, without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.reports.document import AnswerText, Chart, Document, Explanation, Listing, Page, Table, TableRow, Text
+    from vebench.reports.document import AnswerText, Chart, Document, Listing, Page, Remark, Table, TableRow, Text
 
 _MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
@@ -97,23 +96,19 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
     if not (writer.folds and document.tables):
         yield from _legend(document, writer)
     yield from _tables(document, writer)
-    in_the_open = [item for item in document.advice if not (writer.folds and _is_of_less_weight(item))]
-    folded = [item for item in document.advice if item not in in_the_open]
+    in_the_open = [item for item in document.remarks if not writer.folds or item.gravity in (None, Gravity.FAULT)]
+    folded = [item for item in document.remarks if item not in in_the_open]
     if in_the_open:
         yield "### Findings"
         yield ""
-        yield from _advice(in_the_open, writer)
+        yield from _remarks(in_the_open, writer)
     if folded:
         more = "more " if in_the_open else ""
-        yield from _folded(figures.counted(len(folded), f"{more}finding"), _advice(folded, writer))
+        yield from _folded(figures.counted(len(folded), f"{more}finding"), _remarks(folded, writer))
     if writer.folds and document.tables:
         yield from _folded(_READING, _legend(document, writer))
     machine = dict(folded_facts).get("machine")
     yield from _folded(f"Measured on {writer.plain(machine)}" if machine else _FACTS, _facts(folded_facts, writer))
-
-
-def _is_of_less_weight(item: FindingText | Explanation) -> bool:
-    return isinstance(item, FindingText) and item.code.gravity is not Gravity.FAULT
 
 
 def _answer(answer: AnswerText, writer: _Writer) -> Iterator[str]:
@@ -150,13 +145,13 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
         yield from ("<details>", f"<summary>{html.escape(summary)}</summary>", "", inner, "", "</details>", "")
 
 
-def _advice(items: Sequence[FindingText | Explanation], writer: _Writer) -> Iterator[str]:
+def _remarks(items: Sequence[Remark], writer: _Writer) -> Iterator[str]:
     for item in items:
         yield f"- **{item.label}**: {writer.escaped(item.text)}"
         yield from (f"  - {writer.escaped(place)}" for place in item.places)
-        command = getattr(item, "command", "")  # findings have none
-        if item.remedy or command:
-            yield f"  - → {writer.escaped(item.remedy)}" + (f" {_code(writer.plain(command))}" if command else "")
+        if item.remedy or item.command:
+            command = f" {_code(writer.plain(item.command))}" if item.command else ""
+            yield f"  - → {writer.escaped(item.remedy)}{command}"
     yield ""
 
 

@@ -17,14 +17,14 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from vebench.analysis.findings import Gravity
-from vebench.reports.figures import DASH, counted
+from vebench.reports.figures import DASH, by_key, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 
-    from vebench.reports.document import Document, Explanation, FindingText, Page, PageKind, Table, Text
+    from vebench.reports.document import Document, Page, PageKind, Remark, Table, Text
 
     Section = list[RenderableType]
 
@@ -65,7 +65,7 @@ def _beginning_with_tables(document: Document, width: int) -> Iterator[Section]:
     *tables, last = [list(_with_notes(table, width)) for table in document.tables] or [[]]
     yield from tables
     yield [*last, *_legend(document)]
-    if document.advice:
+    if document.remarks:
         yield [Line("Findings", style="bold"), *_findings(document), *_explanations(document.explanations)]
     yield from _answers(document)
 
@@ -237,18 +237,16 @@ def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
 
 def _findings(document: Document) -> Iterator[RenderableType]:
     """Yield the findings, those with the same code together, with what they mean for the figures beside them."""
-    kinds: dict[str, list[FindingText]] = {}
-    for finding in document.findings:
-        kinds.setdefault(finding.label, []).append(finding)
+    kinds = by_key((finding.label, finding) for finding in document.findings)
     grid = Grid.grid(padding=(0, _GAP, 0, 0))
     for alike in kinds.values():
-        gravity = alike[0].gravity
-        grid.add_row(Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
+        if (gravity := alike[0].gravity) is not None:
+            grid.add_row(Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
     if kinds:
         yield grid
 
 
-def _kind(alike: Sequence[FindingText]) -> RenderableType:
+def _kind(alike: Sequence[Remark]) -> RenderableType:
     """Return findings with the same code in as few lines as possible: what, where and what to do about it."""
     label, remedies = alike[0].label, {finding.remedy for finding in alike}
     if len(alike) == 1:
@@ -260,7 +258,7 @@ def _kind(alike: Sequence[FindingText]) -> RenderableType:
     return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), _INDENT) for text in texts))
 
 
-def _what(finding: FindingText) -> str:
+def _what(finding: Remark) -> str:
     return f"{finding.text} ({'; '.join(finding.places)})" if finding.places else finding.text
 
 
@@ -270,7 +268,7 @@ def _left_out(document: Document) -> Iterator[RenderableType]:
         yield Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")
 
 
-def _explanations(items: Sequence[Explanation]) -> Iterator[RenderableType]:
+def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:
     """Yield explanations: what is the case, where, and what to do, each on lines of its own below the label."""
     for item in items:
         yield Line(item.label, style="yellow")

@@ -12,28 +12,28 @@ from vebench.analysis.pairing import CHECK
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, Explanation, Table, TableRow, Text
+from vebench.reports.document import Document, Remark, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, GroupComparison, RunSpread
-    from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
+    from vebench.analysis.comparison import Comparison, GroupComparison
+    from vebench.analysis.pairing import CellComparison, Metric
     from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
-    from vebench.reports.document import PageKind
+    from vebench.reports.document import PageKind, Value
 
 _COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # As the outcome names them: what to look at first comes first.
 _ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 _GOOD = ("faster", "same")
-MEASURE_AGAIN = "measure it again, on both sides if need be"
+_MEASURE_AGAIN = "measure it again, on both sides if need be"
 _COMPARED = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
     "yardstick": f"rates relative to {YARDSTICK} of the same run",
 }
+_UNITS = {"fps": "frames/s", "yardstick": f"frames per step of {YARDSTICK}"}
 _UNSEEN = {
     "fps": "whether the code or the machine has changed",
     "speedup": f"what slows {REFERENCE} as much, such as the environment itself: see the verdict on {REFERENCE}",
@@ -70,12 +70,21 @@ class CheckPage:
         found = self.comparison
         names, tolerance = found.names, _percent(found.tolerance)
         envs = dict.fromkeys(cell.key.env for cell in found.cells)
+        certain = "beyond doubt" if found.paired else "and by more than two runs of the same code differ"
         document = Document(
             title=f"{names.command.capitalize()}: {self.outcome}",
             facts=tuple(_facts(self)),
-            tables=tuple(_task(env, found) for env in envs),
+            tables=tuple(
+                Table(
+                    title=f"{one_line(env)}: {_UNITS.get(found.metric, found.metric)}",
+                    corner="backend",
+                    columns=(*_COLUMNS, names.baseline, names.candidate),
+                    rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
+                )
+                for env in envs
+            ),
             legend=(
-                f"slower, faster: by more than {tolerance}, {_certainty(found)}.",
+                f"slower, faster: by more than {tolerance}, {certain}, all taken together.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios, and its cells alone only if it is slower or faster.",
                 "±: the true ratio lies within this distance, with 95 % confidence for each row.",
@@ -89,7 +98,7 @@ class CheckPage:
     @property
     def data(self) -> dict[str, object]:
         """The check, with the verdicts in ``cells``."""
-        found = self.comparison
+        found, spread = self.comparison, self.comparison.run_spread
         return {
             "baseline": self.baseline,
             "candidate": self.candidate,
@@ -124,7 +133,7 @@ class CheckPage:
                 }
                 for group in found.groups
             ],
-            "run_spread": None if (spread := found.run_spread) is None else _deviation(spread.shared),
+            "run_spread": None if spread is None or spread.shared is None else _deviation(spread.shared),
             "cell_spread": None if spread is None else _deviation(spread.own),
         }
 
@@ -159,53 +168,31 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     resolved = [group.resolves for group in found.groups if group.resolves is not None]
     if resolved:
         yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
-    if found.run_spread is not None:
-        yield "two runs", _spread(found.run_spread, found.metric)
+    if (spread := found.run_spread) is not None:
+        whole = f"as a whole by {_deviation(spread.shared):.1%} and " if spread.shared is not None else ""
+        known = (
+            "as is assumed without --history" if spread == prior_run_spread(found.metric) else "as earlier runs show"
+        )
+        yield "two runs", f"of the same code differ {whole}in each cell by {_deviation(spread.own):.1%}, {known}"
     if found.overall is not None and len(found.cells) > 1:
         yield "all cells", f"{_ratio_text(found.overall)}, geometric mean"
     if page.differences:
         yield "differs", one_line("; ".join(page.differences))
     if found.skipped:
         yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
-    if not_gated := list(_not_gated(found)):
+    not_gated = []
+    if found.new:
+        lacking = f"of {names.the_candidate} that {names.the_baseline} lacks"
+        not_gated.append(f"{figures.counted(len(found.new), 'cell')} {lacking}")
+    if found.references:
+        rows = " and ".join(sorted({key.backend for key in found.references}))
+        not_gated.append(f"{figures.counted(len(found.references), 'cell')} of {rows}, which others are compared with")
+    if not_gated:
         yield "not gated", "; ".join(not_gated)
 
 
-def _spread(spread: RunSpread, metric: Metric) -> str:
-    """Return by how much runs of the same code differ, and where that is known from."""
-    whole = f"as a whole by {sqrt(spread.shared.variance):.1%} and " if spread.shared is not None else ""
-    source = "as is assumed without --history" if spread == prior_run_spread(metric) else "as earlier runs show"
-    return f"of the same code differ {whole}in each cell by {sqrt(spread.own.variance):.1%}, {source}"
-
-
-def _deviation(error: Error | None) -> float | None:
-    return None if error is None else sqrt(error.variance)
-
-
-def _certainty(found: Comparison) -> str:
-    if found.paired:
-        return "beyond doubt, all taken together"
-    return "and by more than two runs of the same code differ, all taken together"
-
-
-def _not_gated(found: Comparison) -> Iterator[str]:
-    if found.new:
-        lacking = f"of {found.names.the_candidate} that {found.names.the_baseline} lacks"
-        yield f"{figures.counted(len(found.new), 'cell')} {lacking}"
-    if found.references:
-        rows = " and ".join(sorted({key.backend for key in found.references}))
-        yield f"{figures.counted(len(found.references), 'cell')} of {rows}, which others are compared with"
-
-
-def _task(env: str, found: Comparison) -> Table:
-    metric = found.metric
-    unit = {"fps": "frames/s", "yardstick": f"frames per step of {YARDSTICK}"}.get(metric, metric)
-    return Table(
-        title=f"{one_line(env)}: {unit}",
-        corner="backend",
-        columns=(*_COLUMNS, found.names.baseline, found.names.candidate),
-        rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
-    )
+def _deviation(error: Error) -> float:
+    return sqrt(error.variance)
 
 
 def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
@@ -213,64 +200,59 @@ def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
     label = one_line(group.key.backend)
     if group.cells > 1:
         judged = "" if group.judged == group.cells else f", {group.judged} judged"
-        levels = (Text(("",)), Text(("",)))
-        yield TableRow(
-            label, (Text((f"all {group.cells}{judged}",)), _verdict(group.verdict), _ratio(group.ratio), *levels)
-        )
+        whole = Text((f"all {group.cells}{judged}",)), *_verdict(group), Text(("",)), Text(("",))
+        yield TableRow(label, whole)
     for cell in found.cells:
         if group_of(cell.key) == group.key:
-            levels = (_level(cell, 0, found.metric), _level(cell, 1, found.metric))
-            yield TableRow(label, (_workers(cell.key), _verdict(cell.verdict), _ratio(cell.ratio), *levels))
+            counts: dict[str, Value] = {"workers": cell.key.workers, "envs_per_worker": cell.key.envs_per_worker}
+            size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
+            workers = Text((size,), value=cell.key.workers, values=counts)
+            levels = (_level(cell, side, found.metric) for side in (0, 1))
+            yield TableRow(label, (workers, *_verdict(cell), *levels))
 
 
-def _verdict(verdict: SpeedVerdict) -> Text:
-    return Text((verdict,), "plain" if verdict in _GOOD else "missing", verdict)
-
-
-def _workers(key: CellKey) -> Text:
-    text = f"{key.workers}{figures.times_envs(key.envs_per_worker)}"
-    return Text((text,), value=key.workers, values={"workers": key.workers, "envs_per_worker": key.envs_per_worker})
-
-
-def _ratio(ratio: Estimate | None) -> Text:
-    if ratio is None:
-        return Text((figures.DASH,))
-    return Text((_ratio_text(ratio),), value=ratio)
+def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:
+    verdict, ratio = judged.verdict, judged.ratio
+    return (
+        Text((verdict,), "plain" if verdict in _GOOD else "missing", verdict),
+        Text((figures.DASH,)) if ratio is None else Text((_ratio_text(ratio),), value=ratio),
+    )
 
 
 def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
     """Return what was compared: 0 for the baseline's, 1 for the candidate's; if nothing was, the median there is."""
-    value = cell.levels[side] if cell.levels is not None else _median((cell.baseline, cell.candidate)[side], metric)
+    value = None
+    if cell.levels is not None:
+        value = cell.levels[side]
+    elif (summary := (cell.baseline, cell.candidate)[side]) is not None:
+        estimate = {"fps": summary.frames_per_second, "speedup": summary.speedup}.get(metric)
+        value = None if estimate is None else estimate.median
     if value is None:
         return Text((figures.DASH,))
-    return Text(
-        (f"{figures.number(value)}{'x' if metric == 'speedup' and cell.key.backend != REFERENCE else ''}",), value=value
-    )
+    sign = "x" if metric == "speedup" and cell.key.backend != REFERENCE else ""
+    return Text((f"{figures.number(value)}{sign}",), value=value)
 
 
-def _median(cell: CellSummary | None, metric: Metric) -> float | None:
-    if cell is None:
-        return None
-    estimate = {"fps": cell.frames_per_second, "speedup": cell.speedup}.get(metric)
-    return None if estimate is None else estimate.median
-
-
-def _explanations(found: Comparison) -> Iterator[Explanation]:
+def _explanations(found: Comparison) -> Iterator[Remark]:
     """Yield each reason once, with the cells that it holds for."""
     shifted = [cell for cell in found.cells if is_base(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted and found.names == CHECK:
-        yield Explanation(
+        yield Remark(
             "machine",
             f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
             tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
             "compare with --metric yardstick, from which the machine cancels",
         )
-    groups: dict[tuple[str, str], list[str]] = {}
-    for cell in found.cells:
-        reasons = [(cell.verdict, cell.why), ("failed", None if cell.why == cell.failed else cell.failed)]
-        for label, why in reasons:
-            if why:
-                groups.setdefault((label, one_line(why)), []).append(cell_name(cell.key))
-    for (verdict, why), names in groups.items():
+    yield from explained(
+        (label, why, cell.key)
+        for cell in found.cells
+        for label, why in ((cell.verdict, cell.why), ("failed", None if cell.why == cell.failed else cell.failed))
+    )
+
+
+def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
+    """Yield for each label and reason, of those that have one, the cells that it holds for, and what to do."""
+    groups = figures.by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
+    for (label, why), names in groups.items():
         text, _, remedy = why.partition("; ")
-        yield Explanation(verdict, text, tuple(names), remedy or MEASURE_AGAIN)
+        yield Remark(label, text, tuple(names), remedy or _MEASURE_AGAIN)

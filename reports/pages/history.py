@@ -12,7 +12,7 @@ from vebench.analysis.history import RECENT, run_spread
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, Explanation, Table, TableRow, Text
+from vebench.reports.document import Document, Remark, Table, TableRow, Text
 from vebench.reports.pages.check import cell_name
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _newest_change(found: History, series: Series) -> Text:
     return Text(lines, tone, newest.ratio)
 
 
-def _explanations(found: History) -> Iterator[Explanation]:
+def _explanations(found: History) -> Iterator[Remark]:
     """Yield each change once, the newest first, with the series that show it."""
     metric = "" if found.metric == "fps" else f" --metric {found.metric}"
     groups: dict[tuple[int, int, bool, bool], list[str]] = {}
@@ -169,7 +169,7 @@ def _explanations(found: History) -> Iterator[Explanation]:
             groups.setdefault(key, []).append(f"{cell_name(series.key.cell)}: {_interval(change)}")
     for (after, before, worse, new), places in sorted(groups.items(), reverse=True):
         files = [shlex.quote(found.runs[index].name) for index in (before, after)]
-        yield Explanation(
+        yield Remark(
             "slower" if worse else "faster",
             one_line(f"{'new, ' if new else ''}since {_at(found, after)}: {found.runs[after].name}"),
             tuple(places),

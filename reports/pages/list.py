@@ -11,7 +11,7 @@ from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, standings
 from vebench.backends.setup import Task
 from vebench.interpreters.made import python_of
-from vebench.reports.document import Document, FindingText, Listing, Table, TableRow, Text
+from vebench.reports.document import Document, Listing, Remark, Table, TableRow, Text
 from vebench.reports.figures import tasks_in_words
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _document() -> Document:
                 numbers=False,
             ),
         ),
-        findings=(*_missing(), *(FindingText(one.code, one.message, (), one.remedy) for one in own_classes(standing))),
+        findings=(*_missing(), *map(Remark.of, own_classes(standing))),
     )
 
 
@@ -129,7 +129,7 @@ def _names(suite: Suite) -> str:
     return ", ".join((*names, *filter(None, (suite.otherwise,))))
 
 
-def _missing() -> Iterator[FindingText]:
+def _missing() -> Iterator[Remark]:
     """Yield what is not installed, by suite and by backend, and how to install it."""
     needed: dict[tuple[Package, ...], list[str]] = {}
     for name, packages in (
@@ -140,7 +140,8 @@ def _missing() -> Iterator[FindingText]:
             needed.setdefault(missing, []).append(name)
     for missing, names in needed.items():
         text = f"not installed: {', '.join(package.name for package in missing)}"
-        yield FindingText(Code.SKIPPED, text, (f"needed for {', '.join(names)}",), how_to_install(missing))
+        places = (f"needed for {', '.join(names)}",)
+        yield Remark(Code.SKIPPED, text, places, how_to_install(missing), gravity=Code.SKIPPED.gravity)
 
 
 @dataclass(frozen=True)

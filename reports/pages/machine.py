@@ -16,7 +16,7 @@ from rich.text import Text
 from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
 from vebench.reports import figures
-from vebench.reports.document import Document, FindingText
+from vebench.reports.document import Document, Remark
 from vebench.reports.figures import counted, size, tasks_in_words
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ class MachinePage:
             title=one_line(self.host.cpu_model),
             facts=tuple((name, one_line(text)) for name, text in _facts(self) if text),
             tables=(),
-            findings=tuple(
-                FindingText(finding.code, one_line(finding.message), (), finding.remedy) for finding in self.findings
-            ),
+            findings=tuple(map(Remark.of, self.findings)),
             drawing=_draw(self.host.topology, owned, self.host.allowance.cpus),
         )
         return (document,)

@@ -15,7 +15,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
-from vebench.reports.document import DEFAULT, Document, FindingText, View
+from vebench.reports.document import DEFAULT, Document, Remark, View
 from vebench.reports.pages import published, rates
 from vebench.reports.pages.answer import Commands, answers
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
@@ -189,7 +189,9 @@ def _document(section: Section, view: View) -> Document:
         notice=section.notice,
         answers=answers(found, Commands(head, section.name, section.findings)),
         charts=run_charts(cells, head, predicted),
-        notes_left_out=len({one.code for one in findings if one.gravity is Gravity.NOTE} - {one.code for one in shown}),
+        notes_left_out=len(
+            {one.label for one in findings if one.gravity is Gravity.NOTE} - {one.label for one in shown}
+        ),
     )
 
 
@@ -201,9 +203,9 @@ def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
     return not beside or any(finding.code is Code.LOOP_COST for other in beside for finding in other.findings)
 
 
-def _is_news(finding: FindingText) -> bool:
+def _is_news(finding: Remark) -> bool:
     """Return whether a reader has to know it, and the condition of the run does not say it."""
-    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.code not in _OF_CONDITION)
+    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.label not in _OF_CONDITION)
 
 
 def _said_once(cell: CellSummary, section: Section) -> CellSummary:
@@ -225,15 +227,12 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _findings(section: Section, cells: Sequence[CellSummary]) -> list[FindingText]:
+def _findings(section: Section, cells: Sequence[CellSummary]) -> list[Remark]:
     """Return all findings about the run and about these cells of it, the gravest first."""
     of_cells = ((group.finding, group.places) for group in grouped(cells))
     of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
-    found = [
-        FindingText(finding.code, one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy))
-        for finding, places in (*of_cells, *of_run)
-    ]
-    return sorted(found, key=lambda finding: GRAVEST_FIRST.index(finding.code))
+    found = sorted((*of_cells, *of_run), key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
+    return [Remark.of(finding, places) for finding, places in found]
 
 
 _CONDITION = "condition"  # the name of this fact

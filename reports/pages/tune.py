@@ -18,7 +18,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
 from vebench.errors import one_line
 from vebench.reports import columns, figures
-from vebench.reports.document import AnswerText, Document, Explanation, Table, TableRow, Text
+from vebench.reports.document import AnswerText, Document, Remark, Table, TableRow, Text
 from vebench.reports.pages.answer import DOUBTS, code_of
 from vebench.reports.pages.rates import learner_words, where_time_goes
 from vebench.reports.pages.run import run_facts
@@ -346,7 +346,7 @@ class TunePage:
         """Return what has a rate, and may not be recommended, with why."""
         return [(rival, why) for rival in self.choice.rivals if (why := self._why_not(rival))]
 
-    def _doubts(self) -> Iterator[Explanation]:
+    def _doubts(self) -> Iterator[Remark]:
         """Yield what was not tried, of each backend in one line: the label alone if nothing of it was; and why not."""
         tried = {cell.label for cell in self._choices if cell.status == "ok"}
         sizes_by_label: dict[tuple[str, str], list[str]] = {}
@@ -362,10 +362,10 @@ class TunePage:
         for reason, places in places_by_reason.items():
             more = len(places) - _MOST_LEFT_OUT
             rest = [f"{more} more backends: -f json names them"] if more > 0 else []
-            yield Explanation("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
+            yield Remark("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
         for rival, reason in self._not_offered():
             command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
-            yield Explanation("not offered", f"{_place(rival.cell)} {reason}", (), command)
+            yield Remark("not offered", f"{_place(rival.cell)} {reason}", (), command)
 
     def _texts(self, cell: CellSummary, ratio: Estimate | None) -> tuple[Text, ...]:
         """Return the places of a row; ``ratio`` is the cell's rate over that of the best."""

@@ -17,7 +17,7 @@ from vebench.plan.known_work import SAME
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import figures
-from vebench.reports.document import Document, Explanation, Table, TableRow, Text
+from vebench.reports.document import Document, Remark, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -193,7 +193,7 @@ def _mismatch(first: Mismatch) -> str:
     return f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}"
 
 
-def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:
+def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
     """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first."""
     for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
@@ -205,7 +205,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Explanation]:
         first, *others = map(one_line, lines or ["no reason was given"])
         where = f" on {cell.task.id}" if several else ""
         text = one_line(f"{cell.backend.label}{where}: {first}")
-        yield Explanation(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
+        yield Remark(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
 
 
 def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:

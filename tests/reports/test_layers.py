@@ -28,9 +28,10 @@ def imported_by(*patterns: str) -> set[str]:
 
 def test_the_model_is_a_leaf() -> None:
     assert imported_by("document.py") == {
-        "vebench.analysis.findings.Code",
+        "vebench.analysis.findings.Finding",
         "vebench.analysis.findings.Gravity",
         "vebench.analysis.statistics.Estimate",
+        "vebench.errors.one_line",
     }
 
 

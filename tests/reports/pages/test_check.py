@@ -10,7 +10,6 @@ from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.summary import summarise
-from vebench.reports.document import FindingText
 from vebench.reports.formats import markdown
 from vebench.reports.pages.check import CheckPage
 from vebench.results.records import Run
@@ -42,7 +41,7 @@ def test_why_a_check_says_what_it_says_is_explained_beside_the_verdict_but_is_no
     document = document_of(page)
     assert [item.label for item in document.explanations] == ["machine", "missing"]
     assert document.findings == ()
-    assert not any(isinstance(item, FindingText) for item in document.advice)
+    assert all(item.gravity is None for item in document.remarks)
     assert "\n- **missing**: not in the candidate\n" in markdown.markdown_text(page)
     assert "\n- **machine**: for-loop itself is not as fast as it was" in markdown.markdown_text(page)
     assert "\nmissing\n  not in the candidate" in on_terminal(page, 120)

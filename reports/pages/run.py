@@ -16,10 +16,10 @@ from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, Document, Remark, View
-from vebench.reports.pages import published, rates
 from vebench.reports.pages.answer import Commands, answers
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
-from vebench.reports.pages.rates import learner_words
+from vebench.reports.pages.published import published_tables
+from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import RunSide, short_names, side_by_side
 from vebench.results.header import what_differs
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings import Finding
     from vebench.reports.document import PageKind
-    from vebench.results.records import HostRecord, Run, RunRecord
+    from vebench.results.records import Run, RunRecord
 
 
 # Of a cell's data, in the order in which users have always met them; the others follow.
@@ -39,8 +39,9 @@ _FIRST = (
 )
 
 
-# What others took of most cells is the notice, and need not be said of each.
-_TAKEN = frozenset({Code.DISTURBED, Code.THROTTLED})
+# Findings on the run as a whole that its condition says, and those on cells that the notice says of all.
+_OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
+_TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 
 
 @dataclass(frozen=True)
@@ -76,88 +77,68 @@ class RunPage:
     @classmethod
     def of(cls, runs: Iterable[tuple[str, Run]], view: View = DEFAULT) -> Self:
         """Return the page of ``runs``, each with the name of its file."""
-        sections = [_section(name, run) for name, run in runs]
+        sections = []
+        for name, run in runs:
+            file = one_line(name)
+            cells = summarise(run, file)
+            sections.append(Section(file, run, in_report_order(cells, run.header.spec), of_run(run, cells, file)))
         return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections), view)
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """A document for each run file; of several that have a task in common, one before with all side by side."""
-        together = _together(self.sections)
-        shown = self.sections if together is None or self.view.each_run else ()
-        alone = [_document(section, self.view) for section in shown]
-        first, *others = alone if together is None else (together if alone else _cut_short(together), *alone)
-        return (_with_published(first, self.sections) if self.view.published else first, *others)
+        documents = []
+        together = None
+        if len(self.sections) > 1:
+            names = short_names(len(self.sections))
+            sides = [
+                RunSide(name, section.name, section.run.header, section.cells, section.notice)
+                for name, section in zip(names, self.sections, strict=True)
+            ]
+            together = side_by_side(sides)
+        if together is not None:
+            cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
+            documents.append(replace(together, legend=(*together.legend, *cut_short)))
+        if together is None or self.view.each_run:
+            documents += [_document(section, self.view) for section in self.sections]
+        if self.view.published:
+            envs = dict.fromkeys(cell.env for section in self.sections for cell in section.cells)
+            tables, first = published_tables(envs), documents[0]
+            legend = () if tables else ("No published figure is known for these tasks.",)
+            documents[0] = replace(first, tables=(*first.tables, *tables), legend=(*first.legend, *legend))
+        return tuple(documents)
 
     @property
     def data(self) -> list[dict[str, object]]:
         """The cells of every section in one list, each with what identifies it and the value of every column."""
-        return [
-            _record(section.name, columns.with_findings(cell, section.findings))
-            for section in self.sections
-            for cell in section.cells
-        ]
-
-
-def _section(name: str, run: Run) -> Section:
-    file = one_line(name)
-    cells = summarise(run, file)
-    return Section(file, run, in_report_order(cells, run.header.spec), of_run(run, cells, file))
-
-
-def _record(file: str, cell: CellSummary) -> dict[str, object]:
-    record: dict[str, object] = {
-        "env": cell.env,
-        "backend": cell.backend,
-        "workers": cell.workers,
-        "options": dict(cell.options),
-        "file": file,
-        "envs_per_worker": cell.envs_per_worker,
-        **{column.name: column.value(cell) for column in columns.COLUMNS},
-    }
-    return {**{name: record[name] for name in _FIRST}, **record}
-
-
-def _together(sections: Sequence[Section]) -> Document | None:
-    """Return several runs side by side; None for a single one, or if no other has a task in common with the first."""
-    if len(sections) == 1:
-        return None
-    names = short_names(len(sections))
-    return side_by_side(
-        [
-            RunSide(name, section.name, section.run.header, section.cells, section.notice)
-            for name, section in zip(names, sections, strict=True)
-        ]
-    )
-
-
-def _cut_short(together: Document) -> Document:
-    return replace(together, legend=(*together.legend, "--all shows each run alone, too."))
-
-
-def _with_published(document: Document, sections: Sequence[Section]) -> Document:
-    """Return ``document`` with what others have published for the tasks of all sections, or that nothing is known."""
-    envs = dict.fromkeys(cell.env for section in sections for cell in section.cells)
-    tables = published.published_tables(envs)
-    if not tables:
-        return replace(document, legend=(*document.legend, "No published figure is known for these tasks."))
-    return replace(document, tables=(*document.tables, *tables))
+        records = []
+        for section in self.sections:
+            for cell in section.cells:
+                reported = columns.with_findings(cell, section.findings)
+                record: dict[str, object] = {
+                    "env": cell.env,
+                    "backend": cell.backend,
+                    "workers": cell.workers,
+                    "options": dict(cell.options),
+                    "file": section.name,
+                    "envs_per_worker": cell.envs_per_worker,
+                    **{column.name: column.value(reported) for column in columns.COLUMNS},
+                }
+                records.append({**{name: record[name] for name in _FIRST}, **record})
+        return records
 
 
 def _beside(section: Section, first: Section) -> str:
+    """Return whether the figures of a run are comparable with those of the first; empty for that itself."""
     if section is first:
         return ""
-    if _nothing_in_common(section, first):
+    of_each = [{cell.env for cell in one.cells} for one in (section, first)]
+    if all(of_each) and not set.intersection(*of_each):
         return f"with nothing, for it has no task in common with {first.name}"
     differences = what_differs(first.run.header, section.run.header)
     if not differences:
         return f"comparable with {first.name}: the same machine and packages"
     return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
-
-
-def _nothing_in_common(section: Section, first: Section) -> bool:
-    """Return whether tasks were measured in both runs, but none of them in both."""
-    of_each = [{cell.env for cell in one.cells} for one in (section, first)]
-    return all(of_each) and not set.intersection(*of_each)
 
 
 def _document(section: Section, view: View) -> Document:
@@ -172,13 +153,27 @@ def _document(section: Section, view: View) -> Document:
     tables = tuple(
         table
         for env in envs
-        for table in rates.rate_tables(
+        for table in rate_tables(
             env, [cell for cell in matters if cell.env == env], head.spec, view, best=found[env].winner
         )
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
-    findings = _findings(section, matters if view.every_finding else [_said_once(cell, section) for cell in matters])
-    shown = [one for one in findings if view.every_finding or _is_news(one)]
+    # What others took of most cells is the notice, and need not be said of each.
+    said = _TAKEN if section.notice and not view.every_finding else frozenset()
+    of_cells = grouped([
+        replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in matters
+    ])  # fmt: skip
+    of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
+    pairs = [*((group.finding, group.places) for group in of_cells), *of_run]
+    gravest_first = sorted(pairs, key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
+    findings = [Remark.of(finding, places) for finding, places in gravest_first]
+    # A reader has to know all but notes, and what the condition of the run says.
+    shown = [
+        one
+        for one in findings
+        if view.every_finding or (one.gravity is not Gravity.NOTE and (one.places or one.label not in _OF_CONDITION))
+    ]
+    notes = {one.label for one in findings if one.gravity is Gravity.NOTE}
     return Document(
         title=section.name,
         facts=(*run_facts(head, cells), *((("compared", section.beside),) if section.beside else ())),
@@ -189,9 +184,7 @@ def _document(section: Section, view: View) -> Document:
         notice=section.notice,
         answers=answers(found, Commands(head, section.name, section.findings)),
         charts=run_charts(cells, head, predicted),
-        notes_left_out=len(
-            {one.label for one in findings if one.gravity is Gravity.NOTE} - {one.label for one in shown}
-        ),
+        notes_left_out=len(notes - {one.label for one in shown}),
     )
 
 
@@ -201,18 +194,6 @@ def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
         return True
     beside = [other for other in cells if other.env == cell.env and not other.reference_row]
     return not beside or any(finding.code is Code.LOOP_COST for other in beside for finding in other.findings)
-
-
-def _is_news(finding: Remark) -> bool:
-    """Return whether a reader has to know it, and the condition of the run does not say it."""
-    return finding.gravity is not Gravity.NOTE and (finding.places != () or finding.label not in _OF_CONDITION)
-
-
-def _said_once(cell: CellSummary, section: Section) -> CellSummary:
-    """Return ``cell`` without findings that the notice says of all."""
-    if not section.notice:
-        return cell
-    return replace(cell, findings=tuple(finding for finding in cell.findings if finding.code not in _TAKEN))
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
@@ -227,66 +208,37 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 
 
-def _findings(section: Section, cells: Sequence[CellSummary]) -> list[Remark]:
-    """Return all findings about the run and about these cells of it, the gravest first."""
-    of_cells = ((group.finding, group.places) for group in grouped(cells))
-    of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
-    found = sorted((*of_cells, *of_run), key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
-    return [Remark.of(finding, places) for finding, places in found]
-
-
-_CONDITION = "condition"  # the name of this fact
-# Findings on the run as a whole that it says.
-_OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
-
-
-def condition(header: RunRecord, cells: Sequence[CellSummary]) -> str:
-    """Return it in one line, empty if nothing is worth saying."""
-    return one_line("; ".join(_parts(header, cells)))
-
-
-def _parts(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
-    host = header.host
-    if host.virtual:
-        yield "virtual machine"
-    if any(quota(host)):
-        yield f"a quota of {host.quota_cpus:g} CPUs"
-    if not host.pinning or not header.spec.pin.pins:
-        yield "cells not held to CPUs of their own"
-    taken = [cell.stolen_share + cell.others_share for cell in cells if _known(cell)]
-    if taken:
-        mean, most = sum(taken) / len(taken), max(taken)
-        yield f"others took {mean:.1%} of CPU time, up to {most:.1%} in a cell"
-
-
-def _known(cell: CellSummary) -> bool:
-    """Return whether the kernel said for each window what others took, and there are windows."""
-    return cell.windows > 0 and any(cell.totals.get(name) is not None for name in ("steal_ns", "others_ns"))
-
-
-_GIB = 2**30
-
-
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     """Return the facts about a run with these cells, each with its name and on one line. Unknown ones are left out."""
-    spec = header.spec
-    windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"
-    repeats = f", {spec.repeats} repeats" if spec.repeats > 1 else ""
+    spec, host, asked = header.spec, header.host, header.spec.hosts
+    parts = [f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"]
+    if header.started:
+        parts.insert(0, header.started)
+    if spec.repeats > 1:
+        parts.append(f"{spec.repeats} repeats")
     if spec.until is not None:
-        repeats += f", repeated until ±{100 * spec.until:.3g}%"
+        parts.append(f"repeated until ±{100 * spec.until:.3g}%")
     if spec.takes_turns:
-        repeats += ", cells taking turns"
-    replicas = {1: "", PER_NODE: ", a replica for each memory node"}.get(
-        spec.replicas, f", in {spec.replicas} replicas"
-    )
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))
+        parts.append("cells taking turns")
+    if spec.replicas != 1:
+        parts.append("a replica for each memory node" if spec.replicas == PER_NODE else f"in {spec.replicas} replicas")
+    hosts = ""
+    if header.hosts and asked is not None:
+        errors = [share.error_ns for cell in cells for share in cell.hosts]
+        clocks = f"; clocks known to {figures.short_time(max(errors))}" if errors else ""
+        kept = "delivered to one consumer" if asked.deliver else "nothing delivered"
+        hosts = f"{', '.join(header.hosts)} by {asked.via}, added up; {kept}{clocks}"
+    memory = f"{host.memory_bytes / 2**30:.1f} GiB" if host.memory_bytes is not None else ""
+    python = f"Python {host.python}" if host.python else ""
+    machine = host.cpu_model, f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable", memory
+    system = f"{host.system} {host.kernel} {host.machine}", python, "in a container" if host.container else ""
     known = (
-        ("machine", _machine(header.host)),
-        (_CONDITION, condition(header, cells)),
-        ("hosts", _hosts(header, cells)),
-        ("system", _system(header.host)),
-        ("packages", packages),
-        ("measured", f"{header.started}{', ' if header.started else ''}{windows}{repeats}{replicas}"),
+        ("machine", ", ".join(filter(None, machine))),
+        ("condition", "; ".join(_condition(header, cells))),
+        ("hosts", hosts),
+        ("system", ", ".join(filter(None, system))),
+        ("packages", ", ".join(f"{name} {version}" for name, version in sorted(header.packages.items()))),
+        ("measured", ", ".join(parts)),
         ("policy", spec.policy.in_words),
         ("learner", "" if spec.learner is None else learner_words(spec.learner)),
         ("proof", _proof(cells)),
@@ -295,15 +247,22 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
     return tuple((name, one_line(value)) for name, value in known if value)
 
 
-def _hosts(header: RunRecord, cells: Sequence[CellSummary]) -> str:
-    """Return in words on which hosts replicas ran, and how well their clocks are known."""
-    asked = header.spec.hosts
-    if not header.hosts or asked is None:
-        return ""
-    errors = [share.error_ns for cell in cells for share in cell.hosts]
-    clocks = f"; clocks known to {figures.short_time(max(errors))}" if errors else ""
-    kept = "delivered to one consumer" if asked.deliver else "nothing delivered"
-    return f"{', '.join(header.hosts)} by {asked.via}, added up; {kept}{clocks}"
+def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield what is worth knowing of the condition in which a run was measured."""
+    host = header.host
+    if host.virtual:
+        yield "virtual machine"
+    if any(quota(host)):
+        yield f"a quota of {host.quota_cpus:g} CPUs"
+    if not host.pinning or not header.spec.pin.pins:
+        yield "cells not held to CPUs of their own"
+    taken = [
+        cell.stolen_share + cell.others_share
+        for cell in cells
+        if cell.windows > 0 and any(cell.totals.get(name) is not None for name in ("steal_ns", "others_ns"))
+    ]
+    if taken:
+        yield f"others took {sum(taken) / len(taken):.1%} of CPU time, up to {max(taken):.1%} in a cell"
 
 
 def _proof(cells: Sequence[CellSummary]) -> str:
@@ -318,15 +277,3 @@ def _proof(cells: Sequence[CellSummary]) -> str:
         f"in {len(proofs)} of {figures.counted(backends, 'cell')}, {rows:,} rows of the measured steps compared with "
         f"{REFERENCE}, on the way through {far:.0%} of them"
     )
-
-
-def _machine(host: HostRecord) -> str:
-    cpus = f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable"
-    memory = f"{host.memory_bytes / _GIB:.1f} GiB" if host.memory_bytes is not None else ""
-    return ", ".join(part for part in (host.cpu_model, cpus, memory) if part)
-
-
-def _system(host: HostRecord) -> str:
-    python = f"Python {host.python}" if host.python else ""
-    container = "in a container" if host.container else ""
-    return ", ".join(part for part in (f"{host.system} {host.kernel} {host.machine}", python, container) if part)

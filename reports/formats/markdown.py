@@ -22,7 +22,7 @@ from vebench.reports.formats.shared import in_few_words, places_of, without_fold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.reports.document import AnswerText, Chart, Document, Listing, Page, Remark, Table, TableRow, Text
+    from vebench.reports.document import AnswerText, Chart, Document, Listing, Page, Remark, Table, Text
 
 _MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
@@ -184,7 +184,13 @@ def _table(table: Table, writer: _Writer) -> Iterator[str]:
     yield f"### {writer.escaped(table.title)}"
     yield ""
     head = [table.corner, *map(writer.escaped, table.columns)]
-    body = [[_label(row, writer), *(_place(text, writer) for text in row.texts)] for row in table.rows]
+    body = [
+        [
+            f"*{writer.escaped(row.label)}*" if row.reference_row and writer.folds else writer.escaped(row.label),
+            *(_place(text, writer) for text in row.texts),
+        ]
+        for row in table.rows
+    ]
     widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
     right = [False, *(table.numbers and place is not None for place in places_of(table))]
     yield _line(head, widths, right)
@@ -207,11 +213,6 @@ def _listing(listing: Listing, writer: _Writer) -> Iterator[str]:
 def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     places = zip(texts, widths, right, strict=True)
     return f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
-
-
-def _label(row: TableRow, writer: _Writer) -> str:
-    label = writer.escaped(row.label)
-    return f"*{label}*" if row.reference_row and writer.folds else label
 
 
 def _place(text: Text, writer: _Writer) -> str:
@@ -242,25 +243,16 @@ def _figure_files(documents: Sequence[Document], stem: str) -> list[list[tuple[C
     in those of its figures. No two names are equal, also where case does not matter.
     """
     taken: set[str] = set()
-    return [
-        [(chart, _free(_figure_name(chart, document, documents, stem), taken)) for chart in document.charts]
-        for document in documents
-    ]
 
+    def named(chart: Chart, document: Document) -> str:
+        own = [PurePath(document.title).stem] if len(documents) > 1 else []
+        parts = (re.sub(r"[^a-z0-9]+", "-", part.lower()) for part in (*own, short_name(chart.group), chart.kind))
+        name = free = "-".join([stem, *filter(None, (part[:_LONGEST_PART].strip("-") for part in parts))])
+        number = 1
+        while free.lower() in taken:
+            number += 1
+            free = f"{name}-{number}"
+        taken.add(free.lower())
+        return f"{free}.svg"
 
-def _figure_name(chart: Chart, document: Document, documents: Sequence[Document], stem: str) -> str:
-    own = [PurePath(document.title).stem] if len(documents) > 1 else []
-    return "-".join([stem, *filter(None, map(_in_plain_letters, (*own, short_name(chart.group), chart.kind)))])
-
-
-def _in_plain_letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LONGEST_PART].strip("-")
-
-
-def _free(name: str, taken: set[str]) -> str:
-    number, free = 1, name
-    while free.lower() in taken:
-        number += 1
-        free = f"{name}-{number}"
-    taken.add(free.lower())
-    return f"{free}.svg"
+    return [[(chart, named(chart, document)) for chart in document.charts] for document in documents]

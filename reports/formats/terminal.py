@@ -194,11 +194,9 @@ def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
 
 def _needed(table: Table, index: int) -> int:
     """Return how wide a column is, with the gap before it."""
-    return _GAP + max([len(table.columns[index]), *(_width(row.texts[index]) for row in table.rows)])
-
-
-def _width(text: Text) -> int:
-    return max(map(len, _marked(text)))
+    return _GAP + max(
+        [len(table.columns[index]), *(len(line) for row in table.rows for line in _marked(row.texts[index]))]
+    )
 
 
 def _marked(text: Text) -> tuple[str, ...]:

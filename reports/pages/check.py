@@ -108,34 +108,22 @@ class CheckPage:
             "overall": found.overall,
             "differences": self.differences,
             "cells": [
-                {
-                    "env": cell.key.env,
-                    "backend": cell.key.backend,
-                    "workers": cell.key.workers,
-                    "envs_per_worker": cell.key.envs_per_worker,
-                    "verdict": cell.verdict,
-                    "ratio": cell.ratio,
-                    "why": cell.why,
-                    "failed": cell.failed,
-                }
+                _attributes(cell.key, "env", "backend", "workers", "envs_per_worker")
+                | _attributes(cell, "verdict", "ratio", "why", "failed")
                 for cell in found.cells
             ],
             "groups": [
-                {
-                    "env": group.key.env,
-                    "backend": group.key.backend,
-                    "verdict": group.verdict,
-                    "ratio": group.ratio,
-                    "cells": group.cells,
-                    "judged": group.judged,
-                    "why": group.why,
-                    "resolves": group.resolves,
-                }
+                _attributes(group.key, "env", "backend")
+                | _attributes(group, "verdict", "ratio", "cells", "judged", "why", "resolves")
                 for group in found.groups
             ],
             "run_spread": None if spread is None or spread.shared is None else _deviation(spread.shared),
             "cell_spread": None if spread is None else _deviation(spread.own),
         }
+
+
+def _attributes(of: object, *names: str) -> dict[str, object]:
+    return {name: getattr(of, name) for name in names}
 
 
 def cell_name(key: CellKey) -> str:

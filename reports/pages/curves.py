@@ -204,9 +204,7 @@ def _remarks(predicted: Prediction) -> Iterator[str]:
 
 def _listing(remarks: Sequence[tuple[str, str]], every: int) -> Listing | None:
     """Return the remarks, each with the backends that it holds for, of ``every`` so many."""
-    names_by_remark: dict[str, list[str]] = {}
-    for name, remark in remarks:
-        names_by_remark.setdefault(remark, []).append(name)
+    names_by_remark = figures.by_key((remark, name) for name, remark in remarks)
     lines = tuple(
         f"{'every backend' if len(names) == every > 1 else ', '.join(names)}: {remark}"
         for remark, names in names_by_remark.items()

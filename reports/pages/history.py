@@ -162,11 +162,14 @@ def _newest_change(found: History, series: Series) -> Text:
 def _explanations(found: History) -> Iterator[Remark]:
     """Yield each change once, the newest first, with the series that show it."""
     metric = "" if found.metric == "fps" else f" --metric {found.metric}"
-    groups: dict[tuple[int, int, bool, bool], list[str]] = {}
-    for series in _newest_first(found):
-        for change in series.changes:
-            key = (series.run_of(change), series.run_before(change), change.worse, change is series.news)
-            groups.setdefault(key, []).append(f"{cell_name(series.key.cell)}: {_interval(change)}")
+    groups = figures.by_key(
+        (
+            (series.run_of(change), series.run_before(change), change.worse, change is series.news),
+            f"{cell_name(series.key.cell)}: {_interval(change)}",
+        )
+        for series in _newest_first(found)
+        for change in series.changes
+    )
     for (after, before, worse, new), places in sorted(groups.items(), reverse=True):
         files = [shlex.quote(found.runs[index].name) for index in (before, after)]
         yield Remark(

@@ -12,14 +12,14 @@ from vebench.backends.registry import ENTRIES, INSTALLATIONS, standings
 from vebench.backends.setup import Task
 from vebench.interpreters.made import python_of
 from vebench.reports.document import Document, Listing, Remark, Table, TableRow, Text
-from vebench.reports.figures import tasks_in_words
+from vebench.reports.figures import by_key, tasks_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.backends.entry import BackendEntry
     from vebench.backends.environments.suites import Suite
-    from vebench.backends.packages import Installation, Package
+    from vebench.backends.packages import Installation
     from vebench.backends.registry import Standing
     from vebench.reports.document import PageKind
 
@@ -33,19 +33,11 @@ class ListPage:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document."""
+        """One document: the backends and what each of them steps here, their options, and the tasks."""
         return (_document(),)
 
 
-def _what_it_is(entry: BackendEntry) -> str:
-    return entry.summary if entry.by_default else f"{entry.summary} (named)"
-
-
 def _document() -> Document:
-    """Return tables of the backends and what each of them steps here, of their options, and of the tasks.
-
-    What is missing is said once for each group of packages, with the command that installs it.
-    """
     standing = standings()
     options = [(entry, key, option) for entry in ENTRIES for key, option in entry.options.items()]
     return Document(
@@ -57,7 +49,11 @@ def _document() -> Document:
                 corner="backend",
                 columns=("steps", "what it is"),
                 rows=tuple(
-                    TableRow(entry.name, (_steps(entry), Text((_what_it_is(entry),))), entry.reference_row)
+                    TableRow(
+                        entry.name,
+                        (_steps(entry), Text((f"{entry.summary}{'' if entry.by_default else ' (named)'}",))),
+                        entry.reference_row,
+                    )
                     for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))
                     if entry.installation is None
                 ),
@@ -131,13 +127,12 @@ def _names(suite: Suite) -> str:
 
 def _missing() -> Iterator[Remark]:
     """Yield what is not installed, by suite and by backend, and how to install it."""
-    needed: dict[tuple[Package, ...], list[str]] = {}
-    for name, packages in (
+    every = (
         *((suite.title, suite.packages) for suite in SUITES.values() if suite.usual),
         *((entry.name, entry.packages) for entry in ENTRIES if entry.installation is None),
-    ):
-        if missing := tuple(package for package in packages if not importable(package.module)):
-            needed.setdefault(missing, []).append(name)
+    )
+    lacking = ((tuple(one for one in packages if not importable(one.module)), name) for name, packages in every)
+    needed = by_key((missing, name) for missing, name in lacking if missing)
     for missing, names in needed.items():
         text = f"not installed: {', '.join(package.name for package in missing)}"
         places = (f"needed for {', '.join(names)}",)
@@ -179,14 +174,11 @@ class PeersPage:
 
 
 def _texts(one: Installation) -> tuple[Text, ...]:
-    backends = [entry.name for entry in ENTRIES if entry.installation == one]
-    return Text((", ".join(backends) or "none: a collector",)), Text((one.title,)), _here(one)
-
-
-def _here(one: Installation) -> Text:
-    packages = {package for entry in ENTRIES if entry.installation == one for package in entry.packages}
+    entries = [entry for entry in ENTRIES if entry.installation == one]
+    packages = {package for entry in entries for package in entry.packages}
+    here = Text((f"vebench peers setup {one.name}",), "missing")
     if packages and all(importable(package.module) for package in packages):
-        return Text(("beside vebench",))
-    if (python := python_of(one.name)) is not None:
-        return Text((python,))
-    return Text((f"vebench peers setup {one.name}",), "missing")
+        here = Text(("beside vebench",))
+    elif (python := python_of(one.name)) is not None:
+        here = Text((python,))
+    return Text((", ".join(entry.name for entry in entries) or "none: a collector",)), Text((one.title,)), here

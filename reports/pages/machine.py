@@ -17,7 +17,7 @@ from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark
-from vebench.reports.figures import counted, size, tasks_in_words
+from vebench.reports.figures import by_key, counted, size, tasks_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -73,64 +73,47 @@ class MachinePage:
     @property
     def data(self) -> dict[str, object]:
         """Facts of the machine by name: CPU sets as Linux lists, what is not known as None."""
-        facts = {**_placement(self), **_details(self)}
+        host, topology, allowance = self.host, self.host.topology, self.host.allowance
+        third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == _THIRD_LEVEL]
+        facts: dict[str, object] = {
+            "online": format_cpu_list(topology.online),
+            "allowed": format_cpu_list(allowance.cpus),
+            "cores": [format_cpu_list(core) for core in topology.cores],
+            "packages": {label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
+            "nodes": {str(node.id): format_cpu_list(node.cpus) for node in topology.nodes if node.cpus},
+            "cpuless_nodes": [node.id for node in topology.nodes if not node.cpus],
+            "l3_groups": third or None,
+            "kinds_slow_to_fast": [format_cpu_list(kind) for kind in topology.kinds],
+            "quota_cpus": host.quota_cpus,
+            "usable_cpus": self.placement.usable,
+            "order": {policy: list(order) for policy, order in self.orders.items()},
+            "cpus_without_node": format_cpu_list(topology.without_node),
+            "distances": {
+                str(node.id): {str(other): distance for other, distance in node.distances.items()}
+                for node in topology.nodes
+            },
+            "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
+            "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
+            "allowed_nodes": None if allowance.nodes is None else format_cpu_list(allowance.nodes),
+            "quota_source": allowance.quota.source if allowance.quota else None,
+            "memory_bytes": host.memory_bytes,
+            "memory_available_bytes": self.memory_available,
+            **{name: getattr(host, name) for name in ("cpu_model", "microcode", "kernel", "smt", "governor", "boost")},
+            "transparent_huge_pages": host.thp,
+            "isolated": format_cpu_list(host.isolated),
+            "container": host.container,
+            "virtual": host.virtual,
+            "versions": dict(self.versions),
+            "own_classes": [
+                {"backends": standing.backends, "tasks": standing.tasks, **asdict(standing.own)}
+                for standing in self.standings
+            ],
+            "findings": self.findings,
+        }
         if self.workers is not None:
             owned = self.placement.owned(self.workers)
             facts["workers"] = [owned[worker % len(owned)] for worker in range(self.workers)]
         return facts
-
-
-def _placement(page: MachinePage) -> dict[str, object]:
-    """Return what decides where workers are placed."""
-    topology = page.host.topology
-    third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == _THIRD_LEVEL]
-    return {
-        "online": format_cpu_list(topology.online),
-        "allowed": format_cpu_list(page.host.allowance.cpus),
-        "cores": [format_cpu_list(core) for core in topology.cores],
-        "packages": {label: format_cpu_list(cpus) for label, cpus in topology.packages.items()},
-        "nodes": {str(node.id): format_cpu_list(node.cpus) for node in topology.nodes if node.cpus},
-        "cpuless_nodes": [node.id for node in topology.nodes if not node.cpus],
-        "l3_groups": third or None,
-        "kinds_slow_to_fast": [format_cpu_list(kind) for kind in topology.kinds],
-        "quota_cpus": page.host.quota_cpus,
-        "usable_cpus": page.placement.usable,
-        "order": {policy: list(order) for policy, order in page.orders.items()},
-    }
-
-
-def _details(page: MachinePage) -> dict[str, object]:
-    """Return what else is known of the machine."""
-    host, topology, allowance = page.host, page.host.topology, page.host.allowance
-    return {
-        "cpus_without_node": format_cpu_list(topology.without_node),
-        "distances": {
-            str(node.id): {str(other): distance for other, distance in node.distances.items()}
-            for node in topology.nodes
-        },
-        "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
-        "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
-        "allowed_nodes": None if allowance.nodes is None else format_cpu_list(allowance.nodes),
-        "quota_source": allowance.quota.source if allowance.quota else None,
-        "memory_bytes": host.memory_bytes,
-        "memory_available_bytes": page.memory_available,
-        "cpu_model": host.cpu_model,
-        "microcode": host.microcode,
-        "kernel": host.kernel,
-        "smt": host.smt,
-        "governor": host.governor,
-        "boost": host.boost,
-        "transparent_huge_pages": host.thp,
-        "isolated": format_cpu_list(host.isolated),
-        "container": host.container,
-        "virtual": host.virtual,
-        "versions": dict(page.versions),
-        "own_classes": [
-            {"backends": standing.backends, "tasks": standing.tasks, **asdict(standing.own)}
-            for standing in page.standings
-        ],
-        "findings": page.findings,
-    }
 
 
 def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
@@ -143,19 +126,21 @@ def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
     for policy, order in page.orders.items():
         yield policy, _in_order(order)
     yield "workers", _workers(page)
-    yield "settings", _settings(host)
-    yield "system", _system(host)
+    on = {True: "on", False: "off"}
+    settings = (
+        f"governor {host.governor}" if host.governor else "",
+        f"boost {on[host.boost]}" if host.boost is not None else "",
+        f"SMT {on[host.smt]}" if host.smt is not None else "",
+        f"transparent huge pages {host.thp}" if host.thp else "",
+        f"microcode {host.microcode}" if host.microcode else "",
+        f"isolated CPUs {_brief(host.isolated)}" if host.isolated else "",
+    )
+    yield "settings", ", ".join(filter(None, settings))
+    kernel = f"{host.system} {host.kernel} {host.machine}".strip()
+    virtual, container = "virtual machine" if host.virtual else "", "in a container" if host.container else ""
+    yield "system", ", ".join(filter(None, (kernel, virtual, container)))
     yield "versions", ", ".join(f"{name} {version}" for name, version in sorted(page.versions.items()))
-    yield from _own_classes(page.standings)
-
-
-def _own_classes(standings: Sequence[Standing]) -> Iterator[tuple[str, str]]:
-    """Yield for backends with environment classes of their own which tasks they step with these here."""
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for standing in standings:
-        kinds.setdefault((", ".join(standing.backends), standing.own.words_for_kind), []).append(
-            tasks_in_words(standing)
-        )
+    kinds = by_key(((", ".join(one.backends), one.own.words_for_kind), tasks_in_words(one)) for one in page.standings)
     for (backends, words), names in kinds.items():
         yield backends, f"{', '.join(names)}: {words}"
 
@@ -214,28 +199,6 @@ def _workers(page: MachinePage) -> str:
         return f"{counted(page.workers, 'worker')} on any of CPUs {_brief(owned)}"
     how = "share" if page.workers > len(owned) else "in this order on" if len(owned) > 1 else "on"
     return f"{counted(page.workers, 'worker')} {how} CPU {_in_order(owned)}"
-
-
-def _settings(host: Host) -> str:
-    on = {True: "on", False: "off"}
-    parts = [
-        f"governor {host.governor}" if host.governor else "",
-        f"boost {on[host.boost]}" if host.boost is not None else "",
-        f"SMT {on[host.smt]}" if host.smt is not None else "",
-        f"transparent huge pages {host.thp}" if host.thp else "",
-        f"microcode {host.microcode}" if host.microcode else "",
-        f"isolated CPUs {_brief(host.isolated)}" if host.isolated else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _system(host: Host) -> str:
-    parts = [
-        f"{host.system} {host.kernel} {host.machine}".strip(),
-        "virtual machine" if host.virtual else "",
-        "in a container" if host.container else "",
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 # On a machine with no more CPUs than this, every box is drawn.

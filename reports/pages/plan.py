@@ -52,12 +52,14 @@ class PlanPage:
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
+        replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
+        placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
         document = Document(
             title="Plan",
             facts=(
                 ("cells", _cells(self.plan)),
                 ("each", _each(spec)),
-                ("CPUs", _placed(spec)),
+                ("CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"),
                 *((("policy", spec.policy.in_words),) if spec.policy.in_words else ()),
                 ("time", _time(total, proofs)),
                 *_resolves(self.plan),
@@ -100,16 +102,6 @@ def _resolves(plan: Plan) -> tuple[tuple[str, str], ...]:
             ),
         ),
     )
-
-
-def _placed(spec: RunSpec) -> str:
-    """Return how workers are given CPUs, and whether they can be held to them."""
-    if not pinning.SUPPORTED:
-        return "not pinned: this system cannot do that"
-    if not spec.pin.pins:
-        return "not pinned (--pin none)"
-    replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
-    return f"--pin {spec.pin.label}{replicas}"
 
 
 def _cells(plan: Plan) -> str:
@@ -170,9 +162,7 @@ def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
         if cell.skip is not None:
             by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(_size(cell))
     for reason, sizes_by_label in by_reason.items():
-        labels: dict[str, list[str]] = {}
-        for label, sizes in sizes_by_label.items():
-            labels.setdefault(rules.sizes(sizes, swept), []).append(label)
+        labels = figures.by_key((rules.sizes(sizes, swept), label) for label, sizes in sizes_by_label.items())
         where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
         yield one_line(f"skipped: {where}: {reason}")
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.child.answers import CellProof
     from vebench.plan.spec import LearnerStep, RunSpec
     from vebench.reports.document import Tone, Value, View
+
+    Place = Callable[[CellSummary], Text]
 
 
 _DOUBTFUL = ("unverified", "different")
@@ -48,7 +49,7 @@ def rate_tables(
             if last
             else table
         )
-    for place, title, notes in (*_of_hosts(cells), *_of_policy(cells, spec)):
+    for place, title, notes in _further(cells, spec):
         for name, part in parts.items():
             grid = _grid([cell for cell in part if not cell.reference_row], marked, spec, place)
             yield replace(grid, title=f"{name}: {title}", group=one_line(env), notes=notes, about="run")
@@ -60,18 +61,6 @@ def rate_tables(
             yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=notes, about="run")
 
 
-def _of_hosts(
-    cells: Sequence[CellSummary],
-) -> Iterator[tuple[Callable[[CellSummary], Text], str, tuple[str, ...]]]:
-    """Yield the same of what each host did, if there are several."""
-    if any(len(cell.host_rates) > 1 for cell in cells):
-        yield (
-            _each_host,
-            "frames/s of each host",
-            ("each host's replica in its own windows; an interval needs two repeats",),
-        )
-
-
 def _each_host(cell: CellSummary) -> Text:
     rates = {host: rate.scaled(cell.frame_skip) for host, rate in cell.host_rates.items()}
     if not rates:
@@ -79,33 +68,24 @@ def _each_host(cell: CellSummary) -> Text:
     return Text(tuple(f"{one_line(host)} {figures.rate(rate)}" for host, rate in rates.items()))
 
 
-def _of_policy(
-    cells: Sequence[CellSummary], spec: RunSpec
-) -> Iterator[tuple[Callable[[CellSummary], Text], str, tuple[str, ...]]]:
-    """Yield what makes the places of each table that a policy or a learner adds, its title, and its notes."""
+def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Place, str, tuple[str, ...]]]:
+    """Yield what makes the places of each table that hosts, a policy or a learner add, its title, and its notes."""
+    if any(len(cell.host_rates) > 1 for cell in cells):
+        notes = ("each host's replica in its own windows; an interval needs two repeats",)
+        yield _each_host, "frames/s of each host", notes
     if any(cell.acting for cell in cells):
-        yield (
-            where_time_goes,
-            "where the loop's time goes",
-            (
-                f"the policy is {one_line(spec.policy.in_words)}",
-                "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
-                "counting: what the loop itself takes, where that is more than 1%",
-                "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
-            ),
+        words = (
+            f"the policy is {one_line(spec.policy.in_words)}",
+            "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
+            "counting: what the loop itself takes, where that is more than 1%",
+            "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
         )
+        yield where_time_goes, "where the loop's time goes", words
     if any(cell.batch_sizes for cell in cells):
-        notes = ("below the mean: how many rows nine of ten batches have",)
-        yield sizes_of_batches, "rows of a batch", notes
+        yield _sizes_of_batches, "rows of a batch", ("below the mean: how many rows nine of ten batches have",)
     if spec.learner is not None and any(cell.learning for cell in cells):
-        yield (
-            what_learning_makes_of_it,
-            "training with it",
-            (
-                f"learning takes {learner_words(spec.learner)}, and nothing is sampled meanwhile",
-                "at most: if sampling took no time at all",
-            ),
-        )
+        meanwhile = f"learning takes {learner_words(spec.learner)}, and nothing is sampled meanwhile"
+        yield _training, "training with it", (meanwhile, "at most: if sampling took no time at all")
 
 
 def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
@@ -123,7 +103,7 @@ def _grid(
     cells: Sequence[CellSummary],
     marked: Container[int],
     spec: RunSpec,
-    place: Callable[[CellSummary], Text],
+    place: Place,
     aside: Callable[[Sequence[CellSummary]], Text] | None = None,
 ) -> Table:
     """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !.
@@ -173,14 +153,20 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs"
-    if stepped := _stepped(cells):
-        yield stepped
+    if any(cell.own_classes is not None for cell in cells):  # which not every environment has
+        measured = [cell for cell in cells if not cell.reference_row and cell.status == "ok"]
+        kinds = figures.by_key((figures.environments_of(cell), one_line(cell.label)) for cell in measured)
+        yield "What they step: " + "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in kinds.items())
     if any(cell.proof for cell in cells):
-        yield _compared(cells)
-    if any(cell.frames_per_second and not cell.reference_row for cell in cells) and not any(
-        cell.speedup for cell in cells
-    ):
-        yield _no_speedups(cells, spec)
+        yield f"Work in the measured cells: {_compared(cells)}"
+    rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
+    if rated and not any(cell.speedup for cell in cells):
+        why = f"was not measured (leave out --set base=false, or add -b {REFERENCE} and 1 to --workers)"
+        if any(is_base(cell.key) for cell in cells):
+            why = "has no rate"
+        elif spec.base:
+            why = "was not measured yet"
+        yield f"no speedups: {REFERENCE} with one worker {why}"
 
 
 def _compared(cells: Sequence[CellSummary]) -> str:
@@ -188,33 +174,17 @@ def _compared(cells: Sequence[CellSummary]) -> str:
     proofs = [(one_line(cell.label), cell.proof) for cell in cells if cell.proof is not None]
     seen = [(label, proof) for label, proof in proofs if proof.rows or proof.verdict == "different"]
     if not seen:
-        return "Work in the measured cells: no row was compared"
+        return "no row was compared"
     differ = sum(proof.verdict == "different" for _, proof in seen)
     rows, found = sum(proof.rows for _, proof in seen), f"{differ} did other work" if differ else "all the same"
     none = dict.fromkeys(label for label, _ in proofs if label not in dict(seen))
     without = f"; none of {', '.join(none)}" if none else ""
-    return (
-        f"Work in the measured cells: {rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared"
-        f"{_of_environments([proof for _, proof in seen])}, {found}{without}"
-    )
-
-
-def _of_environments(proofs: Sequence[CellProof]) -> str:
-    """Return in words of how many environments rows were compared where these were fewest; empty if of all."""
-    fewest = min((proof for proof in proofs if proof.num_envs), key=lambda proof: proof.followed_share, default=None)
-    if fewest is None or fewest.followed_share >= 1:
-        return ""
-    least = " or more in each" if len(proofs) > 1 else ""
-    return f", {fewest.environments} of {fewest.num_envs} environments{least}"
-
-
-def _no_speedups(cells: Sequence[CellSummary], spec: RunSpec) -> str:
-    what = f"no speedups: {REFERENCE} with one worker"
-    if any(is_base(cell.key) for cell in cells):
-        return f"{what} has no rate"
-    if spec.base:
-        return f"{what} was not measured yet"
-    return f"{what} was not measured (leave out --set base=false, or add -b {REFERENCE} and 1 to --workers)"
+    followed = [proof for _, proof in seen if proof.num_envs]
+    fewest = min(followed, key=lambda proof: proof.followed_share, default=None)
+    envs = ""
+    if fewest is not None and fewest.followed_share < 1:
+        envs = f", {fewest.environments} of {fewest.num_envs} environments{' or more in each' * (len(seen) > 1)}"
+    return f"{rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared{envs}, {found}{without}"
 
 
 def _work_verdict(cells: Sequence[CellSummary]) -> Text:
@@ -245,25 +215,13 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
 
 def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
     """Return what backends do differently. That a reference row does is what it is there for."""
-    labels_by_difference: dict[str, dict[str, None]] = {}
-    for cell in (cell for cell in cells if view.every_finding or not cell.reference_row):
-        own = () if cell.own_classes is None else (cell.own_classes.words,)
-        for difference in (*own, *cell.differences):
-            labels_by_difference.setdefault(one_line(difference), {})[one_line(cell.label)] = None
-    lines = tuple(f"{', '.join(labels)}: {difference}" for difference, labels in labels_by_difference.items())
-    return Listing(_DIFFERENCES, lines) if lines else None
-
-
-def _stepped(cells: Sequence[CellSummary]) -> str:
-    """Return what each backend steps if some have classes of their own, which not every environment has; else empty."""
-    if all(cell.own_classes is None for cell in cells):
-        return ""
-    labels_by_kind: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        if not cell.reference_row and cell.status == "ok":
-            labels_by_kind.setdefault(figures.environments_of(cell), {})[one_line(cell.label)] = None
-    parts = "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in labels_by_kind.items())
-    return f"What they step: {parts}"
+    lines = figures.with_names(
+        (one_line(difference), one_line(cell.label))
+        for cell in cells
+        if view.every_finding or not cell.reference_row
+        for difference in (*(() if cell.own_classes is None else (cell.own_classes.words,)), *cell.differences)
+    )
+    return Listing(_DIFFERENCES, tuple(lines)) if lines else None
 
 
 _LEAST_SAID = 0.01  # of the time
@@ -282,7 +240,7 @@ def where_time_goes(cell: CellSummary) -> Text:
     return Text((shares, batch, *age), "plain", found.waiting)
 
 
-def sizes_of_batches(cell: CellSummary) -> Text:
+def _sizes_of_batches(cell: CellSummary) -> Text:
     """Return how many rows a cell's batches have."""
     found = cell.batch_sizes
     if found is None:
@@ -291,7 +249,7 @@ def sizes_of_batches(cell: CellSummary) -> Text:
     return Text((f"{figures.number(found.mean)} on average", most), "plain", found.mean)
 
 
-def what_learning_makes_of_it(cell: CellSummary) -> Text:
+def _training(cell: CellSummary) -> Text:
     """Return how fast training would be, and what a faster backend could make of it at most."""
     found = cell.learning
     if found is None:

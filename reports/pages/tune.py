@@ -349,10 +349,8 @@ class TunePage:
     def _doubts(self) -> Iterator[Remark]:
         """Yield what was not tried, of each backend in one line: the label alone if nothing of it was; and why not."""
         tried = {cell.label for cell in self._choices if cell.status == "ok"}
-        sizes_by_label: dict[tuple[str, str], list[str]] = {}
-        for place, reason in self._not_tried():
-            label, _, size = place.rpartition(":")
-            sizes_by_label.setdefault((label, reason), []).append(size)
+        parts = ((place.rpartition(":"), reason) for place, reason in self._not_tried())
+        sizes_by_label = figures.by_key(((label, reason), size) for (label, _, size), reason in parts)
         reasons = Counter(label for label, _ in sizes_by_label)
         places_by_reason: dict[str, list[str]] = {}
         for (label, reason), sizes in sizes_by_label.items():
@@ -401,14 +399,9 @@ class TunePage:
             "setting": cell.key.place,
             "backend": cell.backend,
             "options": dict(cell.options),
-            "workers": cell.workers,
-            "envs_per_worker": cell.envs_per_worker,
-            "num_envs": cell.num_envs,
-            "batch_size": cell.batch_size,
+            **{name: getattr(cell, name) for name in ("workers", "envs_per_worker", "num_envs", "batch_size")},
             "envs_of_a_row": cell.num_envs / max(1, cell.batch_size),
-            "status": cell.status,
-            "frames_per_second": cell.frames_per_second,
-            "steps_per_second": cell.steps_per_second,
+            **{name: getattr(cell, name) for name in ("status", "frames_per_second", "steps_per_second")},
             "seconds_per_batch": None if cell.ns_per_batch is None else cell.ns_per_batch.scaled(1 / _NANOSECONDS),
             "latency": None if seen is None else asdict(seen),
             "cpus": cell.cpus_owned,

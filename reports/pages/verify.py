@@ -134,7 +134,11 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
         corner="backend",
         columns=shown,
         rows=tuple(_row(cell, proof, len(shown)) for cell, proof in proofs),
-        notes=tuple(_notes(proofs)),
+        notes=tuple(
+            figures.with_names(
+                (one_line(line), one_line(cell.backend.label)) for cell, proof in proofs for line in _remarks(proof)
+            )
+        ),
         numbers=False,
     )
 
@@ -217,16 +221,6 @@ def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tupl
     if proof.verdict == "unverified" and not proof.failed:
         return "compare it on another task, or leave it out with -b", ""
     return "the same again:", page.again(cell)
-
-
-def _notes(proofs: Sequence[tuple[Cell, Proof]]) -> Iterator[str]:
-    """Yield what is worth knowing whatever the verdict, each with the backends of which it is true."""
-    labels: dict[str, list[str]] = {}
-    for cell, proof in proofs:
-        for line in _remarks(proof):
-            labels.setdefault(one_line(line), []).append(one_line(cell.backend.label))
-    for line, names in labels.items():
-        yield f"{', '.join(names)}: {line}"
 
 
 def _remarks(proof: Proof) -> Iterator[str]:

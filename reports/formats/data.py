@@ -18,7 +18,7 @@ from vebench.reports import columns
 from vebench.reports.columns import EstimateColumn, ItemsColumn, with_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from vebench.analysis.cell import CellSummary
     from vebench.reports.columns import DataColumn, Plain
@@ -67,37 +67,25 @@ def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
 
     Texts are on one line, as ``plain`` has them.
     """
+    lines: list[list[Plain]] = [list(_IDENTITY)]
+    for column in columns.COLUMNS:
+        bounds = ("", "_low", "_high") if isinstance(column, EstimateColumn) else ("",)
+        lines[0] += [f"{column.name}{bound}" for bound in bounds]
+    for section in page.sections:
+        for cell in section.cells:
+            reported = with_findings(cell, section.findings)
+            identity = (section.name, cell.env, cell.label, cell.workers, cell.envs_per_worker)
+            lines.append([*identity, *(value for column in columns.COLUMNS for value in _values(column, reported))])
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in _cells(page))
+    csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in lines)
     return out.getvalue()
 
 
-def _cells(page: RunPage) -> Iterator[Sequence[Plain]]:
-    yield (*_IDENTITY, *(name for column in columns.COLUMNS for name in _names(column)))
-    for section in page.sections:
-        for cell in section.cells:
-            yield _line(section.name, with_findings(cell, section.findings))
-
-
-def _line(file: str, cell: CellSummary) -> list[Plain]:
-    identity = (file, cell.env, cell.label, cell.workers, cell.envs_per_worker)
-    return [*identity, *(value for column in columns.COLUMNS for value in _values(column, cell))]
-
-
 def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
-    return _no_formula(plain(one_line(value))) if isinstance(value, str) else value
-
-
-def _no_formula(text: str) -> str:
+    if not isinstance(value, str):
+        return value
+    text = plain(one_line(value))
     return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _names(column: DataColumn) -> list[str]:
-    return (
-        [column.name, f"{column.name}_low", f"{column.name}_high"]
-        if isinstance(column, EstimateColumn)
-        else [column.name]
-    )
 
 
 def _values(column: DataColumn, cell: CellSummary) -> list[Plain]:

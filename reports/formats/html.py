@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.document import Chart, ChartLine, DataPage, Page, Remark, Value
+    from vebench.reports.document import Chart, DataPage, Page, Remark, Value
     from vebench.reports.pages.run import RunPage, Section
 
     Plain = Callable[[str], str]
@@ -82,38 +82,38 @@ class _Shown:
 
     document: Document
     groups: tuple[_Group, ...]
-    findings: tuple[tuple[Gravity, tuple[Remark, ...]], ...]
+    findings: tuple[tuple[Gravity, Sequence[Remark]], ...]
     of_run: _OfRun | None
 
 
 def html_page(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
-    page = _in_full(page)
+    if page.kind == "run":  # there is room for all that was found, and notes are folded
+        run = cast("RunPage", page)
+        page = replace(run, view=replace(run.view, every_finding=True))
     documents = page.documents
     plain = without_folders(document.title for document in documents)
     environment = _environment(plain)
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
+    raw = None  # the data for other programs with the name of its format
+    if page.kind == "run":
+        raw = "CSV", data.csv_of(cast("RunPage", page), plain)
+    elif hasattr(page, "data"):
+        raw = "JSON", data.json_of(cast("DataPage", page))
+    style, script = ((_TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js"))
     template = environment.get_template("report.html.jinja")
     content = {
         "page": page,
         "shown": [*_shown(page, documents, plain)],
-        "raw": _raw(page, plain),
-        "style": Markup(_template("report.css")),  # noqa: S704 - our own file
-        "script": Markup(_template("report.js")),  # noqa: S704 - as above
+        "raw": raw,
+        "style": Markup(style),  # noqa: S704 - our own file
+        "script": Markup(script),  # noqa: S704 - as above
         "version": __version__,
     }
     # A script in the content would need to know the hash of a page that it is itself a part of.
     nonce = b64encode(sha256(template.render(content, nonce="").encode()).digest()).decode()
     return template.render(content, nonce=nonce)
-
-
-def _in_full(page: Page) -> Page:
-    """Return ``page`` with all that was found: there is room for it, and notes are folded."""
-    if page.kind != "run":
-        return page
-    run = cast("RunPage", page)
-    return replace(run, view=replace(run.view, every_finding=True))
 
 
 def _environment(plain: Plain) -> Environment:
@@ -135,10 +135,6 @@ def _environment(plain: Plain) -> Environment:
         sort_key=_sort_key, number_columns=_number_columns, whole_words=partial(_whole_words, plain=plain)
     )
     return environment
-
-
-def _template(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _printable(value: object, plain: Plain) -> object:
@@ -179,22 +175,16 @@ def _number_columns(table: Table) -> list[bool]:
     ]
 
 
-def _raw(page: Page, plain: Plain) -> tuple[str, str] | None:
-    """Return the data of ``page`` for other programs with the name of its format, None if it has no data."""
-    if page.kind == "run":
-        return "CSV", data.csv_of(cast("RunPage", page), plain)
-    return ("JSON", data.json_of(cast("DataPage", page))) if hasattr(page, "data") else None
-
-
 def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[_Shown]:
     """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
     sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
     for number, document in enumerate(documents):
         section = sections.pop(document.title, None)
+        found = figures.by_key((finding.gravity, finding) for finding in document.findings)
         yield _Shown(
             document,
             tuple(_groups(document, plain, f"d{number}")),
-            tuple(_by_gravity(document.findings)),
+            tuple((gravity, found[gravity]) for gravity in Gravity if gravity in found),
             None if section is None else _of_run(section, f"d{number}"),
         )
     for number, section in enumerate(sections.values(), len(documents)):
@@ -221,13 +211,6 @@ def _figure(chart: Chart, plain: Plain, part: str) -> _Figure:
     return _Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
 
 
-def _by_gravity(findings: Sequence[Remark]) -> Iterator[tuple[Gravity, tuple[Remark, ...]]]:
-    """Yield the levels that any finding has, the gravest first, each with its findings."""
-    for gravity in Gravity:
-        if members := tuple(finding for finding in findings if finding.gravity is gravity):
-            yield gravity, members
-
-
 def _of_run(section: Section, part: str) -> _OfRun | None:
     """Return what only a run has; None if no cell has ended yet."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
@@ -252,16 +235,13 @@ def numbers_of(chart: Chart) -> Table:
     """Return the points of a chart as a table: a row for each place on the axis, a column for each series."""
     places = sorted({x for series in chart.series for x, _ in series.points})
     by_series = [dict(series.points) for series in chart.series]
+    predicted = ["" if line.role != "forecast" or PREDICTED in line.name else f", {PREDICTED}" for line in chart.series]
     return Table(
         title=f"{chart.title}, by {chart.x_label}",
         corner=chart.x_label,
-        columns=tuple(_column(series) for series in chart.series),
+        columns=tuple(f"{line.name}{more}" for line, more in zip(chart.series, predicted, strict=True)),
         rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
     )
-
-
-def _column(series: ChartLine) -> str:
-    return series.name if series.role != "forecast" or PREDICTED in series.name else f"{series.name}, {PREDICTED}"
 
 
 def _number(estimate: Estimate | None) -> Text:

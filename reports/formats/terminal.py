@@ -76,11 +76,19 @@ def _ending_with_tables(document: Document, width: int) -> Iterator[Section]:
     Tables that answers are not about come before those, each with what it needs to be read.
     """
     yield [*_head(document)]
-    yield [*_findings(document), *_left_out(document), *_explanations(document.explanations)]
+    left_out = []
+    if document.notes_left_out:
+        how = f"vebench report --all {shlex.quote(document.title)}"
+        left_out = [Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")]
+    yield [*_findings(document), *left_out, *_explanations(document.explanations)]
     yield from (list(_with_notes(table, width)) for table in document.tables if table.about != "answer")
     fitted = [_fitted(table, width) for table in document.tables if table.about == "answer"]
-    reading = _paragraph([*_legend(document), *(Line(note) for table in fitted for note in table.notes)])
-    yield [*_listings(fitted), *reading]
+    # As sentences one after another, each once: tables of several tasks share footnotes.
+    notes = dict.fromkeys(
+        (*(line.plain for line in _legend(document)), *(note for one in fitted for note in one.notes))
+    )
+    reading = " ".join(text if text.endswith(".") else f"{text}." for text in notes)
+    yield [*_listings(fitted), *([Line(reading, style="dim")] if notes else [])]
     yield from (list(_table(table, width)) for table in fitted)
     yield from _answers(document)
 
@@ -139,14 +147,10 @@ def _fitted(table: Table, width: int) -> Table:
 
 def _words(table: Table, index: int) -> str:
     """Return what a column says: ``same work: identical: gym-sync, gym-async; equal: envpool-sync``."""
-    labels: dict[str, list[str]] = {}
-    for row in table.rows:
-        if (text := " ".join(row.texts[index].lines)) != DASH:
-            labels.setdefault(text, []).append(row.label)
-    if len(labels) == 1:
-        return f"{table.columns[index]}: {next(iter(labels))}"
+    texts = ((" ".join(row.texts[index].lines), row.label) for row in table.rows)
+    labels = by_key((text, label) for text, label in texts if text != DASH)
     parts = [f"{text}: {', '.join(names)}" for text, names in labels.items()]
-    return f"{table.columns[index]}: {'; '.join(parts)}"
+    return f"{table.columns[index]}: {'; '.join(labels if len(labels) == 1 else parts)}"
 
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
@@ -213,13 +217,6 @@ def _lines(text: Text) -> Line:
     return line
 
 
-def _paragraph(lines: Iterable[Line]) -> Section:
-    """Return lines as sentences one after another, each once: tables of several tasks share footnotes."""
-    texts = dict.fromkeys(line.plain for line in lines)
-    sentences = (text if text.endswith(".") else f"{text}." for text in texts)
-    return [Line(" ".join(sentences), style="dim")] if texts else []
-
-
 def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
     """Yield the listings of several tables as one for each heading. What does not hold for all says for which."""
     headings: dict[str, dict[str, list[str]]] = {}
@@ -258,12 +255,6 @@ def _kind(alike: Sequence[Remark]) -> RenderableType:
 
 def _what(finding: Remark) -> str:
     return f"{finding.text} ({'; '.join(finding.places)})" if finding.places else finding.text
-
-
-def _left_out(document: Document) -> Iterator[RenderableType]:
-    if document.notes_left_out:
-        how = f"vebench report --all {shlex.quote(document.title)}"
-        yield Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")
 
 
 def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:

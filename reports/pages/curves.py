@@ -98,10 +98,7 @@ def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Char
 
 def _marks(bends: Iterable[Bend], fewest: int, most: int) -> tuple[Mark, ...]:
     """Return where workers begin to gain less, between the fewest and the most of them."""
-    texts: dict[int, list[str]] = {}
-    for after, text in bends:
-        if fewest <= after < most:
-            texts.setdefault(after, []).append(text)
+    texts = figures.by_key((after, text) for after, text in bends if fewest <= after < most)
     return tuple(Mark(float(after), ", ".join(texts[after])) for after in sorted(texts))
 
 

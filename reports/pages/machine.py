@@ -119,9 +119,31 @@ class MachinePage:
 def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
     """Yield facts for people, by name; empty where nothing is known."""
     host, topology = page.host, page.host.topology
-    yield "CPUs", _cpus(host)
-    yield "caches", _caches(topology)
-    yield "memory", _memory(page)
+    cpus = (
+        f"{format_cpu_list(topology.online)} online",
+        counted(len(topology.packages), "package") if topology.packages else "",
+        counted(len(topology.nodes), "memory node") if topology.nodes else "",
+        counted(len(topology.cores), "core"),
+        f"{topology.threads_per_core} threads a core" if topology.threads_per_core > 1 else "",
+        f"{len(topology.kinds)} kinds of core" if len(topology.kinds) > 1 else "",
+        f"no node for {_brief(topology.without_node)}" if topology.without_node else "",
+    )
+    yield "CPUs", ", ".join(filter(None, cpus))
+    caches = Counter((cache.level, cache.size_bytes) for cache in topology.caches)  # data or unified
+    yield (
+        "caches",
+        ", ".join(
+            f"L{level}{f' {size(count)}' if count else ''}{f' x {number}' if number > 1 else ''}"
+            for (level, count), number in caches.items()
+        ),
+    )
+    nodes = host.allowance.nodes
+    memory = (
+        size(host.memory_bytes) if host.memory_bytes else "",
+        f"{size(page.memory_available)} available" if page.memory_available else "",
+        f"nodes {format_cpu_list(nodes)} allowed" if nodes is not None and len(topology.nodes) > 1 else "",
+    )
+    yield "memory", ", ".join(filter(None, memory))
     yield "usable", _usable(page)
     for policy, order in page.orders.items():
         yield policy, _in_order(order)
@@ -143,39 +165,6 @@ def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
     kinds = by_key(((", ".join(one.backends), one.own.words_for_kind), tasks_in_words(one)) for one in page.standings)
     for (backends, words), names in kinds.items():
         yield backends, f"{', '.join(names)}: {words}"
-
-
-def _cpus(host: Host) -> str:
-    topology = host.topology
-    parts = [
-        f"{format_cpu_list(topology.online)} online",
-        counted(len(topology.packages), "package") if topology.packages else "",
-        counted(len(topology.nodes), "memory node") if topology.nodes else "",
-        counted(len(topology.cores), "core"),
-        f"{topology.threads_per_core} threads a core" if topology.threads_per_core > 1 else "",
-        f"{len(topology.kinds)} kinds of core" if len(topology.kinds) > 1 else "",
-        f"no node for {_brief(topology.without_node)}" if topology.without_node else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _caches(topology: Topology) -> str:
-    """Return how many data or unified caches there are of each level and size."""
-    counts = Counter((cache.level, cache.size_bytes) for cache in topology.caches)
-    return ", ".join(
-        f"L{level}{f' {size(count)}' if count else ''}{f' x {number}' if number > 1 else ''}"
-        for (level, count), number in counts.items()
-    )
-
-
-def _memory(page: MachinePage) -> str:
-    nodes = page.host.allowance.nodes
-    parts = [
-        size(page.host.memory_bytes) if page.host.memory_bytes else "",
-        f"{size(page.memory_available)} available" if page.memory_available else "",
-        f"nodes {format_cpu_list(nodes)} allowed" if nodes is not None and len(page.host.topology.nodes) > 1 else "",
-    ]
-    return ", ".join(part for part in parts if part)
 
 
 def _usable(page: MachinePage) -> str:

@@ -12,7 +12,7 @@ from vebench.reports.document import Table, TableRow, Text
 from vebench.reports.pages.check import cell_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from vebench.child.window import Window
     from vebench.plan.cells import CellKey
@@ -43,7 +43,10 @@ def noise(run: Run) -> tuple[NoisyWindow, ...]:
     that made no step have no level, and are left out.
     """
     windows = [*_in_order(run)]
-    levels = _levels(windows)
+    speeds: dict[CellKey, list[float]] = {}
+    for record, window in windows:
+        speeds.setdefault(record.key.without_repeat, []).append(_speed(window))
+    levels = {key: median(values) for key, values in speeds.items()}
     return tuple(
         NoisyWindow(record.key.without_repeat, record.repeat, _speed(window) / level, _state(window, len(record.cpus)))
         for record, window in windows
@@ -59,13 +62,6 @@ def _in_order(run: Run) -> Iterator[tuple[CellRecord, Window]]:
     for _, group in groupby(well, key=lambda record: (record.repeat, record.env)):
         turns = [(turn, record, window) for record in group for turn, window in enumerate(record.windows)]
         yield from ((record, window) for _, record, window in sorted(turns, key=lambda item: item[0]))
-
-
-def _levels(windows: list[tuple[CellRecord, Window]]) -> Mapping[CellKey, float]:
-    speeds: dict[CellKey, list[float]] = {}
-    for record, window in windows:
-        speeds.setdefault(record.key.without_repeat, []).append(_speed(window))
-    return {key: median(values) for key, values in speeds.items()}
 
 
 def _speed(window: Window) -> float:

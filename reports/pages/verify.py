@@ -22,7 +22,7 @@ from vebench.reports.document import Document, Remark, Table, TableRow, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.child.answers import Mismatch, Proof
+    from vebench.child.answers import Proof
     from vebench.plan.cells import Cell
     from vebench.reports.document import PageKind, Tone
 
@@ -67,7 +67,7 @@ class VerifyPage:
             title=f"Same work as {REFERENCE}: {self.outcome}",
             facts=tuple(_facts_of(self)),
             tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
-            legend=_MEANINGS if any(_counted(proof) for _, proof in self.proofs) else _MEANINGS[:-1],
+            legend=_MEANINGS if any(proof.simulated is not None for _, proof in self.proofs) else _MEANINGS[:-1],
             explanations=tuple(_explanations(self, several=len(envs) > 1)),
         )
         return (document,)
@@ -79,7 +79,8 @@ class VerifyPage:
             {
                 "env": cell.task.id,
                 "backend": cell.backend.label,
-                **_facts(proof),
+                # By "parting" other programs know the mismatch.
+                **{"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()},
                 "summary": why_not_identical(proof),
                 "seed": self.spec.seed,
                 "command": self.again(cell),
@@ -128,7 +129,7 @@ def _layout(trial: trials.Trial) -> str:
 
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
-    shown = _COLUMNS if any(_counted(proof) for _, proof in proofs) else _COLUMNS[:-1]
+    shown = _COLUMNS if any(proof.simulated is not None for _, proof in proofs) else _COLUMNS[:-1]
     return Table(
         title=one_line(env),
         corner="backend",
@@ -146,34 +147,28 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
 def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
     tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
     few = proof.verdict in SAME and proof.fewest_ends < _ENOUGH_ENDS
+    frames = figures.DASH
+    if proof.simulated is not None and proof.claimed is not None:
+        of_claimed = "" if proof.simulated == proof.claimed else f" of {proof.claimed:,}"
+        frames = f"{proof.simulated:,}{of_claimed}"
     texts = (
         Text((proof.verdict,), tone, proof.verdict),
         Text((f"{proof.rows:,}",), value=proof.rows),
         Text((f"{proof.ends:,}",), value=proof.ends),
         Text((f"{proof.cut_off:,}",), value=proof.cut_off),
         Text((f"{proof.fewest_ends:,}",), "missing" if few else "plain", proof.fewest_ends),
-        Text((_frames(proof),), value=proof.simulated),
+        Text((frames,), value=proof.simulated),
     )
     return TableRow(one_line(cell.backend.label), texts[:columns])
-
-
-def _counted(proof: Proof) -> bool:
-    """Return whether frames were counted."""
-    return proof.simulated is not None
-
-
-def _frames(proof: Proof) -> str:
-    if proof.simulated is None or proof.claimed is None:
-        return figures.DASH
-    of_claimed = "" if proof.simulated == proof.claimed else f" of {proof.claimed:,}"
-    return f"{proof.simulated:,}{of_claimed}"
 
 
 def _why(proof: Proof) -> list[str]:
     """Return what a reader needs to know beyond the verdict, in lines."""
     lines = [text for text in (proof.fault, proof.reason) if text]
-    if proof.mismatch is not None:
-        lines.append(_mismatch(proof.mismatch))
+    if (first := proof.mismatch) is not None:
+        size = "" if first.size is None else f" (off by {first.size:.3g})"
+        place = f"environment {first.env_id}, step {first.step}"
+        lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
     lines += _declared(proof)
     if proof.verdict in SAME and not proof.ends:
         lines.append("no episode ended: --steps would have to be larger")
@@ -183,18 +178,6 @@ def _why(proof: Proof) -> list[str]:
 def _declared(proof: Proof) -> list[str]:
     share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
     return [f"declared{share}: {text}" for text in proof.allowed]
-
-
-def _facts(proof: Proof) -> dict[str, object]:
-    """Return the proof's fields; ``parting`` is the name by which other programs know the mismatch."""
-    return {"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()}
-
-
-def _mismatch(first: Mismatch) -> str:
-    """Return where a backend's row first is not the reference's."""
-    size = "" if first.size is None else f" (off by {first.size:.3g})"
-    place = f"environment {first.env_id}, step {first.step}"
-    return f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}"
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:

@@ -420,7 +420,7 @@ def test_what_others_took_is_said_once_and_not_again_by_what_follows_from_it() -
 
 def test_a_run_under_a_quota_says_what_to_do_to_those_who_want_all() -> None:
     (finding,) = of_host(ALL, quota_cpus=0.5, quota_source="/sys/fs/cgroup/cpu.max").findings
-    assert finding.code == "throttled"
+    assert finding.label == "throttled"
     assert "a quota of 0.5 CPUs (/sys/fs/cgroup/cpu.max) is less than one CPU" in finding.text
 
 

@@ -27,7 +27,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.registry import ENTRIES
 from vebench.commands.planning import known
 from vebench.commands.run import start
-from vebench.commands.tune import planned, wish
+from vebench.commands.tune import settings_to_try, wish
 from vebench.commands.world import World
 from vebench.plan.grammar import parse_backends, parse_envs
 from vebench.plan.spec import RunSpec
@@ -68,7 +68,7 @@ def measure_grid(env: str, backends: str, repeats: int, file: Path, took: Path) 
         vebench("run", "--resume", str(file), "-q")
     else:
         asked = RunSpec(parse_envs([env]), (1,), parse_backends([backends]))
-        spec = planned(asked, wish(None, "ok", f"{WITHIN:.0%}"), World())[0].spec
+        spec = settings_to_try(asked, wish(None, "ok", f"{WITHIN:.0%}"), World())[0].spec
         measure(replace(spec, interleave=False, repeats=repeats), file)
     took.write_text(str(spent + time.monotonic() - began))
     return float(took.read_text())

@@ -109,7 +109,7 @@ def vebench(
 
 
 @app.command(
-    cls=options.planned(*OPTIONS, settings=("base", "interleave", "memory"), **PLAN_OF_RUN),
+    cls=options.with_plan(*OPTIONS, settings=("base", "interleave", "memory"), **PLAN_OF_RUN),
     context_settings={"allow_extra_args": True},  # so that the error can say how to name an environment
 )
 def run(
@@ -154,7 +154,7 @@ def report(
         typer.Argument(metavar="FILE", hidden=True),  # described below, without the name of its Python type
     ] = None,
     *,
-    form: Annotated[str | None, options.form("run")] = None,
+    form: Annotated[str | None, options.format_option("run")] = None,
     output: options.ReportFile = None,
     every_finding: Annotated[
         bool,
@@ -226,7 +226,7 @@ def check(
     allow_different_host: Annotated[
         bool, option(VERDICT, "", "Compare even if machines or simulators differ.", "--allow-different-host")
     ] = False,
-    form: Annotated[str, options.form("check")] = "terminal",
+    form: Annotated[str, options.format_option("check")] = "terminal",
     junit: options.Junit = None,
     output: options.RunFile = None,
     allow_code: options.AllowCode = False,
@@ -267,7 +267,7 @@ def check(
 
 
 @app.command(
-    cls=options.planned(
+    cls=options.with_plan(
         *("envs", "backends", "workers", "envs_per_worker", "duration", "rounds", "repeats"),
         settings=("memory", "pin", "policy", "proof", "replicas", "seed", "timeout", "warmup"),
         duration=1.0,
@@ -284,7 +284,7 @@ def compare(
         float | None, options.budget("Add passes until every backend has its verdict, for as long in all at the most.")
     ] = None,
     tolerance: options.Tolerance = "5%",
-    form: Annotated[str, options.form("check")] = "terminal",
+    form: Annotated[str, options.format_option("check")] = "terminal",
     junit: options.Junit = None,
     output: Annotated[Path | None, options.run_file("Run files; -a and -b are added to the name.")] = None,
 ) -> int:
@@ -319,7 +319,7 @@ def history(
     ] = "auto",
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
-    form: Annotated[str | None, options.form("history")] = None,
+    form: Annotated[str | None, options.format_option("history")] = None,
     output: options.ReportFile = None,
 ) -> int:
     """Show the levels of many runs over time, and where they changed.
@@ -345,7 +345,7 @@ def history(
 
 
 @app.command(
-    cls=options.planned("envs", "backends", "learner", settings=("memory", "pin", "policy", "seed", "timeout"))
+    cls=options.with_plan("envs", "backends", "learner", settings=("memory", "pin", "policy", "seed", "timeout"))
 )
 def tune(
     context: typer.Context,
@@ -358,7 +358,7 @@ def tune(
     ] = "ok",
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[str, option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.")] = "5%",
-    form: Annotated[str, options.form("tune")] = "terminal",
+    form: Annotated[str, options.format_option("tune")] = "terminal",
     output: options.RunFile = None,
     resume: Annotated[
         Path | None, option(OUTPUT, "FILE", "Go on with the race in this run file, for as long again.")
@@ -388,13 +388,13 @@ def tune(
     return command.start(options.spec_from(context), wish, output, shown, context.obj())
 
 
-@app.command(cls=options.planned("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
+@app.command(cls=options.with_plan("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
 def verify(
     context: typer.Context,
     *,
     steps: Annotated[int, option(HOW_LONG, "N", "Steps of each environment in the first layout, at least.")] = 400,
     num_envs: Annotated[int, option(WHAT, "N", "Environments stepped at a time in the first layout, or one more.")] = 2,
-    form: Annotated[str, options.form("verify")] = "terminal",
+    form: Annotated[str, options.format_option("verify")] = "terminal",
 ) -> int:
     """Compare what backends return with what a plain loop returns.
 
@@ -452,7 +452,7 @@ def doctor(
         Path | None,
         typer.Option(metavar="DIR", help="Show another machine: a folder with a copy of its /sys and /proc."),
     ] = None,
-    form: Annotated[str, options.form("machine")] = "terminal",
+    form: Annotated[str, options.format_option("machine")] = "terminal",
 ) -> int:
     """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to fix.
 

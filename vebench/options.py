@@ -44,7 +44,7 @@ class Grouped(TyperCommand):
                     formatter.write_dl(lines)
 
 
-def planned(*fields: str, settings: Collection[str], **defaults: Any) -> type[Grouped]:  # noqa: ANN401 - values of fields
+def with_plan(*fields: str, settings: Collection[str], **defaults: Any) -> type[Grouped]:  # noqa: ANN401 - values of fields
     """Return the class of a command that also has the options of these fields, and ``--set`` for the ``settings``.
 
     They are no parameters of its function, which gets the spec by ``spec_from``.
@@ -69,7 +69,7 @@ def planned(*fields: str, settings: Collection[str], **defaults: Any) -> type[Gr
 def of_plan(name: str) -> OptionInfo:
     """Return the option of a field of ``RunSpec``."""
     group, metavar, meaning, *flags = OPTIONS[name]
-    return time(flags[0], meaning) if _kind(name) is float else option(group, metavar, meaning, *flags)
+    return time_option(flags[0], meaning) if _kind(name) is float else option(group, metavar, meaning, *flags)
 
 
 def _kind(name: str) -> Any:  # noqa: ANN401 - a type
@@ -132,14 +132,14 @@ def _parsed(parse: str, *before: str) -> Callable[[str | float], Any]:
     return value
 
 
-def time(name: str, meaning: str, parse: str = "parse_duration") -> OptionInfo:
+def time_option(name: str, meaning: str, parse: str = "parse_duration") -> OptionInfo:
     """Return an option that is a time, in seconds once it is parsed. A default is in seconds already."""
     return option(HOW_LONG, "TIME", meaning, name, parser=_parsed(parse, name))
 
 
 def budget(meaning: str) -> OptionInfo:
     """Return the option for the longest time that a command may take, or add."""
-    return time("--budget", meaning, "parse_budget")
+    return time_option("--budget", meaning, "parse_budget")
 
 
 def _file(text: str) -> Path:
@@ -165,7 +165,7 @@ def run_file(meaning: str) -> OptionInfo:
     return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_run_file)
 
 
-def form(kind: PageKind) -> OptionInfo:
+def format_option(kind: PageKind) -> OptionInfo:
     """Return the option that names a format for pages of this kind."""
     default = " Default: from the suffix of -o, or terminal." if kind in ("run", "history") else ""
     return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")

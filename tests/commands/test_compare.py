@@ -14,7 +14,7 @@ from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
-from vebench.commands.compare import in_turn
+from vebench.commands.compare import both_in_turn
 from vebench.errors import UsageError, shown
 from vebench.interpreters.interpreter import examine_python, packages_here
 from vebench.machine.placement import Placement
@@ -53,7 +53,7 @@ def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
         Plan(plan.spec, tuple(replace(cell, side=side) for cell in plan.cells))
         for plan, side in ((one, "A"), (other, "B"))
     ]
-    cells = in_turn(sides, None).cells
+    cells = both_in_turn(sides, None).cells
     assert len(cells) == 2 * len(one.cells)
     pairs = list(zip(cells[::2], cells[1::2], strict=True))
     assert all((first.key, first.group) == (second.key, second.group) for first, second in pairs)

@@ -85,7 +85,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     return page.status
 
 
-def in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
+def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
     """Return the plans of both sides as one, in which a cell takes turns with the same cell of the other side.
 
     The sides take turns at being first, pass by pass. If memory does not suffice for both cells at the same time, they
@@ -102,7 +102,7 @@ def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     pythons = {side.name: side.python for side in sides}
     with session(files, world, quiet=False, pythons=pythons) as measuring:
-        measuring.one_pass(in_turn([side.plan for side in sides], world.memory_available()))
+        measuring.one_pass(both_in_turn([side.plan for side in sides], world.memory_available()))
 
         def cells() -> list[tuple[CellSummary, ...]]:
             return [gate.cells_of(measuring.runs[side.name], side.path) for side in sides]
@@ -116,7 +116,7 @@ def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None
             both = {key: max(number, other[key]) for key, number in one.items() if key in other}
             more = [next_pass(side.plan, wanted, both) for side in sides]
             if more[0].cells:
-                measuring.one_pass(in_turn(more, world.memory_available()))
+                measuring.one_pass(both_in_turn(more, world.memory_available()))
             return bool(more[0].cells)
 
         if budget is None:

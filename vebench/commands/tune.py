@@ -104,7 +104,7 @@ def start(spec: RunSpec, wish: Wish, path: Path | None, form: Format, world: Wor
     InterruptedRunError if the user interrupts.
     """
     budget = _Budget(spec.budget, world.clock)
-    plan, head = planned(spec, wish, world)
+    plan, head = settings_to_try(spec, wish, world)
     planning.refuse_useless(plan)
     file = RunWriter.create(
         path or paths.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
@@ -136,7 +136,7 @@ def _race(  # noqa: PLR0913, PLR0917 - what a race needs
     return _DONE if page.choice.decided else _UNDECIDED
 
 
-def planned(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
+def settings_to_try(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
     # Many short windows: processes differ more than windows do.
     spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, rounds=_ROUNDS, base=True, interleave=True)

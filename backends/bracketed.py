@@ -74,11 +74,8 @@ def written(name: str, values: Mapping[str, OptionValue]) -> str:
     """Return a name with its values as a user writes them, in the order given: ``envpool-async[ratio=2]``."""
     if not values:
         return name
-    return f"{name}[{','.join(f'{key}={_as_text(value)}' for key, value in values.items())}]"
-
-
-def _as_text(value: OptionValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+    return f"{name}[{','.join(f'{key}={text}' for key, text in texts.items())}]"
 
 
 def cut(text: str) -> tuple[str, str]:

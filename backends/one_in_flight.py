@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +62,8 @@ def reseed(environment: gymnasium.Env[Any, Any], seed_of: Callable[[int | None],
 
 def spaces_of(task: Task) -> Spaces:
     """Return what an environment of ``task`` gives and takes, from one that is made to be looked at."""
-    example = make(task)
-    try:
+    with closing(make(task)) as example:
         return read_spaces(task, example.observation_space, example.action_space)
-    finally:
-        example.close()
 
 
 def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:

@@ -54,9 +54,12 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
     """
     try:
         if append:
-            _append(form.render(page), path)
+            with path.open("a", encoding="utf-8") as file:
+                _write(form.render(page), console.for_file(file))
+                file.write("\n")
             return
-        if not _is_ordinary(path):
+        special = any(map(path.is_relative_to, _NO_ORDINARY_FILES))
+        if path.exists() and (special or not path.is_file()):
             _write_file(path, form.render(page), "w")
             return
         files = {path.parent / name: content for name, content in form.files(page, path.name).items()}
@@ -65,12 +68,6 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
         _replace(files)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}: name another file") from None
-
-
-def _append(content: Content, path: Path) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        _write(content, console.for_file(file))
-        file.write("\n")
 
 
 def _replace(files: Mapping[Path, Content]) -> None:
@@ -89,11 +86,6 @@ def _replace(files: Mapping[Path, Content]) -> None:
     finally:
         for draft in drafts:
             draft.unlink(missing_ok=True)
-
-
-def _is_ordinary(path: Path) -> bool:
-    """Return whether ``path`` is a file that may be replaced, or nothing yet."""
-    return not path.exists() or (path.is_file() and not any(map(path.is_relative_to, _NO_ORDINARY_FILES)))
 
 
 def _write_file(path: Path, content: Content, mode: str) -> None:

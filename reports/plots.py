@@ -229,9 +229,7 @@ def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
     """Return ``charts`` as a figure, transparent without ``ground``."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
 
-    groups: dict[str, list[int]] = {}
-    for number, chart in enumerate(charts):
-        groups.setdefault(chart.group, []).append(number)
+    groups = figures.by_key((chart.group, number) for number, chart in enumerate(charts))
     columns = max(map(len, groups.values()))
     heights = [max(_HEIGHT, *(1 + _LINE * len(charts[number].series) for number in row)) for row in groups.values()]
     whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")

@@ -15,7 +15,7 @@ from vebench.reports.formats.shared import in_few_words, places_of, without_fold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from vebench.reports.document import Document, Page, Table, TableRow, Text
+    from vebench.reports.document import Document, Page, Table, TableRow
 
     Plain = Callable[[str], str]
 
@@ -128,12 +128,9 @@ def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str]
 def _row(row: TableRow, plain: Plain) -> Iterator[str]:
     label = escaped(plain(row.label))
     yield rf"\textit{{{label}}}" if row.reference_row else label
-    yield from (_place(text, plain) for text in row.texts)
-
-
-def _place(text: Text, plain: Plain) -> str:
-    shown = " ".join(escaped(plain(line)) for line in in_few_words(text))
-    return rf"\textbf{{{shown}}}" if text.tone == "best" else shown
+    for text in row.texts:
+        shown = " ".join(escaped(plain(line)) for line in in_few_words(text))
+        yield rf"\textbf{{{shown}}}" if text.tone == "best" else shown
 
 
 def escaped(text: str) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary, Curve
-    from vebench.analysis.scaling import CpuOrder
     from vebench.results.records import RunRecord
 
     Bend = tuple[int, str]  # the number of workers after which something begins, and what
@@ -133,17 +132,15 @@ def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -
     if order is None:
         refused = Forecast(workers, refused=_ON_HOSTS)
         return tuple(Prediction(curve, refused) for curve in shown)
-    return tuple(_prediction(curve, order, workers) for curve in shown)
-
-
-def _prediction(curve: Curve, order: CpuOrder, workers: int) -> Prediction:
-    last = forecast(curve, order, workers)
-    most = max(cell.workers for cell in curve.cells)
-    if last.rate is None or workers < most:
-        return Prediction(curve, last)
-    # The line of a figure bends where second threads begin.
-    between = {kink.after for kink in order.kinks if most < kink.after < workers}
-    return Prediction(curve, last, (*(forecast(curve, order, count) for count in sorted(between)), last))
+    predicted = []
+    for curve in shown:
+        last, most = forecast(curve, order, workers), max(cell.workers for cell in curve.cells)
+        # The line of a figure bends where second threads begin.
+        between = sorted({kink.after for kink in order.kinks if most < kink.after < workers})
+        beyond = last.rate is not None and workers >= most
+        path = (*(forecast(curve, order, count) for count in between), last) if beyond else ()
+        predicted.append(Prediction(curve, last, path))
+    return tuple(predicted)
 
 
 def forecast_tables(predicted: Sequence[Prediction]) -> tuple[Table, ...]:
@@ -156,6 +153,11 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
     workers = predicted[0].forecast.workers
     several = len({one.curve.envs_per_worker for one in predicted}) > 1
     named = [(curve_name(one.curve, several=several), one) for one in predicted]
+    names_by_remark = figures.by_key((remark, name) for name, one in named for remark in _remarks(one))
+    lines = tuple(
+        f"{'every backend' if len(names) == len(named) > 1 else ', '.join(names)}: {remark}"
+        for remark, names in names_by_remark.items()
+    )
     return Table(
         title=f"{one_line(env)}: {_TITLE}",
         corner="backend",
@@ -163,7 +165,7 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
         rows=tuple(TableRow(name, _texts(one.forecast), one.curve.reference_row) for name, one in named),
         axis=(workers, None, None),
         notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
-        listing=_listing([(name, remark) for name, one in named for remark in _remarks(one)], len(named)),
+        listing=Listing("What predictions stand on, or why there is none:", lines) if lines else None,
         group=one_line(env),
         about="run",
     )
@@ -197,13 +199,3 @@ def _remarks(predicted: Prediction) -> Iterator[str]:
     fastest = max(rates, key=lambda workers: rates[workers].median, default=0)
     if fastest and (rates[fastest].low or 0.0) > (rates[max(rates)].high or 0.0):
         yield f"fastest with {figures.counted(fastest, 'worker')}: with more, its rates fall"
-
-
-def _listing(remarks: Sequence[tuple[str, str]], every: int) -> Listing | None:
-    """Return the remarks, each with the backends that it holds for, of ``every`` so many."""
-    names_by_remark = figures.by_key((remark, name) for name, remark in remarks)
-    lines = tuple(
-        f"{'every backend' if len(names) == every > 1 else ', '.join(names)}: {remark}"
-        for remark, names in names_by_remark.items()
-    )
-    return Listing("What predictions stand on, or why there is none:", lines) if lines else None

@@ -54,16 +54,27 @@ class PlanPage:
         envs = dict.fromkeys(cell.task.id for cell in cells)
         replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
         placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
+        windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
+        turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
+        start = f"of which {STARTUP_SECONDS:g} s a cell to start it"
+        proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
+        resolves = ""  # what it can tell on an ordinary machine
+        if (found := foresee(self.plan, _TOLERANCE)) is not None:
+            resolves = (
+                f"speedups within about ±{found.half:.0%}; of two such runs, check --metric speedup finds a backend "
+                f"{found.resolves:.0%} slower in {POWER:.0%} of cases, more on an idle machine and less on a noisy one"
+            )
+        facts = (
+            ("cells", _cells(self.plan)),
+            ("each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"),
+            ("CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"),
+            ("policy", spec.policy.in_words),
+            ("time", f"about {figures.long_time(total)}, {start}{proving if proofs else ''}"),
+            ("resolves", resolves),
+        )
         document = Document(
             title="Plan",
-            facts=(
-                ("cells", _cells(self.plan)),
-                ("each", _each(spec)),
-                ("CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"),
-                *((("policy", spec.policy.in_words),) if spec.policy.in_words else ()),
-                ("time", _time(total, proofs)),
-                *_resolves(self.plan),
-            ),
+            facts=tuple((name, text) for name, text in facts if text),
             tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs),
         )
         return (document,)
@@ -72,36 +83,6 @@ class PlanPage:
 def proof_seconds(spec: RunSpec) -> float:
     """Return about how long it takes to compare what a cell returned: its process starts, and makes the steps again."""
     return STARTUP_SECONDS + spec.cell_seconds
-
-
-def _time(total: float, proofs: float) -> str:
-    """Return about how long the plan takes, and what of it is not measuring."""
-    proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
-    start = f"of which {STARTUP_SECONDS:g} s a cell to start it"
-    return f"about {figures.long_time(total)}, {start}{proving if proofs else ''}"
-
-
-def _each(spec: RunSpec) -> str:
-    """Return what is done with each cell."""
-    windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
-    turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
-    return f"{spec.warmup:g} s of warm-up, {windows}{turns}"
-
-
-def _resolves(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return, as a fact, what the plan will be able to tell on an ordinary machine."""
-    found = foresee(plan, _TOLERANCE)
-    if found is None:
-        return ()
-    return (
-        (
-            "resolves",
-            (
-                f"speedups within about ±{found.half:.0%}; of two such runs, check --metric speedup finds a backend "
-                f"{found.resolves:.0%} slower in {POWER:.0%} of cases, more on an idle machine and less on a noisy one"
-            ),
-        ),
-    )
 
 
 def _cells(plan: Plan) -> str:
@@ -156,16 +137,14 @@ def _row(cell: Cell) -> TableRow:
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a line for each reason why some of a task's cells cannot run here."""
-    swept = [_size(cell) for cell in cells]
+    swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
     by_reason: dict[str, dict[str, list[Size]]] = {}
     for cell in cells:
         if cell.skip is not None:
-            by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(_size(cell))
+            by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(
+                (cell.workers, cell.envs_per_worker)
+            )
     for reason, sizes_by_label in by_reason.items():
         labels = figures.by_key((rules.sizes(sizes, swept), label) for label, sizes in sizes_by_label.items())
         where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())
         yield one_line(f"skipped: {where}: {reason}")
-
-
-def _size(cell: Cell) -> Size:
-    return cell.workers, cell.envs_per_worker

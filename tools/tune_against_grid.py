@@ -32,7 +32,7 @@ from vebench.commands.world import World
 from vebench.plan.grammar import parse_backends, parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.results import store
-from vebench.results.records import informed
+from vebench.results.records import with_current_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def measure_grid(env: str, backends: str, repeats: int, file: Path, took: Path) 
 
 def rates_in(file: Path) -> dict[str, float]:
     """Return the rate of each setting of the grid that may be chosen, as far as is known of its work."""
-    cells = summarise(informed(store.read(file), known()))
+    cells = summarise(with_current_verdicts(store.read(file), known()))
     return {cell.key.place: cell.frames_per_second.median for cell in cells if cell.frames_per_second and usable(cell)}
 
 

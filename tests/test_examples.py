@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Ran = Callable[..., str]
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
-BRIEF = ("proof=off", "repeats=1", "rounds=2", "duration=0.02", "warmup=0.01")
+BRIEF = ("proof=off", "base=false", "workers=1", "repeats=1", "rounds=2", "duration=0.02", "warmup=0.01")
 TIMED = "vebench.backends.environments.timed:vebench"
 STEP = 200e-6
 

@@ -108,10 +108,11 @@ def is_tried(name: str, task: Task) -> bool:
     """Return whether a backend is tried on a task: on all that it can step, or else on one of each space of actions.
 
     Those that are only measured if they are named know of no suite, and step with the loops and classes of others; some
-    have games alone. What others declare to differ on a suite that is not usual is not looked at here. Those of
-    ``shared_memory`` step games as those of ``fast`` do, which only make other environments.
+    have games alone. What others declare to differ on a suite that is not usual is not looked at here. Games are tried
+    on one of our own, since all of them pass on in the same way what their environments return.
     """
-    if not steps(name, task) or ("shared_memory" in BY_NAME[name].target and task == PONG):
+    ours = "shared_memory" in BY_NAME[name].target or "fast" in BY_NAME[name].target
+    if not steps(name, task) or (ours and task == PONG and name != "fast-sync"):
         return False
     some = (CARTPOLE, CHEETAH, NESTED)
     usual = BY_NAME[name].by_default and (SUITES[task.suite].usual or BY_NAME[name].steps_gymnasium)
@@ -517,7 +518,7 @@ def start_libraries(name: str, suite: str) -> None:
 @pytest.mark.whole_machine
 @pytest.mark.parametrize(
     ("name", "task", "outstanding"),
-    [*((*case, False) for case in FIRST), *((*case, True) for case in LEAVING)],
+    [*((*case, False) for case in FIRST if case[1] != PONG), *((*case, True) for case in LEAVING)],
     ids=identify,
 )
 def test_nothing_is_left_after_close_however_often(build: Build, name: str, task: Task, outstanding: bool) -> None:

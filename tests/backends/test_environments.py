@@ -74,9 +74,9 @@ def frames_at_reset(task: Task, seeds: int) -> set[int]:
 @pytest.mark.parametrize("game", ["Pong-v5", "Backgammon-v5"])
 def test_every_game_starts_with_a_number_of_no_ops_that_the_seed_decides_also_one_without_noop(game: str) -> None:
     task = Task(f"ALE/{game}", "atari", 4)
-    assert len(frames_at_reset(task, 5)) > 1
-    (with_one,) = frames_at_reset(replace(task, exact=True), 5)
-    assert frames_at_reset(replace(task, exact=True, no_ops=0), 5) == {with_one - 1}
+    assert len(frames_at_reset(task, 3)) > 1
+    (with_one,) = frames_at_reset(replace(task, exact=True), 2)
+    assert frames_at_reset(replace(task, exact=True, no_ops=0), 2) == {with_one - 1}
 
 
 @pytest.mark.parametrize(

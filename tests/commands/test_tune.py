@@ -499,7 +499,7 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
 
 
 def test_a_tuning_of_real_processes_shows_steps_waits_and_a_rate_that_can_be_used(vebench: Command) -> None:
-    asked = ("-b", "for-loop", "--batch", "2", "--budget", "60s", "-f", "json")
+    asked = ("-b", "for-loop", "--batch", "2", "--budget", "15s", "-f", "json")
     done = vebench("tune", "-e", "CartPole", *asked)
     found = json.loads(done.out)
     assert (done.status in {0, 3}, found["best"]["num_envs"]) == (True, 2), done.err

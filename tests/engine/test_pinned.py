@@ -37,7 +37,7 @@ def seen(process: subprocess.Popen[str]) -> set[int]:
                 for thread in Path(f"/proc/{pid}/task").iterdir():
                     # A thread that has just been made shows where its maker was.
                     cpus.add(int((thread / "stat").read_bytes().rpartition(b")")[2].split()[PROCESSOR]))
-        time.sleep(0.02)
+        time.sleep(0.05)
     return cpus
 
 

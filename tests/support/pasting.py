@@ -28,7 +28,7 @@ TASKS = (
 )
 OWN = Task("uneven:Uneven[length=7,reset_ms=0,step_ms=0]", "callable", 1)
 PASTED = [entry for entry in ENTRIES if entry.lines is not no_lines]
-BATCHES = 40
+BATCHES = 20
 LONG = 120.0
 
 

@@ -70,7 +70,7 @@ FURTHER = tuple(
 TASKS = (*SHAPES, *FURTHER, NESTED)
 
 # Rows of each environment that are compared. CartPole ends several times in them, and Pendulum once.
-LENGTHS = {CARTPOLE: 60, PENDULUM: 210}
+LENGTHS = {CARTPOLE: 60, PENDULUM: 210, PONG: 16}
 LENGTH = 40  # of other tasks
 MOST = 10_000  # batches: whose rows an asynchronous backend returns is the scheduler's affair
 FEW = 3  # batches of what is no contestant, which need not have rows of every environment

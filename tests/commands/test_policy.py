@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 RUN = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false", "-q", "-o", "run.jsonl")
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.1", "--warmup", "0.05", "--rounds", "2")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--rounds", "2")
 
 
 @pytest.mark.parametrize("backend", ["gym-sync", "shm-async", "timed_liars:HonestOutOfOrder"])

@@ -37,7 +37,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(
     vebench: Command, tmp_path: Path, number: int
 ) -> None:
     path = tmp_path / "run.jsonl"
-    cells = ("-e", "CartPole", "-w", "1..8", "-b", "null", *BRIEF, "--duration", "0.2")
+    cells = ("-e", "CartPole", "-w", "1..8", "-b", "null", *BRIEF, "--duration", "0.1")
     with vebench.start("run", *cells, "-o", path, stdout=pipe, stderr=pipe) as process:
         assert process.stderr is not None
         process.stderr.readline()  # the first cell is done
@@ -142,15 +142,15 @@ def test_a_reader_that_has_seen_enough_is_no_error(vebench: Command) -> None:
 
 
 def test_a_reader_that_goes_away_does_not_end_a_run(vebench: Command, tmp_path: Path) -> None:
-    run = f"vebench run -e CartPole -w 1,2,4 -b null {' '.join(BRIEF)} -o run.jsonl"
+    run = f"vebench run -e CartPole -w 1,2 -b null {' '.join(BRIEF)} -o run.jsonl"
     result = vebench.shell(f"{{ {run} 2>&1; echo $? > status; }} | head -n 1")
     assert (result.out.count("\n"), result.err) == (1, "")
     assert (tmp_path / "status").read_text() in {"0\n", "3\n"}  # 3 if others had the CPUs meanwhile
-    assert statuses(tmp_path / "run.jsonl") == ["ok"] * 3
+    assert statuses(tmp_path / "run.jsonl") == ["ok"] * 2
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-@pytest.mark.parametrize("arguments", [("report", "run.jsonl"), ("report", "run.jsonl", "-f", "csv"), ("list",)])
+@pytest.mark.parametrize("arguments", [("report", "run.jsonl"), ("list",)])
 def test_output_that_cannot_be_written_is_one_line_and_status_2(vebench: Command, arguments: tuple[str, ...]) -> None:
     vebench("run", "-e", "CartPole", "-w", "1", "-b", "null", "-o", "run.jsonl", "-q", world=fake_world())
     with Path("/dev/full").open("w") as full, vebench.start(*arguments, stdout=full, stderr=pipe) as process:

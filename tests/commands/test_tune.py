@@ -18,6 +18,7 @@ from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
+from vebench.commands import tune
 from vebench.engine.interface import CellError
 from vebench.machine.topology import Node
 from vebench.results import store
@@ -498,7 +499,11 @@ def test_what_makes_no_sense_is_one_line_and_status_2(
     assert complaint in done.refusal
 
 
-def test_a_tuning_of_real_processes_shows_steps_waits_and_a_rate_that_can_be_used(vebench: Command) -> None:
+def test_a_tuning_of_real_processes_shows_steps_waits_and_a_rate_that_can_be_used(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, fewer in {"_SETTLED": 2, "_MOST_TIMED": 1, "_PROBES": 2, "_TIMING_S": 0.2, "_LATENCY_S": 0.1}.items():
+        monkeypatch.setattr(tune, name, fewer)
     asked = ("-b", "for-loop", "--batch", "2", "--budget", "15s", "-f", "json")
     done = vebench("tune", "-e", "CartPole", *asked)
     found = json.loads(done.out)

@@ -82,7 +82,7 @@ def verify(vebench: Command) -> Verify:
 def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late_and_in_whichever_layout(
     verify: Verify, adapter: str, task: str, fault: str
 ) -> None:
-    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "200", "--num-envs", "4")
+    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "120", "--num-envs", "4")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert verdict["summary"].startswith(fault), verdict
 
@@ -153,7 +153,7 @@ def test_another_picture_is_found_in_a_game_that_is_stepped_as_gymnasium_registe
     ],
 )
 def test_no_honest_backend_with_ways_of_its_own_is_accused(verify: Verify, adapter: str, task: str) -> None:
-    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "100", "--num-envs", "3")
+    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "60", "--num-envs", "3")
     assert status == 0, verdict
     equal = {"judged:Rounded": {"equal"}, "judged:Fresh": {"identical"}, "judged:OddButPlain": {"identical"}}
     assert verdict["verdict"] in equal.get(adapter, {"identical", "equal"}), verdict

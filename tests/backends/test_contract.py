@@ -155,8 +155,8 @@ def identify(case: object) -> str:
 
 
 def of_recorded(cases: list[tuple[str, Task]]) -> pytest.MarkDecorator:
-    """Try a test on each backend and task, all tests of one pair in the same process, which opens it once."""
-    marked = [pytest.param(case, marks=pytest.mark.xdist_group(identify(case))) for case in cases]
+    """Try a test on each backend and task, all tests of a task in the same process, which opens each backend once."""
+    marked = [pytest.param(case, marks=pytest.mark.xdist_group(identify(case[1]))) for case in cases]
     return pytest.mark.parametrize("recorded", marked, indirect=True, ids=identify)
 
 

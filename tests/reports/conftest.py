@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from support.pages import SIZES, page_of
 from support.records import make_cell
 
+from vebench.reports import plots
 from vebench.reports.pages.run import RunPage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from functools import partial
+
     from vebench.results.records import Run
 
 
@@ -25,3 +29,22 @@ def wide() -> RunPage:
     """Return the page of a run with nine worker counts."""
     cells = [make_cell(backend, size, (2300, 2310) * 3) for size in SIZES for backend in ("for-loop", "envpool-sync")]
     return page_of(*cells, file="wide.jsonl")
+
+
+DRAWN: dict[str, bytes] = {}
+
+
+@pytest.fixture(scope="module")
+def each_figure_once() -> Iterator[None]:
+    """Draw equal figures once in this process: drawing takes longer than all that is looked at in most tests."""
+    really = plots._file  # noqa: SLF001 - all figures are drawn there
+
+    def file(draw: partial[Any], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
+        key = repr((draw.func.__name__, draw.args, draw.keywords, form, salt))
+        if key not in DRAWN or plots.missing():
+            DRAWN[key] = really(draw, form, salt=salt)
+        return DRAWN[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "_file", file)
+        yield

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     Saved = Callable[[Format, str], "list[Written]"]
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # Each on its own would be a command, markup or an escape sequence somewhere. The first is a CSI in one character, the
 # last turns the direction of text around; of the formulas one cannot be parsed.
 PIECES = (

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Format
     from vebench.reports.pages.run import RunPage
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # PDF is left out: it is bytes as PNG is, and slow to write.
 OF_RUNS = [form for form in FORMATS if "run" in form.kinds and form.name != "pdf"]
 

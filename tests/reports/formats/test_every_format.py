@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     Shows = Callable[[str, CellSummary], bool]
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WIDE = 400  # columns: no table is split
 # Formats whose files are pictures, which differ from one version of the library that draws them to the next.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.results.records import CellRecord
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 BEGINS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 

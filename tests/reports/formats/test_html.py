@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from vebench.reports.document import AnswerText
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SECOND = 1_000_000_000
 HOSTILE = '<script>document.title="acted"</script>|" onclick="x\x1b[31m\x9b\u202e\u2028\n</pre></style>&amp;{{ 7 * 7 }}'
 

@@ -27,6 +27,7 @@ from vebench.results.records import Run
 if TYPE_CHECKING:
     from support.commands import Command
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 LINK = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Vebench = Callable[..., tuple[int, str, str]]
 
+pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]
 POINTS = Format("points", "support.points:render", frozenset({"run"}), (".pts",))
 

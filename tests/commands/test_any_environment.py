@@ -106,7 +106,7 @@ def test_values_that_an_environment_must_not_return_are_its_fault_and_named_thou
 ) -> None:
     (tmp_path / "invalid.py").write_text(dedent(INVALID))
     asked = ("-e", f"invalid:Invalid[what={what}]", "-b", "gym-sync")
-    done = vebench("verify", *asked, "--steps", "30", "-f", "json", world=world_here())
+    done = vebench("verify", *asked, "--steps", "30", "-f", "json", world=world_here(layouts=2))
     (verdict,) = json.loads(done.out)
     assert (done.status, verdict["verdict"]) == (0, "identical")
     assert verdict["invalid"].startswith(words)

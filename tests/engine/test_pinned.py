@@ -49,24 +49,11 @@ def test_no_backend_leaves_the_cpus_that_the_user_allowed(
     vebench: Command, tmp_path: Path, env: str, backends: str
 ) -> None:
     path, only = tmp_path / "run.jsonl", ALLOWED[-1]
-    brief = (
-        "--duration",
-        "0.1",
-        "--warmup",
-        "0.05",
-        "--rounds",
-        "1",
-        "--set",
-        "base=false",
-        *ONE_PASS,
-        "-q",
-        "-o",
-        path,
-    )
+    brief = ("--duration", "0.1", "--warmup", "0.05", "--rounds", "1", "--set", "base=false", *ONE_PASS, "-q")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {only})
     try:
-        process = vebench.start("run", "-e", env, "-w", "2", "-b", backends, *brief)
+        process = vebench.start("run", "-e", env, "-w", "2", "-b", backends, *brief, "-o", path)
     finally:
         os.sched_setaffinity(0, before)
     with process:

@@ -45,12 +45,13 @@ def nodes(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("nodes")
-def test_each_node_has_a_replica(vebench: Command) -> None:
+def test_each_node_has_a_replica_and_the_curve_over_nodes_a_cell_for_each_count(vebench: Command) -> None:
     Path("secrets.py").write_text("raise SystemExit('a module of whatever folder this is')")
-    done = vebench(*RUN, "--hosts", "ray")
-    (cell,) = store.read(Path("run.jsonl")).cells
-    assert (done.status, cell.status, cell.replica_hosts) == (0, "ok", ("two", "two:2")), (done, cell.reason)
-    assert len(cell.hosts or ()) == 2
+    done = vebench(*RUN, "--hosts", "ray[count=1..2]")
+    one, both = sorted(store.read(Path("run.jsonl")).cells, key=lambda cell: cell.workers)
+    assert (done.status, one.status, both.status) == (0, "ok", "ok"), (done, one.reason, both.reason)
+    assert (one.replica_hosts, both.replica_hosts) == (("two",), ("two", "two:2"))
+    assert (one.workers, both.workers, len(both.hosts or ())) == (1, 2, 2)
 
 
 @pytest.mark.usefixtures("nodes")
@@ -69,13 +70,6 @@ def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Comm
 def _parent(pid: int) -> int:
     """Return the relay that has started a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-@pytest.mark.usefixtures("nodes")
-def test_the_curve_over_nodes_has_a_cell_for_each_count(vebench: Command) -> None:
-    assert vebench(*RUN, "--hosts", "ray[count=1..2]").status == 0
-    found = {cell.workers: cell.replica_hosts for cell in store.read(Path("run.jsonl")).cells}
-    assert found == {1: ("two",), 2: ("two", "two:2")}
 
 
 @pytest.mark.parametrize("names", ["busy,free", "free,busy"])

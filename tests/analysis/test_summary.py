@@ -146,7 +146,7 @@ def test_of_several_repeats_each_is_one_observation(summaries: Summaries) -> Non
         make_cell("for-loop", 1, (1,), status="failed", startup_ns=None, peak_rss_bytes=None, repeat=2, frame_skip=1),
     )
     assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (3, 6, 2.0, 9)
-    assert found.observations == 2
+    assert len(found.sample.rates) == 2
     expected = estimate(several(1000.0, 1200.0)), estimate(several(1e9 / 1000, 1e9 / 1200))
     for one, other in zip((found.frames_per_second, found.ns_per_batch), expected, strict=True):
         assert one is not None
@@ -192,7 +192,7 @@ def test_windows_that_a_quota_held_back_are_left_out_where_there_are_others(summ
         make_cell("shm-sync", 1, windows=(free,), repeat=1),
     )
     assert [one.steps_per_second and one.steps_per_second.median for one in found] == [1000.0, 10.0, 1000.0]
-    assert [(one.observations, one.throttled_windows, one.windows) for one in found] == [
+    assert [(len(one.sample.rates), one.throttled_windows, one.windows) for one in found] == [
         (2, 1, 3),
         (2, 2, 2),
         (1, 1, 2),
@@ -210,7 +210,7 @@ def test_windows_that_others_disturbed_are_left_out_where_enough_others_are(summ
     cells = (some, most, of_several)
     medians = [cell.steps_per_second.median for cell in cells if cell.steps_per_second]
     assert medians == pytest.approx([1000.0, 500.0, 1000.0])
-    assert [(cell.observations, cell.disturbed_windows, cell.windows) for cell in cells] == [
+    assert [(len(cell.sample.rates), cell.disturbed_windows, cell.windows) for cell in cells] == [
         (3, 1, 4),
         (4, 3, 4),
         (2, 4, 6),

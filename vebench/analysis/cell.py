@@ -36,28 +36,25 @@ OTHER_WORK, ABOVE_CEILING, NOT_PINNED, CONTESTED = "other work", "above ceiling"
 class CellSummary:
     """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
 
-    What the cell is: ``key`` is its identity, without a repeat; ``replicas`` is how many replicas it consists of;
-    ``delivered_bytes_per_second`` is what one consumer got, None if what was measured stayed where it was.
-    ``hosts`` is what each of the hosts did that they ran on, in each repeat, empty if that was the runner's;
-    ``cpus_owned`` counts CPUs. Environments, processes and threads are counted as built, or as planned if the cell was
-    never ready.
+    What the cell is: ``key`` is its identity, without a repeat. Environments, processes and threads are counted as
+    built, or as planned if the cell was never ready; ``cpus_owned`` counts CPUs. ``hosts`` is what each host did that
+    replicas ran on, in each repeat, empty if that was the runner's.
 
-    How it went: ``status`` is ``ok`` if any repeat went well; ``failed_repeats`` counts those that did not,
-    ``faulty_repeats`` those of them that did not end because the user ended them. ``reason`` is that of one of them, of
-    a faulty one if there is one. ``verdict`` is whether it does the same work as the reference, None for a reference
-    row; ``proof`` is what was found in the cell itself, None if nothing was to be compared; ``unproven_repeats`` counts
-    repeats that could have been compared, and were not; ``known_to_differ``: it was known
-    to do other work before it was measured. ``struck_for`` is why its rate is
-    struck although its work may be the same.
+    How it went: ``status`` is ``ok`` if any repeat went well; ``faulty_repeats`` are those of the ``failed_repeats``
+    that the user did not end. ``reason`` is that of one of them. ``verdict`` is whether it does the same work as the
+    reference, None for a reference row; ``proof`` is what was found in the cell itself, None if nothing was to be
+    compared; ``unproven_repeats`` could have been compared, and were not; ``known_to_differ``: it was known to do other
+    work before it was measured. ``struck_for`` is why its rate is struck although its work may be the same.
 
-    What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` are totals over all windows,
-    ``throttled_windows`` is how many of them a CPU quota held back, ``disturbed_windows`` how many others disturbed;
-    both count only where too few remain without them. ``totals`` has the sum of every counter of the windows that
-    count, by its name in a run file, None for a counter that one of these windows does not have.
+    What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` over all windows;
+    ``throttled_windows``, which a CPU quota held back, and ``disturbed_windows`` count only where too few remain
+    without them. ``totals`` has the sum of every counter of the windows that count, by its name in a run file, None
+    for a counter that one of these windows does not have.
 
-    How fast it was: ``sample`` holds the frames per second that estimates stand on, of the windows that count;
-    ``observations`` is how many values that are: windows of a single repeat, or else repeats. ``stability`` is how
-    steady they were. ``speedup`` is over the reference with one worker; ``ns_per_batch`` is wall time.
+    How fast it was: ``sample`` holds the frames per second of the windows that count, one value for each window of a
+    single repeat, or else for each repeat; ``stability`` is how steady they were. ``speedup`` is over the reference
+    with one worker; ``ns_per_batch`` is wall time; ``delivered_bytes_per_second`` is what one consumer got, None if
+    what was measured stayed where it was.
 
     What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
     hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much of it.
@@ -66,9 +63,8 @@ class CellSummary:
     ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
     processes had at the most, 0 if unknown.
 
-    ``acting``: where the time went if a policy was in the loop. ``batch_sizes``: how many rows batches had, if some may
-    have fewer than others. ``learning``: what that means for training with a learner of a stated time. They are None
-    otherwise.
+    ``acting``, ``batch_sizes`` and ``learning`` are None without a policy in the loop, without batches of fewer rows
+    than others, and without a learner of a stated time.
     """
 
     key: CellKey
@@ -104,7 +100,6 @@ class CellSummary:
     throttled_windows: int = 0
     disturbed_windows: int = 0
     totals: Mapping[str, int | None] = field(default_factory=dict)
-    observations: int = 0
     sample: Sample = NOTHING
     stability: Stability = STEADY
     steps_per_second: Estimate | None = None
@@ -188,7 +183,7 @@ class CellSummary:
     def unsound(self) -> bool:
         """Whether its rate is not even compared with that of the same cell in another run.
 
-        That of a backend which is known to do other work may be: it does the same other work in both.
+        Known other work is the same other work in both.
         """
         return bool(self.struck_for) or self.found_to_differ
 
@@ -224,6 +219,11 @@ class CellSummary:
     def entry(self) -> BackendEntry:
         """What is known of its backend."""
         return self.choice.entry
+
+    @property
+    def at_work(self) -> int:
+        """How many threads of all processes step environments at the same time."""
+        return self.entry.at_work(self.processes, self.threads, self.options)
 
     @property
     def reference_row(self) -> bool:

@@ -18,9 +18,7 @@ from vebench.results.paths import LOG_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vebench.backends.setup import Engine
     from vebench.plan.cells import CellKey
-    from vebench.plan.spec import RunSpec
     from vebench.results.records import Run, RunRecord
 
     Size = tuple[int, int]
@@ -49,56 +47,42 @@ class Sweep:
     head: RunRecord
     file: str
 
-    @property
-    def spec(self) -> RunSpec:
-        """What was asked for."""
-        return self.head.spec
-
-    def null_beside(self, cell: CellSummary) -> CellSummary | None:
-        """Return the cell that shows what the measuring loop costs for batches as large; None if there is none."""
-        return self._by_key.get(null_of(cell.key))
-
-    def curve(self, cell: CellSummary) -> Sequence[CellSummary]:
-        """Return all cells that differ from ``cell`` in the number of workers alone, itself among them."""
-        return self._curves[of_key(cell.key)]
+    @cached_property
+    def by_key(self) -> Mapping[CellKey, CellSummary]:
+        """All cells by their keys."""
+        return {cell.key: cell for cell in self.cells}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
-        """The cells that seem faster than the bare simulator, beyond doubt."""
+        """The cells that seem significantly faster than the bare simulator."""
         return _slower(
             (cell, bare, cell)
             for cell in self.cells
-            if cell.of_ceiling is not None and (bare := self._by_key.get(ceiling_of(cell.key)))
+            if cell.of_ceiling is not None and (bare := self.by_key.get(ceiling_of(cell.key)))
         )
 
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
-        """The cells that are slower than a plain loop with one worker, beyond doubt."""
+        """The cells that are significantly slower than a plain loop with one worker."""
         return _slower(
             (cell, cell, loop)
             for cell in self.cells
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
-            if (loop := self._by_key.get(base_of(cell.key)))
+            if (loop := self.by_key.get(base_of(cell.key)))
         )
 
     @cached_property
     def retrograde(self) -> frozenset[CellKey]:
-        """The cells that are slower than with fewer workers, beyond doubt, though each worker has a CPU."""
+        """The cells that are significantly slower than with fewer workers, though each worker has a CPU."""
+        by_curve = {of_key(curve.cells[0].key): curve.cells for curve in curves(self.cells)}
         return _slower(
             (cell, cell, fewer)
             for cell in self.cells
-            if _has_cpus_for_all(cell)
-            for fewer in self.curve(cell)
+            if cell.processes * cell.threads > 1
+            if not (cell.reference_row or cell.oversubscribed or cell.crowded)
+            for fewer in by_curve[of_key(cell.key)]
             if fewer.workers < cell.workers
         )
-
-    @cached_property
-    def _by_key(self) -> Mapping[CellKey, CellSummary]:
-        return {cell.key: cell for cell in self.cells}
-
-    @cached_property
-    def _curves(self) -> Mapping[CellKey, Sequence[CellSummary]]:
-        return {of_key(curve.cells[0].key): curve.cells for curve in curves(self.cells)}
 
 
 def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> frozenset[CellKey]:
@@ -109,12 +93,6 @@ def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> fr
     }
     judged = verdicts({keys: found for keys, found in ratios.items() if found is not None})
     return frozenset(about for (about, *_), verdict in judged.items() if verdict == "slower")
-
-
-def _has_cpus_for_all(cell: CellSummary) -> bool:
-    """Return whether several processes or threads step environments, each with a CPU of its own."""
-    alone = cell.processes * cell.threads <= 1
-    return not (alone or cell.reference_row or cell.oversubscribed or cell.crowded)
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
@@ -144,18 +122,15 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.SKIPPED, cell.reason or _NO_REASON, remedy)
 
 
-def _verify_command(cell: CellSummary, sweep: Sweep, *options: str) -> str:
-    """Return the command that compares a cell's backend; of a task's usual backends one that compares all of these."""
-    return sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label], *options)
-
-
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     """Yield findings if a backend does other work than the reference, or may do."""
+    # Of a task's usual backends, all are compared.
+    verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
     if cell.why_struck == OTHER_WORK:
         yield Finding(
             Code.DIFFERENT_WORK,
             f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing",
-            f"{_where_to_see(cell, sweep)}; leave it out with -b, or take another task",
+            f"{_step_again(cell, sweep) or f'{verify} shows where'}; leave it out with -b, or take another task",
         )
     if cell.verdict == "unverified" and cell.status == "ok":
         if cell.verdict_reason:
@@ -163,7 +138,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             remedy = "choose a task on which it can be, or compare what it returns yourself"
         else:
             message = f"not compared with {REFERENCE}: whether it does the same work is not known"
-            remedy = f"{_verify_command(cell, sweep)} compares it; or measure with --verify"
+            remedy = f"{verify} compares it; or measure with --verify"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof is None:
         return
@@ -182,10 +157,10 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         )
 
 
-def _where_to_see(cell: CellSummary, sweep: Sweep) -> str:
-    """Return what shows a difference, or tries it again: a backend that is stepped anew tells more than a recording."""
+def _step_again(cell: CellSummary, sweep: Sweep) -> str:
+    """Return what tries again a difference that was found in a recording: a backend that is stepped tells more."""
     if not cell.found_to_differ or cell.proof is None:
-        return f"{_verify_command(cell, sweep)} shows where"
+        return ""
     options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
     if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
         options += ["--steps", str(cell.proof.mismatch.step + 100)]
@@ -194,14 +169,19 @@ def _where_to_see(cell: CellSummary, sweep: Sweep) -> str:
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     """Yield a finding if there is no interval, a wide one, or a wider one than was asked for."""
-    half, until = cell.half_width, sweep.spec.until
-    if cell.status == "ok" and _too_few(cell):
-        effect = "no interval" if cell.observations < FEWEST_FOR_INTERVAL else "a poor interval"
-        if cell.repeats - cell.failed_repeats > 1 and cell.observations > 1:
-            message = f"{cell.observations} repeats give {effect}: each counts as one observation"
+    half, until, seen = cell.half_width, sweep.head.spec.until, len(cell.sample.rates)
+    found = contrast([(1.0, cell.sample)])
+    if found is None or (cell.sample.one_process and cell.sample.spread is None):
+        too_few = seen < ENOUGH
+    else:
+        too_few = found.error.freedom < _LEAST_FREEDOM
+    if cell.status == "ok" and too_few:
+        effect = "no interval" if seen < FEWEST_FOR_INTERVAL else "a poor interval"
+        if cell.repeats - cell.failed_repeats > 1 and seen > 1:
+            message = f"{seen} repeats give {effect}: each counts as one observation"
             yield Finding(Code.IMPRECISE, message, f"measure with --repeats {ENOUGH} or more")
         else:
-            counted = "1 window gives" if cell.observations == 1 else f"{cell.observations or 'no'} windows give"
+            counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
             yield Finding(Code.IMPRECISE, f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
     elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
         yield Finding(
@@ -216,14 +196,6 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             f"not within ±{100 * until:.3g}% of its level when the time was up (--until)",
             f"{again} goes on; or measure with a larger --budget, or on an idle machine",
         )
-
-
-def _too_few(cell: CellSummary) -> bool:
-    """Return whether too few observations show how the rate varies."""
-    found = contrast([(1.0, cell.sample)])
-    if found is None or (cell.sample.one_process and cell.sample.spread is None):
-        return cell.observations < ENOUGH
-    return found.error.freedom < _LEAST_FREEDOM
 
 
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -250,7 +222,10 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     unlike = [engine for engine in cell.engines if engine.unlike]
     if diverging := [engine for engine in unlike if engine.name in DRIFTING_ENGINES]:
         words = "; ".join(engine.words for engine in diverging)
-        remedy = " and ".join(map(_how_to_match, diverging))
+        remedy = " and ".join(
+            f"install {engine.matching} in {engine.within}" if engine.elsewhere else f"pip install {engine.matching}"
+            for engine in diverging
+        )
         yield Finding(Code.OTHER_PACKAGES, f"{words}: not the same simulation", remedy)
     if others := [engine for engine in unlike if engine.elsewhere and engine not in diverging]:
         matching = " ".join(engine.matching for engine in others)
@@ -262,10 +237,6 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.FALLBACK, message, own.remedy or "leave it out with -b")
     elif own is not None and own.uncompiled:
         yield Finding(Code.FALLBACK, f"its own class could be faster: {own.how}", own.remedy)
-
-
-def _how_to_match(engine: Engine) -> str:
-    return f"install {engine.matching} in {engine.within}" if engine.elsewhere else f"pip install {engine.matching}"
 
 
 def _machine(cell: CellSummary) -> Iterator[Finding]:
@@ -288,7 +259,13 @@ def _machine(cell: CellSummary) -> Iterator[Finding]:
             "give the container more CPUs (--cpus), or measure with fewer --workers",
         )
     if cell.disturbed:
-        yield Finding(Code.DISTURBED, _by_whom(cell), "measure on an idle machine; vebench doctor shows others' load")
+        # Of the two, one at least took so much.
+        by_whom = [("other processes", cell.others_share), ("the hypervisor", cell.stolen_share)]
+        culprits = " and ".join(name for name, share in by_whom if share > TAKEN_SHARE / 2) or "others"
+        hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
+        whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
+        message = f"{culprits} took over {TAKEN_SHARE:.0%} of {whose}"
+        yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows others' load")
     if cell.why_struck == CONTESTED:
         yield Finding(
             Code.POLLING,
@@ -325,18 +302,6 @@ def _machine(cell: CellSummary) -> Iterator[Finding]:
             "processes with more threads than the one that steps: some library has started threads of its own",
             "limit that library to one thread; OMP_NUM_THREADS and similar variables are set to 1 already",
         )
-
-
-def _by_whom(cell: CellSummary) -> str:
-    """Return who took CPU time, on this machine or on its host."""
-    culprits = [
-        name
-        for name, share in (("other processes", cell.others_share), ("the hypervisor", cell.stolen_share))
-        if share > TAKEN_SHARE / 2  # of the two, one at least took so much
-    ]
-    hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
-    whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
-    return f"{' and '.join(culprits) or 'others'} took over {TAKEN_SHARE:.0%} of {whose}"
 
 
 def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -382,7 +347,7 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     """Yield a finding if the measuring loop takes too much of the time that it measures."""
-    null = sweep.null_beside(cell)
+    null = sweep.by_key.get(null_of(cell.key))
     loop = null.ns_per_batch if null is not None else None
     if loop is None or cell.ns_per_batch is None:
         return
@@ -399,7 +364,16 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
     """Return the findings about the run as a whole, which has these cells, and about its file, named ``file``."""
-    found = (unusable(cells), *quota(run.header.host), unpinned(run), incomplete(run, file), *_notes(run, file))
+    found = [unusable(cells), *quota(run.header.host)]
+    if not run.header.spec.pin.pins or not run.header.host.pinning:
+        remedy = "measure on Linux, where the CPU affinity of a process can be set"
+        if not run.header.spec.pin.pins:
+            remedy = "measure without --pin none"
+        message = "no cell was held to CPUs of its own: cells of few workers could use all of them"
+        found.append(Finding(Code.UNPINNED, message, remedy))
+    found.append(incomplete(run, file))
+    remedy = f"{run.header.resume_command(file)} measures again what this line held"
+    found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]
     return tuple(finding for finding in found if finding is not None)
 
 
@@ -417,16 +391,6 @@ def unusable(cells: Sequence[CellSummary]) -> Finding | None:
     return Finding(Code.UNUSABLE, f"{culprits} held back {count}", "measure on more CPUs, or with fewer --workers")
 
 
-def unpinned(run: Run) -> Finding | None:
-    """Return a finding if cells were not held to the CPUs that they own."""
-    if run.header.host.pinning and run.header.spec.pin.pins:
-        return None
-    message = "no cell was held to CPUs of its own: cells of few workers could use all of them"
-    if not run.header.spec.pin.pins:
-        return Finding(Code.UNPINNED, message, "measure without --pin none")
-    return Finding(Code.UNPINNED, message, "measure on Linux, where the CPU affinity of a process can be set")
-
-
 def incomplete(run: Run, file: str) -> Finding | None:
     """Return a finding if cells that were planned are not in the file, or were ended by the user."""
     there, planned = sum(not cell.interrupted for cell in run.cells), run.header.cells
@@ -435,13 +399,6 @@ def incomplete(run: Run, file: str) -> Finding | None:
     return Finding(
         Code.INCOMPLETE, f"{there} of {planned} cells", f"{run.header.resume_command(file)} measures the others"
     )
-
-
-def _notes(run: Run, file: str) -> Iterator[Finding]:
-    """Yield a finding for each line of the file that is lost."""
-    for note in run.notes:
-        remedy = f"{run.header.resume_command(file)} measures again what this line held"
-        yield Finding(Code.INCOMPLETE, note, remedy)
 
 
 @dataclass(frozen=True)
@@ -478,20 +435,16 @@ def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tupl
 
 
 def _backends(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> str:
-    swept = [_size(cell) for cell in cells]
+    swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
     labels_by_sizes: dict[str, list[str]] = {}
     for label in dict.fromkeys(cell.label for cell in members):
-        words = sizes([_size(cell) for cell in members if cell.label == label], swept)
+        words = sizes([(cell.workers, cell.envs_per_worker) for cell in members if cell.label == label], swept)
         labels_by_sizes.setdefault(words, []).append(label)
     every = len({cell.label for cell in cells})
     return "; ".join(
         f"{'every backend' if len(labels) == every > 1 else ', '.join(labels)} at {words}"
         for words, labels in labels_by_sizes.items()
     )
-
-
-def _size(cell: CellSummary) -> Size:
-    return cell.workers, cell.envs_per_worker
 
 
 def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:

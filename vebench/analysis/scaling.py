@@ -101,11 +101,7 @@ def _unfit(cell: CellSummary, order: CpuOrder) -> str:
 def _refused(
     curve: Curve, order: CpuOrder, workers: int, known: Mapping[int, Estimate], left_out: Mapping[int, str]
 ) -> str:
-    at_work = {
-        cell.workers: cell.entry.at_work(cell.processes, cell.threads, cell.options)
-        for cell in curve.cells
-        if cell.workers in known
-    }
+    at_work = {cell.workers: cell.at_work for cell in curve.cells if cell.workers in known}
     idle = min((count for count, busy in at_work.items() if busy < count), default=0)
     groups = {why: ", ".join(str(count) for count in left_out if left_out[count] == why) for why in left_out.values()}
     without = "".join(f", without {counts} ({why})" for why, counts in groups.items())

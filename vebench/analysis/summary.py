@@ -5,10 +5,10 @@ Pure functions. Which windows count is decided in ``windows.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
 from vebench.analysis.pooling import pooled
@@ -21,11 +21,10 @@ from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vebench.plan.cells import CellKey
-    from vebench.plan.spec import RunSpec
-    from vebench.results.records import CellRecord, Run
+    from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
 _COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
@@ -39,60 +38,31 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 
     ``file`` is the run file's name, which remedies quote.
     """
-    usable = run.header.host.usable_cpus
     repeats = by_cell(run)
-    # With replicas on other hosts, each has its own.
-    there = {name: host.machine.usable_cpus for name, host in run.header.hosts.items()}
-    room = {
-        key: sum(there.get(name, usable) for name in records[0].replica_hosts) or usable
-        for key, records in repeats.items()
-    }
-    pinned = run.header.spec.pin.pins and run.header.host.pinning
     cells = {
-        key: _unless_contested(
-            _unless_strayed(
-                _with_machine(_as_built(records, room[key], proves=run.header.proves), records, room[key]),
-                pinned=pinned,
-            )
-        )
+        key: _struck(_with_machine(_as_built(records, run.header), records, run.header), run.header)
         for key, records in repeats.items()
     }
-    rates = Rates.of(repeats, cells)
+    conditions = {key: cell.condition for key, cell in cells.items()}
+    frames, frames_by_cpu_time, batches = (
+        pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
+        for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
+    )
+    rates = _Rates(frames, frames_by_cpu_time, batches, frozenset(key for key, cell in cells.items() if cell.struck))
     rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
     above = Sweep(rated, run.header, file).above_ceiling
-    sound = tuple(_with_learner(_unless_above(cell, above), run.header.spec) for cell in rated)
-    sweep = Sweep(sound, run.header, file)
+    sound = []
+    for cell in rated:
+        learner = None if cell.reference_row else run.header.spec.learner
+        learned = replace(cell, learning=learning(learner, cell.steps_per_second, cell.batch_size))
+        # If the reference is above the ceiling, that was disturbed.
+        struck = cell.key in above and cell.label != REFERENCE
+        sound.append(replace(learned, struck_for=ABOVE_CEILING, speedup=None, efficiency=None) if struck else learned)
+    sweep = Sweep(tuple(sound), run.header, file)
     return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sound)
 
 
-def _unless_strayed(cell: CellSummary, *, pinned: bool) -> CellSummary:
-    """Return ``cell``, struck if it was not held to its CPUs though it was asked for."""
-    return replace(cell, struck_for=NOT_PINNED) if pinned and cell.strayed else cell
-
-
-def _unless_contested(cell: CellSummary) -> CellSummary:
-    """Return ``cell``, struck if its processes poll on CPUs that others had, too: how fast it is then says nothing."""
-    contested = cell.disturbed or cell.throttled or cell.oversubscribed
-    spins = contested and cell.entry.spins
-    return replace(cell, struck_for=CONTESTED) if spins and not cell.struck_for else cell
-
-
-def _with_learner(cell: CellSummary, spec: RunSpec) -> CellSummary:
-    """Return ``cell`` with what a learner of a stated time makes of it, unless it is no backend."""
-    if cell.reference_row:
-        return cell
-    return replace(cell, learning=learning(spec.learner, cell.steps_per_second, cell.batch_size))
-
-
-def _unless_above(cell: CellSummary, above: Container[CellKey]) -> CellSummary:
-    """Return ``cell``, struck if it is one of those above the ceiling. If the reference is, that was disturbed."""
-    if cell.key not in above or cell.label == REFERENCE:
-        return cell
-    return replace(cell, struck_for=ABOVE_CEILING, speedup=None, efficiency=None)
-
-
-@dataclass(frozen=True)
-class Rates:
+class _Rates(NamedTuple):
     """The samples of all cells of a run: frames per second, the same per CPU second, and nanoseconds per batch.
 
     With those of the cells ``struck``, no other is compared.
@@ -102,18 +72,6 @@ class Rates:
     frames_by_cpu_time: Mapping[CellKey, Sample]
     batch_times: Mapping[CellKey, Sample]
     struck: frozenset[CellKey]
-
-    @classmethod
-    def of(cls, repeats: Mapping[CellKey, Sequence[CellRecord]], cells: Mapping[CellKey, CellSummary]) -> Self:
-        """Return the samples of cells, each with what all of them show about how processes vary."""
-        conditions = {key: cell.condition for key, cell in cells.items()}
-        frames, frames_by_cpu_time, batch_times = (
-            pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
-            for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
-        )
-        return cls(
-            frames, frames_by_cpu_time, batch_times, frozenset(key for key, cell in cells.items() if cell.struck)
-        )
 
     def compared(self, key: CellKey) -> Sample:
         """Return the frames per second of a cell that others are compared with, nothing if it is struck."""
@@ -173,12 +131,19 @@ def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
     return [record for record in records if record.status == "ok"]
 
 
-def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> CellSummary:
+def _usable(records: Sequence[CellRecord], header: RunRecord) -> int:
+    """Return how many CPUs a cell could have: with replicas on other hosts, each of these has its own."""
+    hosts, here = header.hosts, header.host.usable_cpus
+    there = [hosts[name].machine.usable_cpus if name in hosts else here for name in records[0].replica_hosts]
+    return sum(there) or here
+
+
+def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     """Return what the cell is and how it went; what was counted and derived is still to come."""
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    proofs = proofs_of(records, proves=proves)
+    proofs = proofs_of(records, proves=header.proves)
     work = work_of(records, proofs)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(
@@ -191,7 +156,7 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
         processes=first.processes,
         threads=first.threads,
         cpus=first.cpus,
-        cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
+        cpus_owned=max(1, min(len(first.cpus), first.workers, _usable(records, header))),
         frame_skip=first.frame_skip,
         replicas=max(1, len(first.replicas)),
         hosts=tuple(share for record in records for share in record.hosts or ()),
@@ -214,11 +179,12 @@ def _as_built(records: Sequence[CellRecord], usable: int, *, proves: bool) -> Ce
     return replace(cell, verdict=None) if cell.reference_row else cell
 
 
-def _with_machine(cell: CellSummary, records: Sequence[CellRecord], usable: int) -> CellSummary:
+def _with_machine(cell: CellSummary, records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     """Return ``cell`` with what was seen of the machine while it ran."""
     spans = [(len(record.cpus), window) for record, windows in that_count(records) for window in windows]
     span = sum(cpus * window.ns for cpus, window in spans)
     taken = sum(window.taken_ns for _, window in spans)
+    usable = _usable(records, header)
     return replace(
         cell,
         # One host's loss is none of the others', and slows what all of them do.
@@ -227,7 +193,7 @@ def _with_machine(cell: CellSummary, records: Sequence[CellRecord], usable: int)
         others_share=sum(window.others_ns or 0 for _, window in spans) / max(1, span),
         strayed=any(map(_strayed, records)),
         oversubscribed=cell.workers > usable,
-        crowded=_at_work(cell) > cell.cpus_owned and cell.workers <= usable,
+        crowded=cell.at_work > cell.cpus_owned and cell.workers <= usable,
         unbound=next((record.unbound for record in records if record.unbound), None),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
     )
@@ -241,17 +207,23 @@ def _strayed(record: CellRecord) -> bool:
     return any(not owned.issuperset(parse_list(thread)) for threads in record.seats or () for thread in threads)
 
 
-def _at_work(cell: CellSummary) -> int:
-    """Return how many threads of all processes step environments at the same time."""
-    return cell.entry.at_work(cell.processes, cell.threads, cell.options)
+def _struck(cell: CellSummary, header: RunRecord) -> CellSummary:
+    """Return ``cell``, struck if it was not held to its CPUs, or if it polls on CPUs that others had, too."""
+    if cell.strayed and header.spec.pin.pins and header.host.pinning:
+        return replace(cell, struck_for=NOT_PINNED)
+    contested = cell.disturbed or cell.throttled or cell.oversubscribed
+    return replace(cell, struck_for=CONTESTED) if contested and cell.entry.spins else cell
 
 
-def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) -> CellSummary:
+def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: _Rates) -> CellSummary:
     """Return ``cell`` with what was counted, and the rates that follow; ``rates`` are those of all cells."""
     own = rates.frames[cell.key]
     windows = [(record, window) for record in _well(records) for window in record.windows]
     counting = [window for _, counted in that_count(records) for window in counted]
     speedup = _speedup(cell, rates)
+    steps = own.scaled(1 / cell.frame_skip)
+    unlike = cell.reference_row or cell.struck
+    row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
     return replace(
         cell,
         windows=len(windows),
@@ -259,61 +231,44 @@ def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: Rates) 
         resets=sum(window.resets for _, window in windows),
         throttled_windows=sum(window.held_back for _, window in windows),
         disturbed_windows=sum(window.disturbed(len(record.cpus)) for record, window in windows),
-        totals=_totals(counting),
-        observations=len(own.rates),
+        totals={name: _total([getattr(window, name) for window in counting]) for name in _COUNTERS},
         sample=own,
         stability=stability(records),
         frames_per_second=estimate(own),
-        steps_per_second=estimate(own.scaled(1 / cell.frame_skip)),
-        delivered_bytes_per_second=_delivered(own.scaled(1 / cell.frame_skip), records),
+        steps_per_second=estimate(steps),
+        delivered_bytes_per_second=None if row_bytes is None else estimate(steps.scaled(row_bytes)),
         frames_per_cpu_second=estimate(rates.frames_by_cpu_time[cell.key]),
         ns_per_batch=estimate(rates.batch_times[cell.key]),
         speedup=speedup,
         efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
-        of_ceiling=_of_ceiling(cell, rates),
+        of_ceiling=None if unlike else ratio(own, rates.compared(ceiling_of(cell.key))),
         acting=acting(counting),
         batch_sizes=batch_sizes(counting),
     )
 
 
-def _totals(windows: Sequence[Window]) -> dict[str, int | None]:
-    """Return the sum of every counter by its name, None if a window lacks it."""
-    return {name: _sum([getattr(window, name) for window in windows]) for name in _COUNTERS}
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _delivered(steps: Sample, records: Sequence[CellRecord]) -> Estimate | None:
-    each = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
-    return None if each is None else estimate(steps.scaled(each))
-
-
-def _speedup(cell: CellSummary, rates: Rates) -> Estimate | None:
+def _speedup(cell: CellSummary, rates: _Rates) -> Estimate | None:
     """Return the ratio to the reference with one worker; None for a cell that is not compared."""
     if cell.backend in (NULL, YARDSTICK) or cell.struck:
         return None
     own, base = rates.frames[cell.key], base_of(cell.key)
-    return _unity(own) if cell.key == base else ratio(own, rates.compared(base))
-
-
-def _unity(sample: Sample) -> Estimate | None:
-    """Return a cell's ratio to itself, which is exact."""
-    return Estimate(1.0, 1.0, 1.0) if sample.rates and median(sample.rates) > 0 else None
-
-
-def _of_ceiling(cell: CellSummary, rates: Rates) -> Estimate | None:
-    """Return the ratio to the bare simulator of the same size; None for a cell that is not compared."""
-    if cell.reference_row or cell.struck:
-        return None
-    return ratio(rates.frames[cell.key], rates.compared(ceiling_of(cell.key)))
+    if cell.key != base:
+        return ratio(own, rates.compared(base))
+    return Estimate(1.0, 1.0, 1.0) if own.rates and median(own.rates) > 0 else None
 
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
     """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
-    return frozenset(cell.key for cell in summarise(run) if not _narrow(cell, until))
+    return frozenset(
+        cell.key
+        for cell in summarise(run)
+        if cell.sample.processes < FEWEST_PROCESSES or cell.half_width is None or cell.half_width > until
+    )
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
@@ -324,9 +279,3 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
     last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
     again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
-
-
-def _narrow(cell: CellSummary, until: float) -> bool:
-    """Return whether a cell has enough repeats and its interval lies within ``until``."""
-    half = cell.half_width
-    return cell.sample.processes >= FEWEST_PROCESSES and half is not None and half <= until

@@ -23,8 +23,9 @@ from vebench.results.header import measured_in_turn, what_differs
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from vebench.analysis.beside import Place, TaskBeside
+    from vebench.analysis.beside import TaskBeside
     from vebench.analysis.cell import CellSummary, Curve
+    from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
     from vebench.reports.document import Tone, Value
     from vebench.results.records import HostRecord, RunRecord
@@ -97,11 +98,11 @@ def side_by_side(sides: Sequence[RunSide]) -> Document | None:
         return None
     runs, differ = _differences(sides)
     reasons = (
-        (place.lack, place.why, place.key)
+        (place.verdict, place.why, place.key)
         for of_task in tasks.values()
         for _, found in of_task
         for place in found.places
-        if place.lack is not None
+        if place.why is not None
     )
     return Document(
         title=f"{figures.counted(len(sides), 'run')} side by side",
@@ -283,7 +284,7 @@ def _left_out(first: RunSide, others: Sequence[OtherRun], heads: Collection[Size
             yield f"Only {side.name} has {sizes(alone, measured)}"
 
 
-def _cell(first: RunSide, others: Sequence[OtherRun], places: Sequence[Place | None]) -> Text:
+def _cell(first: RunSide, others: Sequence[OtherRun], places: Sequence[CellComparison | None]) -> Text:
     """Return one cell in all runs: of two with both rates, of more with that of the first alone."""
     known = [(other.side, place) for other, place in zip(others, places, strict=True) if place is not None]
     if not known:
@@ -291,7 +292,7 @@ def _cell(first: RunSide, others: Sequence[OtherRun], places: Sequence[Place | N
     alone = len(others) == 1
     lines = []
     for side, place in known:
-        why = place.lack or f"only {side.name if place.cells[0] is None else first.name}"
+        why = place.verdict if place.why else f"only {side.name if place.cells[0] is None else first.name}"
         ratio = why if place.ratio is None else figures.times(place.ratio)
         lines.append(ratio if alone else f"{side.name} {ratio}")
     side, place = known[0]

@@ -15,7 +15,7 @@ from vebench.child.window import Window
 from vebench.results.records import Run
 
 if TYPE_CHECKING:
-    from vebench.analysis.beside import Place
+    from vebench.analysis.pairing import CellComparison
     from vebench.results.records import CellRecord
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
@@ -32,7 +32,7 @@ def only_task(one: Run, other: Run) -> TaskBeside:
     return found
 
 
-def place_of(found: TaskBeside, backend: str, workers: int) -> Place:
+def place_of(found: TaskBeside, backend: str, workers: int) -> CellComparison:
     (place,) = (place for place in found.places if (place.key.backend, place.key.workers) == (backend, workers))
     return place
 
@@ -124,7 +124,6 @@ def test_a_cell_with_more_cpus_in_one_run_has_a_ratio_but_does_not_count_in_the_
     place = place_of(found, "shm-sync", 4)
     assert place.ratio is not None
     assert place.ratio.median == pytest.approx(3.77, rel=1e-2)
-    assert not place.equal_cpus
     assert place not in found.counted
     assert {counted.key.workers for counted in found.counted} == {1, 2}
     assert found.mean is not None
@@ -133,14 +132,14 @@ def test_a_cell_with_more_cpus_in_one_run_has_a_ratio_but_does_not_count_in_the_
 
 def test_a_cell_of_one_run_only_has_no_ratio_and_needs_no_reason() -> None:
     place = place_of(only_task(make_repeated(OLD), make_repeated({**NEW, ("gym-sync", 1): 900.0})), "gym-sync", 1)
-    assert (place.cells[0], place.ratio, place.lack, place.why) == (None, None, None, "")
+    assert (place.baseline, place.ratio, place.why) == (None, None, None)
 
 
 def test_a_cell_that_failed_in_one_run_says_so() -> None:
     failed = make_cell("gym-async", 2, status="failed", reason="timed out")
     well = make_repeated({**NEW, ("gym-async", 2): 900.0})
     place = place_of(only_task(with_more(make_repeated(OLD), failed), well), "gym-async", 2)
-    assert (place.lack, place.why) == ("not comparable", "A: failed: timed out")
+    assert (place.verdict, place.why) == ("not comparable", "A: failed: timed out")
 
 
 def test_a_cell_that_could_run_in_neither_is_no_place() -> None:
@@ -151,7 +150,7 @@ def test_a_cell_that_could_run_in_neither_is_no_place() -> None:
 
 def test_cells_of_other_frame_skips_are_no_pair() -> None:
     found = only_task(make_repeated(OLD), make_repeated(NEW, frame_skip=1))
-    assert {place.lack for place in found.places} == {"not comparable"}
+    assert {place.verdict for place in found.places} == {"not comparable"}
     assert (found.mean, found.best) == (None, None)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import comb, exp, log, sqrt
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK, of_key
 from vebench.analysis.findings import Code
@@ -121,10 +121,12 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
     """
     choices = [cell for cell in cells if not cell.reference_row]
-    rated = sorted((cell for cell in choices if _rate(cell) > 0), key=_rate, reverse=True)
+    rated = sorted((cell for cell in choices if cell.rate > 0), key=lambda cell: cell.rate, reverse=True)
     doubted = tuple((cell, doubt) for cell in rated if (doubt := doubt_of(cell)) is not None)
     valid = [cell for cell in rated if doubt_of(cell) is None]
-    contestants = _contestants(valid, spec)
+    asked = {choice.name for choice in spec.backends}
+    every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
+    contestants = tuple(dict.fromkeys(every))
     reason = _uncontested(choices, contestants, doubted) if usable or not rated else Reason.UNUSABLE
     if reason is Reason.ALONE:  # and not the loop beside it
         valid = [cell for cell in valid if cell.label in contestants] or valid
@@ -135,11 +137,13 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     fastest = best = valid[0] if reason else contest.lead
     tied = contest.tied
     if (reason or contest.reason) is None:
-        best = _simplest([(cell, _rate(cell)) for cell in (fastest, *tied) if cell is fastest or cell in known])
+        best = _simplest([(cell, cell.rate) for cell in (fastest, *tied) if cell is fastest or cell in known])
         tied = tuple(cell for cell in (fastest, *tied) if cell is not best)
     smaller = _smaller(best, known)
-    in_gymnasium = None if _in_gymnasium(best) else next(filter(_in_gymnasium, known), None)
+    plain = [cell for cell in known if cell.entry.gymnasium_api]
+    in_gymnasium = None if best.entry.gymnasium_api else next(iter(plain), None)
     own = (in_gymnasium or best).steps_own_classes
+    of_gymnasium = next((cell for cell in plain if not cell.steps_own_classes), None)
     return TaskAnswer(
         reason or contest.reason,
         contestants,
@@ -151,25 +155,25 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         smaller=smaller,
         rising=smaller is None and _rising(best, choices, usable_cpus),
         in_gymnasium=in_gymnasium,
-        of_gymnasium=next(filter(_of_gymnasium, known), None) if own else None,
+        of_gymnasium=of_gymnasium if own else None,
         doubted=doubted,
     )
 
 
-def _simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
-    """Return how simple a cell is to use, as a key to sort by: ``step`` before ``send`` and ``recv``.
-
-    Then Gymnasium's own interface comes before others, fewer workers before more, and what comes first in the registry.
-    """
-    entry = cell.entry
-    rank = ENTRIES.index(entry) if entry in ENTRIES else len(ENTRIES)
-    return entry.overlap != "none", not entry.gymnasium_api, cell.workers, rank
-
-
 def _simplest(rated: Sequence[tuple[CellSummary, float]]) -> CellSummary:
-    """Return the simplest of the cells whose rates do as well as the best."""
+    """Return the simplest to use of the cells whose rates do as well as the best.
+
+    ``step`` is simpler than ``send`` and ``recv``, then Gymnasium's own interface than others, fewer workers than more,
+    and what comes first in the registry.
+    """
+
+    def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
+        entry = cell.entry
+        rank = ENTRIES.index(entry) if entry in ENTRIES else len(ENTRIES)
+        return entry.overlap != "none", not entry.gymnasium_api, cell.workers, rank
+
     bound = _AS_GOOD * max(rate for _, rate in rated)
-    return min((cell for cell, rate in rated if rate >= bound), key=_simplicity)
+    return min((cell for cell, rate in rated if rate >= bound), key=simplicity)
 
 
 def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> float:
@@ -216,32 +220,10 @@ def doubt_of(cell: CellSummary) -> Doubt | None:
     return None if cell.frames_per_second and cell.frames_per_second.low is not None else Doubt.NO_INTERVAL
 
 
-def _rate(cell: CellSummary) -> float:
-    return cell.frames_per_second.median if cell.frames_per_second else 0.0
-
-
 def _known(cell: CellSummary) -> bool:
-    """Return whether the rate is known well enough, by the bound of the finding ``unstable``.
-
-    So is one of which little is known but that a pass did much to all cells: it makes no choice between them uncertain.
-    """
+    """Return whether the rate is known well enough, with or without what passes did to all cells alike."""
     widths = [width for width in (cell.half_width, width_beside_others(cell.sample)) if width is not None]
     return bool(widths) and min(widths) <= WIDE
-
-
-def _in_gymnasium(cell: CellSummary) -> bool:
-    return cell.entry.gymnasium_api
-
-
-def _of_gymnasium(cell: CellSummary) -> bool:
-    """Return whether the interface is Gymnasium's, and the environments are."""
-    return _in_gymnasium(cell) and not cell.steps_own_classes
-
-
-def _contestants(valid: Sequence[CellSummary], spec: RunSpec) -> tuple[str, ...]:
-    asked = {choice.name for choice in spec.backends}
-    every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
-    return tuple(dict.fromkeys(every))
 
 
 def _uncontested(
@@ -254,15 +236,14 @@ def _uncontested(
         return None
     if any(cell.label not in contestants for cell, _ in doubted):
         return Reason.DOUBTED
-    if any(_rate(cell) > 0 for cell in choices):
+    if any(cell.rate > 0 for cell in choices):
         return Reason.ALONE
     ended = any(cell.faulty_repeats for cell in choices) or all(cell.status == "skipped" for cell in choices)
     return Reason.FAILED if ended else Reason.NOT_MEASURED
 
 
-@dataclass(frozen=True)
-class _Contest:
-    """A cell beside the best of each other backend: those not told from it, and why it does not win, if so."""
+class _Contest(NamedTuple):
+    """A cell and the best of each other backend: those not told from it, and why it does not win, if so."""
 
     lead: CellSummary
     tied: tuple[CellSummary, ...]
@@ -277,14 +258,12 @@ def _contest(valid: Sequence[CellSummary], known: Sequence[CellSummary]) -> _Con
     best = valid[0]
     rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
     own = [cell for cell in known[:1] if cell is not best and cell.label == best.label]
-    tried = [_against(rivals, lead, known) for lead in (*own, best)]
+    tried = []
+    for lead in (*own, best):
+        tied = _tied(lead, rivals)
+        wide = tied and (lead not in known or any(cell.rate > lead.rate for cell in tied))
+        tried.append(_Contest(lead, tied, Reason.WIDE if wide else None))
     return next((one for one in tried if one.reason is None), tried[-1])
-
-
-def _against(rivals: Sequence[CellSummary], lead: CellSummary, known: Sequence[CellSummary]) -> _Contest:
-    tied = _tied(lead, rivals)
-    wide = tied and (lead not in known or any(_rate(cell) > _rate(lead) for cell in tied))
-    return _Contest(lead, tied, Reason.WIDE if wide else None)
 
 
 def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
@@ -322,11 +301,8 @@ def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:
         for cell in sorted(fewer, key=lambda cell: cell.workers)
         if (share := ratio(cell.sample, best.sample)) is not None
     ]
-    for bound in (_AS_GOOD, _WORTH_A_WORD):
-        for one in shares:
-            if one.share.median >= bound:
-                return one
-    return None
+    ranked = (one for bound in (_AS_GOOD, _WORTH_A_WORD) for one in shares if one.share.median >= bound)
+    return next(ranked, None)
 
 
 def _rising(best: CellSummary, cells: Sequence[CellSummary], usable_cpus: int) -> bool:

@@ -7,12 +7,12 @@ themselves are compared. Such a cell has a ratio, but does not count in the mean
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Doubt, doubt_of
 from vebench.analysis.comparison import mean_ratio, prior_run_spread
-from vebench.analysis.pairing import DECISIVE, Pair, Sides, doubts, was_skipped
+from vebench.analysis.pairing import DECISIVE, CellComparison, Pair, Sides, doubts, was_skipped
 from vebench.analysis.rules import WIDE
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import RunSpread
-    from vebench.analysis.pairing import Names, SpeedVerdict
+    from vebench.analysis.pairing import Names
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
@@ -28,27 +28,6 @@ if TYPE_CHECKING:
 _WORK = tuple(name for name in DECISIVE if name != "cpus_owned")
 # Reference rows run on every CPU that they own, whatever that makes of their environments.
 FRAMES = ("frame_skip",)
-
-
-@dataclass(frozen=True)
-class Place:
-    """One cell in both runs; a run that does not have it has None.
-
-    ``ratio`` is the second rate over the first. Without one, ``lack`` is what check would call it, and ``why`` the
-    reason; both are empty if only one run has the cell.
-    """
-
-    key: CellKey
-    cells: tuple[CellSummary | None, CellSummary | None]
-    ratio: Estimate | None = None
-    lack: SpeedVerdict | None = None
-    why: str = ""
-
-    @property
-    def equal_cpus(self) -> bool:
-        """Whether both own as many CPUs."""
-        one, other = self.cells
-        return one is not None and other is not None and one.cpus_owned == other.cpus_owned
 
 
 @dataclass(frozen=True)
@@ -65,16 +44,16 @@ class Best:
 
 @dataclass(frozen=True)
 class TaskBeside:
-    """One task of both runs, the cells of the first run first.
+    """One task of both runs, the cells of the first run first, each with its ratio, or why it has none.
 
     ``mean`` is the geometric mean of the ratios of the cells ``counted``: those of the same backend, size and CPUs in
     both runs, without reference rows. ``lacking`` says in which runs no cell can stand for its best, by 0 and 1.
     """
 
     env: str
-    places: tuple[Place, ...]
+    places: tuple[CellComparison, ...]
     mean: Estimate | None = None
-    counted: tuple[Place, ...] = ()
+    counted: tuple[CellComparison, ...] = ()
     best: Best | None = None
     lacking: tuple[int, ...] = ()
 
@@ -87,21 +66,24 @@ def beside(
     ``in_turn``: the runs are the two sides of one ``vebench compare``, so that what runs differ by as a whole cancels.
     ``names`` are what reasons call the two.
     """
-    before, after = ({cell.key: cell for cell in cells if not _is_loop(cell)} for cells in (first, second))
+    # What the measuring loop costs is no rate of a task.
+    before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
     spread = None if in_turn else prior_run_spread("fps")
     all_keys = dict.fromkeys((*before, *after))
     keys = [key for key in all_keys if not (was_skipped(before.get(key)) and was_skipped(after.get(key)))]
-    places: dict[CellKey, Place] = {}
+    places = {key: CellComparison(key, before.get(key), after.get(key), "missing") for key in keys}
     pairs: dict[CellKey, Pair] = {}
     for reference_row, decisive in ((False, _WORK), (True, FRAMES)):
         sides = Sides(before, after, "fps", in_turn, names, decisive)
-        mine = [key for key in keys if (before.get(key) or after[key]).reference_row == reference_row]
-        found = _pairs(sides, mine)
-        places |= {key: _place(key, sides, found, spread) for key in mine}
-        pairs |= {} if reference_row else found
+        common = [key for key in keys if key in before and key in after]
+        found = {key: sides.beside(key) for key in common if before[key].reference_row == reference_row}
+        known = sides.pairs([key for key, one in found.items() if one.why is None])
+        ratios = {key: mean_ratio([pair], spread).estimate for key, pair in known.items()}
+        places |= {key: replace(one, ratio=ratios.get(key)) for key, one in found.items()}
+        pairs |= {} if reference_row else known
     tasks = dict.fromkeys(cell.env for cell in before.values())
-    common = [env for env in tasks if any(key.env == env for key in after)]
-    return tuple(_task(env, [places[key] for key in keys if key.env == env], pairs, spread) for env in common)
+    common_tasks = [env for env in tasks if any(key.env == env for key in after)]
+    return tuple(_task(env, [places[key] for key in keys if key.env == env], pairs, spread) for env in common_tasks)
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
@@ -109,57 +91,31 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
 
     A cell whose interval says nothing is passed over, unless all are like that.
     """
-    known = [cell for cell in cells if _can_be_best(cell, in_turn)]
-    precise = [cell for cell in known if _is_precise(cell)]
+    known = [
+        cell
+        for cell in cells
+        if cell.sample.measurable and doubt_of(cell) in (None, Doubt.UNVERIFIED)
+        if not cell.reference_row and not any(doubts(cell, in_turn))
+    ]
+    precise = [cell for cell in known if cell.half_width is not None and cell.half_width <= WIDE]
     return max(precise or known, key=lambda cell: cell.sample.level, default=None)
 
 
-def _can_be_best(cell: CellSummary, in_turn: bool) -> bool:
-    sound = cell.sample.measurable and doubt_of(cell) in (None, Doubt.UNVERIFIED)
-    return sound and not cell.reference_row and not any(doubts(cell, in_turn))
-
-
-def _is_precise(cell: CellSummary) -> bool:
-    return cell.half_width is not None and cell.half_width <= WIDE
-
-
-def _bests(places: Sequence[Place], *, in_turn: bool) -> list[CellSummary | None]:
-    """Return the best cell of each run.
-
-    A backend of which nobody knows whether it does the same work can be compared with itself, but with no other.
-    """
-    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
-    bests = [best_of(cells, in_turn=in_turn) for cells in of_runs]
-    if len({cell.label for cell in bests if cell is not None}) > 1:
-        bests = [best_of([cell for cell in cells if doubt_of(cell) is None], in_turn=in_turn) for cells in of_runs]
-    return bests
-
-
-def _is_loop(cell: CellSummary) -> bool:
-    """Return whether the cell shows what the measuring loop costs, which is no rate of a task."""
-    return cell.loop_ns_per_batch is not None
-
-
-def _pairs(sides: Sides, keys: Sequence[CellKey]) -> dict[CellKey, Pair]:
-    """Return what can be compared of the cells with these keys."""
-    common = [key for key in keys if key in sides.before and key in sides.after]
-    return sides.pairs([key for key in common if sides.beside(key).why is None])
-
-
-def _place(key: CellKey, sides: Sides, pairs: Mapping[CellKey, Pair], spread: RunSpread | None) -> Place:
-    cells = (sides.before.get(key), sides.after.get(key))
-    if key in pairs:
-        return Place(key, cells, mean_ratio([pairs[key]], spread).estimate)
-    if None in cells:
-        return Place(key, cells)
-    found = sides.beside(key)
-    return Place(key, cells, lack=found.verdict, why=found.why or "")
-
-
-def _task(env: str, places: Sequence[Place], pairs: Mapping[CellKey, Pair], spread: RunSpread | None) -> TaskBeside:
-    counted = tuple(place for place in places if place.key in pairs and place.equal_cpus)
+def _task(
+    env: str, places: Sequence[CellComparison], pairs: Mapping[CellKey, Pair], spread: RunSpread | None
+) -> TaskBeside:
+    counted = tuple(
+        place
+        for place in places
+        if place.key in pairs and len({cell.cpus_owned for cell in place.cells if cell is not None}) == 1
+    )
     mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
-    one, other = _bests(places, in_turn=spread is None)
+    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
+    one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)
+    if one is not None and other is not None and one.label != other.label:
+        # One that may do other work can be compared with itself, but with no other.
+        sure = [[cell for cell in cells if doubt_of(cell) is None] for cells in of_runs]
+        one, other = (best_of(cells, in_turn=spread is None) for cells in sure)
     lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
     return TaskBeside(env, tuple(places), mean, counted, _best(one, other, pairs, spread), lacking)
 

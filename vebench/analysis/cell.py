@@ -160,6 +160,11 @@ class CellSummary:
         return self.key.envs_per_worker
 
     @property
+    def rate(self) -> float:
+        """Frames per second, 0 without any."""
+        return self.frames_per_second.median if self.frames_per_second else 0.0
+
+    @property
     def half_width(self) -> float | None:
         """The larger half of the rate's interval, over the rate; None without an interval."""
         return self.frames_per_second.half_width if self.frames_per_second else None

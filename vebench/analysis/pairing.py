@@ -69,13 +69,18 @@ class CellComparison:
     """
 
     key: CellKey
-    baseline: CellSummary
+    baseline: CellSummary | None
     candidate: CellSummary | None
     verdict: SpeedVerdict
     ratio: Estimate | None = None
     levels: tuple[float, float] | None = None
     why: str | None = None
     failed: str | None = None
+
+    @property
+    def cells(self) -> tuple[CellSummary | None, CellSummary | None]:
+        """The cell in the baseline and in the candidate."""
+        return self.baseline, self.candidate
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,15 @@ def choose(  # noqa: PLR0913 - what a choice depends on
 
     No setting is chosen that is slower than another which may be offered, beyond the interval of their ratio.
     """
-    rated = sorted((cell for cell in cells if not cell.reference_row and _rate(cell)), key=_rate, reverse=True)
+    rated = sorted(
+        (cell for cell in cells if not cell.reference_row and cell.rate), key=lambda cell: cell.rate, reverse=True
+    )
     offered = [cell for cell in rated if doubt_of(cell) is None and not too_large(cell, memory)]
-    good = [cell for cell in offered if not any(_slower(cell, other) for other in offered)]
+    good = [
+        cell
+        for cell in offered
+        if not any((found := ratio(cell.sample, other.sample)) and (found.high or 1.0) < 1 for other in offered)
+    ]
     if not good:
         return Choice(rivals=tuple(_rivals(rated, None, memory)))
     enough = min(FEWEST_PASSES, max(cell.repeats for cell in good))  # a race may be decided before that
@@ -129,9 +135,15 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         cell
         for cell in good
         if cell is fastest
-        or (cell.repeats >= max(enough, FEWEST_FOR_INTERVAL) and _share(cell, fastest) >= 1 - tolerance)
+        or (cell.repeats >= max(enough, FEWEST_FOR_INTERVAL) and _share_of(cell, fastest) >= 1 - tolerance)
     ]
-    unknown = {cell.key for cell in rated if _may_turn_out(cell, open_work) and not too_large(cell, memory)}
+    # What more measuring, or comparing, may show to be one that can be offered.
+    unknown = {
+        cell.key
+        for cell in rated
+        if (doubt := doubt_of(cell)) is Doubt.NO_INTERVAL or (doubt is Doubt.UNVERIFIED and cell.label in open_work)
+        if not too_large(cell, memory)
+    }
     counted = unknown.union(cell.key for cell in offered)
     rates = {cell.key: cell.sample for cell in rated if cell.key in counted and min(cell.sample.rates) > 0}
     told |= {
@@ -144,13 +156,16 @@ def choose(  # noqa: PLR0913 - what a choice depends on
             last and bool(above[cell.key]),
             _SIMPLEST_FIRST.get(cell.backend, len(_SIMPLEST_FIRST)),
             bool(cell.options),
-            -_rate(cell),
+            -cell.rate,
         ),
     )
     faster = tuple(
         rival
         for cell in rated
-        if (rival := _rival(cell, best, memory)).ratio and (rival.doubt or rival.too_large) and _is_above(rival.ratio)
+        if (rival := _rival(cell, best, memory)).ratio
+        and (rival.doubt or rival.too_large)
+        # Of a ratio without an interval, its median counts.
+        and (rival.ratio.median if rival.ratio.low is None else rival.ratio.low) > 1
     )
     lack = None
     if not usable:
@@ -163,23 +178,21 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     return Choice(best, fastest, lack, rivals, faster, tuple(tied), frozenset(above[best.key]), told)
 
 
-def _may_turn_out(cell: CellSummary, open_work: Collection[str]) -> bool:
-    """Return whether more measuring, or comparing, may show that a cell can be offered."""
-    doubt = doubt_of(cell)
-    return doubt is Doubt.NO_INTERVAL or (doubt is Doubt.UNVERIFIED and cell.label in open_work)
-
-
 def bends(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Bend], list[Bend]]:
     """Return what other numbers of workers reach, and other numbers of environments for each, the most first.
 
     Point estimates: they show where a curve bends, and decide nothing.
     """
-    rest = [cell for cell in cells if cell.label == chosen.label and cell.key != chosen.key and _rate(cell)]
-    workers = [cell for cell in rest if cell.envs_per_worker == chosen.envs_per_worker]
-    envs = [cell for cell in rest if cell.workers == chosen.workers]
+    rest = [
+        Bend(cell, cell.rate / chosen.rate)
+        for cell in cells
+        if cell.label == chosen.label and cell.key != chosen.key and cell.rate
+    ]
+    workers = [bend for bend in rest if bend.cell.envs_per_worker == chosen.envs_per_worker]
+    envs = [bend for bend in rest if bend.cell.workers == chosen.workers]
     return (
-        [_bend(cell, chosen) for cell in sorted(workers, key=lambda cell: -cell.workers)],
-        [_bend(cell, chosen) for cell in sorted(envs, key=lambda cell: -cell.envs_per_worker)],
+        sorted(workers, key=lambda bend: -bend.cell.workers),
+        sorted(envs, key=lambda bend: -bend.cell.envs_per_worker),
     )
 
 
@@ -205,10 +218,6 @@ def missed_resets(steps: Timed, cell: CellSummary, tolerance: float) -> MissedRe
     return MissedResets(share, EPISODES * length * cell.num_envs / cell.steps_per_second.median)
 
 
-def _bend(cell: CellSummary, chosen: CellSummary) -> Bend:
-    return Bend(cell, _rate(cell) / _rate(chosen))
-
-
 def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep | None) -> float | None:
     """Return how many times as fast training is as it would be with a plain loop; None without a learner."""
     one = learning(learner, chosen.steps_per_second, chosen.batch_size)
@@ -216,20 +225,9 @@ def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep |
     return None if one is None or other is None else one.steps_per_second / other.steps_per_second
 
 
-def _slower(cell: CellSummary, other: CellSummary) -> bool:
-    """Return whether a cell is slower than another by more than the interval of their ratio."""
-    found = ratio(cell.sample, other.sample)
-    return found is not None and found.high is not None and found.high < 1
-
-
-def _share(cell: CellSummary, fastest: CellSummary) -> float:
+def _share_of(cell: CellSummary, fastest: CellSummary) -> float:
     found = ratio(cell.sample, fastest.sample)
     return found.median if found else 0.0
-
-
-def _is_above(found: Estimate) -> bool:
-    """Return whether a ratio is above 1 by more than its interval; of one without an interval its median counts."""
-    return (found.median if found.low is None else found.low) > 1
 
 
 def too_large(cell: CellSummary, memory: int | None) -> bool:
@@ -248,10 +246,6 @@ def _rivals(cells: Iterable[CellSummary], best: CellSummary | None, memory: int 
 def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
     beside = None if best is None else ratio(cell.sample, best.sample)
     return Rival(cell, beside, doubt_of(cell), too_large(cell, memory))
-
-
-def _rate(cell: CellSummary) -> float:
-    return cell.frames_per_second.median if cell.frames_per_second else 0.0
 
 
 @dataclass(frozen=True)
@@ -281,15 +275,16 @@ def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None
     that its processes and threads lose by waiting for each other counts as handing over. None where nothing is handed
     over, and where environments are not those of the loop.
     """
-    at_once = _at_once(cell)
+    at_once = min(cell.at_work, cell.cpus_owned, cell.batch_size)
     near = [loop for loop in loops if loop.label == REFERENCE and loop.workers == 1 and loop.steps_per_second]
-    if at_once < 2 or not near or not _steps_the_same(cell):  # noqa: PLR2004 - one at a time is a loop
+    if at_once < 2 or not near or not cell.entry.steps_gymnasium or cell.steps_own_classes:  # noqa: PLR2004 - one at a time is a loop
         return None
     loop = min(near, key=lambda loop: abs(loop.num_envs - cell.batch_size))
     share = _share_of_loop(cell, loop)
     if share is None:
         return None
-    step, (value, error) = _step_seconds(loop), share
+    rate, (value, error) = loop.steps_per_second, share
+    step = 1 / rate.median if rate is not None and rate.median > 0 else 0.0
     taken, half = (value - 1 / at_once) * step, error.half_width() * step  # by handing over, for each step
     per_step = Estimate(max(0.0, taken), max(0.0, taken - half), max(0.0, taken + half))
     return Exchange(
@@ -301,12 +296,6 @@ def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None
         # Where the line crosses 1. It begins at a number that is known, so that the slope alone makes the interval.
         per_step.scaled(1 / (1 - 1 / at_once)),
     )
-
-
-def _step_seconds(loop: CellSummary) -> float:
-    """Return what a step takes in a loop, which is what its user can measure."""
-    rate = loop.steps_per_second
-    return 1 / rate.median if rate is not None and rate.median > 0 else 0.0
 
 
 def _share_of_loop(cell: CellSummary, loop: CellSummary) -> tuple[float, Error] | None:
@@ -323,12 +312,3 @@ def _share_of_loop(cell: CellSummary, loop: CellSummary) -> tuple[float, Error] 
     falling = max(0.0, value - 1 / max(1, cell.cpus_owned))
     variance = value**2 * share.error.variance + falling**2 * level.error.variance
     return value, Error(variance, share.error.freedom)
-
-
-def _at_once(cell: CellSummary) -> int:
-    at_work = cell.entry.at_work(cell.processes, cell.threads, cell.options)
-    return min(at_work, cell.cpus_owned, cell.batch_size)
-
-
-def _steps_the_same(cell: CellSummary) -> bool:
-    return cell.entry.steps_gymnasium and not cell.steps_own_classes

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.comparison import Comparison
     from vebench.analysis.pairing import Metric
     from vebench.plan.cells import CellKey
 
@@ -119,9 +119,9 @@ class Gate:
         candidate = run_of(random, world, truth, 3, RUN)
         clock, passes = 3 * PASS_S, 3
 
-        def look(levels: Levels) -> Comparison:
+        def look(part: float) -> Comparison:
             after = summaries(candidate)
-            return compare_runs(before, after, metric=self.metric, tolerance=self.tolerance, levels=levels)
+            return compare_runs(before, after, metric=self.metric, tolerance=self.tolerance, part=part)
 
         def another(wanted: frozenset[CellKey]) -> bool:
             nonlocal clock, passes

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 def curve_name(curve: Curve, *, several: bool) -> str:
     """Return what a curve is called among others, ``several`` of which differ in their environments per worker."""
-    return one_line(curve.label) + (times_envs(curve.envs_per_worker) if several else "")
+    return one_line(curve[0].label) + (times_envs(curve[0].envs_per_worker) if several else "")
 
 
 def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
     """Return one line; cells without the value, and those of other work, have no point."""
     points = tuple(
         (float(cell.workers), estimate)
-        for cell in curve.cells
+        for cell in curve
         if not cell.struck and (estimate := value(cell)) is not None and estimate.median > 0
     )
-    return ChartLine(name, points, "bound" if curve.cells[0].backend == CEILING else "measured")
+    return ChartLine(name, points, "bound" if curve[0].backend == CEILING else "measured")
 
 
 FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
@@ -51,7 +51,7 @@ def run_charts(
     order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*((kink.after, kink.text) for kink in (order.kinks if order else ())), (cpus, "CPUs end"))
     parts = {
-        env: ([cell for cell in cells if cell.env == env], [one for one in predicted if one.curve.env == env])
+        env: ([cell for cell in cells if cell.env == env], [one for one in predicted if one.curve[0].env == env])
         for env in dict.fromkeys(cell.env for cell in cells)
     }
     return tuple(
@@ -65,8 +65,8 @@ def run_charts(
 def _task(
     cells: Sequence[CellSummary], cpus: int, bends: Iterable[Bend], predicted: Sequence[Prediction]
 ) -> Iterator[Chart]:
-    shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
-    several = len({curve.envs_per_worker for curve in shown}) > 1
+    shown = [curve for curve in curves(cells) if curve[0].backend != NULL]
+    several = len({curve[0].envs_per_worker for curve in shown}) > 1
     named = [(curve, curve_name(curve, several=several)) for curve in shown]
     ahead = [
         ChartLine(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points
@@ -77,7 +77,7 @@ def _task(
     rates = [line_of(curve, label, lambda cell: cell.frames_per_second) for curve, label in named]
     lines = (*rates, *_ideal(shown, cpus, most), *ahead)
     yield Chart(name, "scaling", f"{name}: frames/s", "workers", "frames/s", lines, reached)
-    choices = [(curve, label) for curve, label in named if not curve.reference_row]
+    choices = [(curve, label) for curve, label in named if not curve[0].reference_row]
     shares = tuple(line_of(curve, label, lambda cell: cell.efficiency) for curve, label in choices)
     title = f"{name}: speedup per CPU owned"
     yield Chart(name, "efficiency", title, "workers", "efficiency", shares, marks, linear=True)
@@ -88,7 +88,7 @@ def _task(
 
 def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[ChartLine]:
     """Yield, up to ``most`` workers, the line of a backend of which each worker with a CPU is as fast as the loop."""
-    loops = [cell for curve in shown for cell in curve.cells if cell.speedup == Estimate(1.0, 1.0, 1.0)]
+    loops = [cell for curve in shown for cell in curve if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
         points = tuple((float(end), Estimate(rate.median * min(end, usable_cpus))) for end in ends)
@@ -119,7 +119,7 @@ class Prediction:
         ahead = [(float(step.workers), step.rate) for step in self.path if step.rate is not None]
         measured = [
             (float(cell.workers), rate)
-            for cell in self.curve.cells
+            for cell in self.curve
             if not cell.struck and (rate := cell.frames_per_second) and ahead and cell.workers < ahead[0][0]
         ]
         return (*measured[-1:], *ahead)
@@ -128,13 +128,13 @@ class Prediction:
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
     """Return what each backend of a run would reach with so many workers, or why that cannot be said."""
     order = cpu_order(header, cells)
-    shown = [curve for curve in curves(cells) if curve.cells[0].backend != NULL]
+    shown = [curve for curve in curves(cells) if curve[0].backend != NULL]
     if order is None:
         refused = Forecast(workers, refused=_ON_HOSTS)
         return tuple(Prediction(curve, refused) for curve in shown)
     predicted = []
     for curve in shown:
-        last, most = forecast(curve, order, workers), max(cell.workers for cell in curve.cells)
+        last, most = forecast(curve, order, workers), max(cell.workers for cell in curve)
         # The line of a figure bends where second threads begin.
         between = sorted({kink.after for kink in order.kinks if most < kink.after < workers})
         beyond = last.rate is not None and workers >= most
@@ -145,13 +145,13 @@ def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -
 
 def forecast_tables(predicted: Sequence[Prediction]) -> tuple[Table, ...]:
     """Return a table for each task: a row for each backend, and below it what stands behind the predictions."""
-    envs = dict.fromkeys(one.curve.env for one in predicted)
-    return tuple(_table(env, [one for one in predicted if one.curve.env == env]) for env in envs)
+    envs = dict.fromkeys(one.curve[0].env for one in predicted)
+    return tuple(_table(env, [one for one in predicted if one.curve[0].env == env]) for env in envs)
 
 
 def _table(env: str, predicted: Sequence[Prediction]) -> Table:
     workers = predicted[0].forecast.workers
-    several = len({one.curve.envs_per_worker for one in predicted}) > 1
+    several = len({one.curve[0].envs_per_worker for one in predicted}) > 1
     named = [(curve_name(one.curve, several=several), one) for one in predicted]
     names_by_remark = figures.by_key((remark, name) for name, one in named for remark in _remarks(one))
     lines = tuple(
@@ -162,7 +162,7 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
         title=f"{one_line(env)}: {_TITLE}",
         corner="backend",
         columns=(figures.counted(workers, "worker"), "90 % band", "back-test"),
-        rows=tuple(TableRow(name, _texts(one.forecast), one.curve.reference_row) for name, one in named),
+        rows=tuple(TableRow(name, _texts(one.forecast), one.curve[0].reference_row) for name, one in named),
         axis=(workers, None, None),
         notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
         listing=Listing("What predictions stand on, or why there is none:", lines) if lines else None,
@@ -195,7 +195,7 @@ def _remarks(predicted: Prediction) -> Iterator[str]:
         return
     for assumed in predicted.forecast.assumed:
         yield f"assumed: {assumed}"
-    rates = {cell.workers: rate for cell in predicted.curve.cells if (rate := cell.frames_per_second) and rate.low}
+    rates = {cell.workers: rate for cell in predicted.curve if (rate := cell.frames_per_second) and rate.low}
     fastest = max(rates, key=lambda workers: rates[workers].median, default=0)
     if fastest and (rates[fastest].low or 0.0) > (rates[max(rates)].high or 0.0):
         yield f"fastest with {figures.counted(fastest, 'worker')}: with more, its rates fall"

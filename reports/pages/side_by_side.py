@@ -342,6 +342,6 @@ def _charts(env: str, sides: Sequence[RunSide]) -> Iterator[Chart]:
 
 def _by_rate(env: str, side: RunSide) -> Curves:
     """Return the curves of a task that have a cell to choose, the one with the fastest first."""
-    known = [(best, curve) for curve in curves(c for c in side.cells if c.env == env) if (best := best_of(curve.cells))]
+    known = [(best, curve) for curve in curves(c for c in side.cells if c.env == env) if (best := best_of(curve))]
     ordered = sorted(known, key=lambda item: item[0].sample.level, reverse=True)
-    return {of_key(curve.cells[0].key): curve for _, curve in ordered}
+    return {of_key(curve[0].key): curve for _, curve in ordered}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import Comparison, Levels, RunSpread, compare_runs, prior_run_spread
+from vebench.analysis.comparison import Comparison, RunSpread, compare_runs, prior_run_spread
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
@@ -593,5 +593,5 @@ def test_the_levels_that_are_shown_are_those_of_the_passes_that_both_sides_have(
 def test_nothing_is_unknown_of_a_difference_without_any_error() -> None:
     exact = tuple(make_cell("shm-sync", 2, (1000, 1000), repeat=repeat) for repeat in range(3))
     sides = [summarise(Run(make_header(), exact)) for _ in range(2)]
-    found = compare_runs(*sides, metric="fps", tolerance=0.05, in_turn=True, levels=Levels(0.0, 0.0))
+    found = compare_runs(*sides, metric="fps", tolerance=0.05, in_turn=True, part=0.0)
     assert found.groups[0].resolves == pytest.approx(0.05)

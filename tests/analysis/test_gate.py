@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
-from vebench.analysis.comparison import FAMILY_LEVEL, SAME_LEVEL, Comparison, Levels, compare_runs
+from vebench.analysis.comparison import Comparison, compare_runs
 from vebench.analysis.gate import Decisions, passes_until_next_look, undecided
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
@@ -20,15 +20,14 @@ from vebench.results.records import CellRecord, Run
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_all_looks_together_spend_no_more_than_the_level(shares: list[float]) -> None:
     decisions = Decisions()
-    looks = [decisions.levels(share) for share in shares]
-    assert sum(look.family for look in looks) <= FAMILY_LEVEL * (1 + 1e-9)
-    assert sum(look.same for look in looks) <= SAME_LEVEL * (1 + 1e-9)
-    assert all(look.family >= 0 for look in looks)
+    looks = [decisions.part(share) for share in shares]
+    assert sum(looks) <= 1 + 1e-9
+    assert all(look >= 0 for look in looks)
 
 
 def test_a_single_look_at_the_end_has_the_whole_level_and_an_early_one_little() -> None:
-    assert Decisions().levels(1.0) == Levels()
-    assert Decisions().levels(0.1).family == pytest.approx(FAMILY_LEVEL / 100)
+    assert Decisions().part(1.0) == 1.0
+    assert Decisions().part(0.1) == pytest.approx(1 / 100)
 
 
 def test_looks_grow_rarer_as_passes_accumulate() -> None:
@@ -79,7 +78,7 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
             done = passes
             before, after = (summarise(Run(make_header(), tuple(cells))) for cells in sides)
             looked = compare_runs(
-                before, after, metric="fps", tolerance=0.05, in_turn=True, levels=decisions.levels(passes / 30)
+                before, after, metric="fps", tolerance=0.05, in_turn=True, part=decisions.part(passes / 30)
             )
             found = decisions.after(looked)
             if not undecided(found):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from vebench.backends.setup import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
+
+    Curve = tuple["CellSummary", ...]
     from vebench.plan.spec import RunSpec
 
 NOTHING = Sample((), one_process=False)
@@ -266,44 +268,20 @@ def null_of(key: CellKey) -> CellKey:
     return replace(key, backend=NULL)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Cells that differ in their number of workers alone, fewest workers first. There is at least one."""
-
-    cells: tuple[CellSummary, ...]
-
-    @property
-    def env(self) -> str:
-        """The task's full name."""
-        return self.cells[0].env
-
-    @property
-    def label(self) -> str:
-        """The backend as a user writes it, options included."""
-        return self.cells[0].label
-
-    @property
-    def envs_per_worker(self) -> int:
-        """How many environments each worker was asked to have."""
-        return self.cells[0].envs_per_worker
-
-    @property
-    def reference_row(self) -> bool:
-        """Whether it is there to be compared with, and is no backend to choose."""
-        return self.cells[0].reference_row
-
-
 def of_key(key: CellKey) -> CellKey:
     """Return what all cells of one curve have in common."""
     return replace(key, workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
-    """Return the curves of ``cells``, in the order in which they first appear."""
+    """Return the curves of ``cells``, in the order in which they first appear.
+
+    Those of one differ in their number of workers alone; they come with the fewest workers first.
+    """
     by_key: dict[CellKey, list[CellSummary]] = {}
     for cell in cells:
         by_key.setdefault(of_key(cell.key), []).append(cell)
-    return tuple(Curve(tuple(sorted(members, key=lambda cell: cell.workers))) for members in by_key.values())
+    return tuple(tuple(sorted(members, key=lambda cell: cell.workers)) for members in by_key.values())
 
 
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:

@@ -163,15 +163,15 @@ def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) 
     What is left without the farthest value of each part must still be half of the change, at the lenient level.
     """
     ratio = _ratio(before, after, r)
-    trimmed = _ratio(_without_farthest(before, fmean(after)), _without_farthest(after, fmean(before)), r)
+    low, high = fmean(before), fmean(after)
+    trimmed = _ratio(
+        sorted(before, key=lambda level: abs(level - high))[:-1],
+        sorted(after, key=lambda level: abs(level - low))[:-1],
+        r,
+    )
     if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < _LEAST_LEFT:
         return Change(at, ratio.estimate, 1.0)
     return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / _LENIENT))
-
-
-def _without_farthest(part: Sequence[float], other: float) -> list[float]:
-    """Return a part without the value that is farthest from the level of the other part."""
-    return sorted(part, key=lambda level: abs(level - other))[:-1]
 
 
 def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:

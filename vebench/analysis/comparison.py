@@ -124,19 +124,6 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Levels:
-    """How strict the tests are: the levels of the family of ``slower`` and ``faster``, and of ``same``."""
-
-    family: float = FAMILY_LEVEL
-    same: float = SAME_LEVEL
-
-    @property
-    def half(self) -> float:
-        """The level of all groups together, and of all cells together."""
-        return self.family / 2
-
-
-@dataclass(frozen=True)
 class RunSpread:
     """By how much runs of the same code differ: as a whole, and each cell beside that, as errors of log rates.
 
@@ -170,17 +157,16 @@ def compare_runs(  # noqa: PLR0913 - how to compare
     tolerance: float,
     in_turn: bool = False,
     run_spread: RunSpread | None = None,
-    levels: Levels | None = None,
+    part: float = 1.0,
     names: Names = CHECK,
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
 
     ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
     slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise two runs also
-    differ by what separates runs of the same code: ``run_spread``, by default a documented one.
-    ``names`` are what reasons call the two.
+    differ by what separates runs of the same code: ``run_spread``, by default a documented one. ``part`` of the error
+    that is allowed may be made by these tests. ``names`` are what reasons call the two.
     """
-    strict = levels or Levels()
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     judged_keys = [key for key, cell in before.items() if not cell.reference_row]
     left_out = {key for key in judged_keys if was_skipped(before[key]) and (not in_turn or was_skipped(after.get(key)))}
@@ -188,7 +174,7 @@ def compare_runs(  # noqa: PLR0913 - how to compare
     cells = [sides.beside(key) for key in judged_keys if key not in left_out]
     unpaired = None if in_turn else run_spread or prior_run_spread(metric)
     pairs = sides.pairs([cell.key for cell in cells if cell.why is None])
-    judge = _Judge(pairs, unpaired, tolerance, strict)
+    judge = _Judge(pairs, unpaired, tolerance, part)
     judged = {cell.key: judge.cell(cell) for cell in cells}
     # Conditions that allow no verdict do not hide the ratio: it is shown with its interval, however wide.
     for key, pair in sides.pairs([cell.key for cell in cells if cell.why and sides.has_ratio(cell.key)]).items():
@@ -225,11 +211,11 @@ class _Judge:
     """The tests of all pairs together."""
 
     def __init__(
-        self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, levels: Levels
+        self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, part: float
     ) -> None:
         self._pairs = pairs
         self._unpaired = unpaired
-        self._levels = levels
+        self._level, self._same = FAMILY_LEVEL * part / 2, SAME_LEVEL * part
         self._low, self._high = 1 - tolerance, 1 + tolerance
         self._ratios = {key: mean_ratio([pair], unpaired) for key, pair in pairs.items()}
         self._members: dict[GroupKey, list[CellKey]] = {}
@@ -239,7 +225,7 @@ class _Judge:
             group: mean_ratio([pairs[key] for key in keys], unpaired) for group, keys in self._members.items()
         }
         groups, cells = (
-            verdicts(ratios, low=self._low, high=self._high, level=levels.half, same=levels.same)
+            verdicts(ratios, low=self._low, high=self._high, level=self._level, same=self._same)
             for ratios in (self._means, self._ratios)
         )
         self._verdicts = {
@@ -265,7 +251,7 @@ class _Judge:
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
         mean = self._means[key]
-        resolves = 1 - self._low * exp(-_reach(mean.error, self._levels.half / len(self._members)))
+        resolves = 1 - self._low * exp(-_reach(mean.error, self._level / len(self._members)))
         return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, mean.error.variance, resolves)
 
     def _of_group(
@@ -287,7 +273,7 @@ class _Judge:
         """
         ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
         high = self._high if verdict == "faster" else None
-        found = verdicts(ratios, low=self._low, high=high, level=self._levels.half, same=self._levels.same)
+        found = verdicts(ratios, low=self._low, high=high, level=self._level, same=self._same)
         seems_so = ratios[key].log < log(self._low) if high is None else ratios[key].log >= log(high)
         if seems_so and verdict not in found.values():
             return verdict, None if len(ratios) == 1 else _AS_A_WHOLE

@@ -142,7 +142,19 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
             f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one",
             "measure up to the number of cores, or with --pin 'compact[smt=off]'",
         )
-    yield from _without_memory(host)
+    # As in a poorly configured container, the CPUs of a node may be used but not its memory.
+    usable = host.nodes_allowed
+    near = [
+        node
+        for node, cpus in host.topology.nodes.items()
+        if usable is not None and int(node) not in usable and set(host.cpus_allowed).intersection(parse_list(cpus))
+    ]
+    if near:
+        yield Finding(
+            Code.MEMORY,
+            f"the memory of node {', '.join(near)} may not be used, though its CPUs may",
+            "allow the memory nodes of the allowed CPUs (--cpuset-mems)",
+        )
     if host.virtual:
         yield Finding(
             Code.VIRTUAL_MACHINE,
@@ -171,24 +183,6 @@ def quota(host: HostRecord) -> Iterator[Finding]:
         f"though {len(host.cpus_allowed)} CPUs may be used",
         f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)",
     )
-
-
-def _without_memory(host: HostRecord) -> Iterator[Finding]:
-    """Yield a finding if CPUs may be used but not the memory of their node, as in a poorly configured container."""
-    if host.nodes_allowed is None:
-        return
-    allowed = set(host.cpus_allowed)
-    near = [
-        node
-        for node, cpus in host.topology.nodes.items()
-        if int(node) not in host.nodes_allowed and allowed.intersection(parse_list(cpus))
-    ]
-    if near:
-        yield Finding(
-            Code.MEMORY,
-            f"the memory of node {', '.join(near)} may not be used, though its CPUs may",
-            "allow the memory nodes of the allowed CPUs (--cpuset-mems)",
-        )
 
 
 def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:

@@ -13,12 +13,13 @@ within them. A noisy machine resolves less.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import ceil, exp, inf, log, sqrt
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.comparison import FAMILY_LEVEL, POWER, SAME_LEVEL, Levels, compare_runs, group_of
+from vebench.analysis.comparison import FAMILY_LEVEL, POWER, compare_runs, group_of
 from vebench.analysis.statistics import (
     CONFIDENCE,
     PROCESS_SPREAD,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread
     from vebench.analysis.pairing import CellComparison, Metric
-    from vebench.plan.cells import Cell, CellKey, Plan
+    from vebench.plan.cells import CellKey, Plan
 
 # After a look, so many times more passes than there are come before the next: few looks, each worth its level.
 _GROWTH = 0.4
@@ -94,11 +95,11 @@ class Decisions:
         self._groups: dict[GroupKey, GroupComparison] = {}
         self._cells: dict[CellKey, CellComparison] = {}
 
-    def levels(self, share: float) -> Levels:
-        """Return the levels of a look at which this share of the time is used, 1 for the last one."""
-        grown = min(1.0, max(0.0, share)) ** 2
+    def part(self, used: float) -> float:
+        """Return the part of the levels for a look at which this share of the time is used, 1 for the last one."""
+        grown = min(1.0, max(0.0, used)) ** 2
         part, self._spent = max(0.0, grown - self._spent), max(self._spent, grown)
-        return Levels(FAMILY_LEVEL * part, SAME_LEVEL * part)
+        return part
 
     def after(self, found: Comparison) -> Comparison:
         """Return a look's verdicts, but those of groups that were decided before as they were then."""
@@ -137,7 +138,7 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     cells = [cell for cell in plan.cells if cell.skip is None and not cell.entry.reference_row]
     once = {cell.key.without_repeat: cell for cell in cells}
     others = [cell for key, cell in once.items() if key != base_of(key)]
-    groups = _sizes(others)
+    groups = Counter((cell.task.id, cell.backend.label) for cell in others)
     repeats, rounds = plan.spec.repeats, plan.spec.rounds
     if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
         return None
@@ -147,17 +148,8 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     level = FAMILY_LEVEL / 2 / len(groups)
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
     one = process / repeats
-    error = sqrt(2 * one * (1 + 1 / min(groups)))
+    error = sqrt(2 * one * (1 + 1 / min(groups.values())))
     return Foresight(
         exp(student_quantile((1 + CONFIDENCE) / 2, freedom) * sqrt(2 * one)) - 1,
         1 - exp(log(1 - tolerance) - reach * error),
     )
-
-
-def _sizes(cells: Sequence[Cell]) -> list[int]:
-    """Return how many cells each backend has on each task."""
-    groups: dict[tuple[str, str], int] = {}
-    for cell in cells:
-        group = cell.task.id, cell.backend.label
-        groups[group] = groups.get(group, 0) + 1
-    return list(groups.values())

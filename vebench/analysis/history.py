@@ -26,7 +26,7 @@ from vebench.plan.spec import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.pairing import Metric
@@ -44,10 +44,10 @@ _NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
 
 @dataclass(frozen=True)
 class SeriesKey:
-    """The identity of a series: the cell, what was built of it, and the conditions under which it was measured.
+    """The identity of a series: the cell, the numbers in ``DECISIVE``, and the conditions that it was measured under.
 
-    ``shape`` has the numbers in ``DECISIVE``. ``conditions`` is the fingerprint of the machine and the packages, or of
-    the packages alone, with the placement where it is not the default one.
+    ``conditions`` is the fingerprint of the machine and the packages, or of the packages alone, with the placement
+    where it is not the default one.
     """
 
     cell: CellKey
@@ -140,9 +140,7 @@ class History:
     @property
     def current(self) -> tuple[Series, ...]:
         """The series that have the conditions of the newest run."""
-        return tuple(
-            series for series in self.series if self.runs and series.key.conditions == self.runs[-1].conditions
-        )
+        return tuple(one for one in self.series if self.runs and one.key.conditions == self.runs[-1].conditions)
 
     @property
     def slower(self) -> tuple[Series, ...]:
@@ -173,18 +171,23 @@ def history(
         cells = {cell.key: cell for cell in in_report_order(summarise(run, name), run.header.spec)}
         whole = unusable([*cells.values()])
         for cell in cells.values():
-            if not _wanted(cell, metric, only):
+            # Skipped cells could not run; a cell's speedup over itself is no figure.
+            itself = metric == "speedup" and is_base(cell.key)
+            chosen = only is None or cell.key in only
+            if not chosen or cell.status == "skipped" or cell.reference_row or itself:
                 continue
             base = None if metric == "fps" else cells.get(_RELATIVE_TO[metric](cell.key))
-            value = _value(cell, base, metric)
+            estimate = cell.frames_per_second if metric == "fps" else cell.speedup
+            if metric == "yardstick":
+                estimate = None if base is None else ratio(cell.sample, base.sample)
             if (reason := whole.code if whole else _why_not(cell, base)) is not None:
                 left_out[reason] += 1
-            elif value is None or value <= 0:
+            elif estimate is None or estimate.median <= 0:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1
             else:
                 shape = tuple(getattr(cell, name) for name in DECISIVE)
                 key = SeriesKey(cell.key, shape, past[index].conditions)
-                points.setdefault(key, []).append(Point(index, log(value)))
+                points.setdefault(key, []).append(Point(index, log(estimate.median)))
     series = [Series(key, tuple(measured)) for key, measured in points.items()]
     return History(metric, machines, past, tuple(with_changes(series, past)), left_out)
 
@@ -215,21 +218,17 @@ def run_spread(series: Sequence[Series]) -> Error | None:
 
     It includes the error of the cells of a run, divided by their number, and all of it where there is only one series.
     """
-    levels = list(_levels([one for one in series if len(one.points) >= FEWEST_FOR_SPREAD]))
+    levels: list[dict[int, float]] = []  # the points between changes, by run
+    for one in series:
+        runs_of = (point.run for point in one.points)
+        if len(one.points) >= FEWEST_FOR_SPREAD:
+            levels += [dict(zip(islice(runs_of, len(part)), part, strict=True)) for part in one.parts]
     runs = {run for level in levels for run in level}
     sets = _connected(levels)
     freedom = len(runs) - len(sets)
     if len(runs) < FEWEST_FOR_SPREAD or freedom < 1:
         return None
     return Error(sum(shift**2 for shift in _shifts(levels, sets)) / freedom, freedom)
-
-
-def _levels(series: Iterable[Series]) -> Iterator[dict[int, float]]:
-    """Yield the points between changes, as levels by run."""
-    for one in series:
-        runs = (point.run for point in one.points)
-        for part in one.parts:
-            yield dict(zip(islice(runs, len(part)), part, strict=True))
 
 
 def _connected(groups: Iterable[Iterable[int]]) -> list[set[int]]:
@@ -293,21 +292,6 @@ def _conditions(header: RunRecord, metric: Metric) -> str:
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
     return " ".join((digits, *pinned, *([f"--replicas {replicas}"] if replicas != 1 else [])))
-
-
-def _wanted(cell: CellSummary, metric: Metric, only: Collection[CellKey] | None) -> bool:
-    """Return whether a cell can be a point. Skipped cells could not run; a cell's speedup over itself is no figure."""
-    itself = metric == "speedup" and is_base(cell.key)
-    chosen = only is None or cell.key in only
-    return chosen and cell.status != "skipped" and not cell.reference_row and not itself
-
-
-def _value(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float | None:
-    if metric == "yardstick":
-        estimate = None if base is None else ratio(cell.sample, base.sample)
-    else:
-        estimate = cell.frames_per_second if metric == "fps" else cell.speedup
-    return None if estimate is None else estimate.median
 
 
 def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:

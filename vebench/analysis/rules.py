@@ -74,7 +74,7 @@ class Sweep:
     @cached_property
     def retrograde(self) -> frozenset[CellKey]:
         """The cells that are significantly slower than with fewer workers, though each worker has a CPU."""
-        by_curve = {of_key(curve.cells[0].key): curve.cells for curve in curves(self.cells)}
+        by_curve = {of_key(curve[0].key): curve for curve in curves(self.cells)}
         return _slower(
             (cell, cell, fewer)
             for cell in self.cells

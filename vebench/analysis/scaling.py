@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary, Curve
 
     Points = Sequence[tuple[float, float]]  # cores at work and rate
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from vebench.machine.topology import Topology
-    from vebench.results.records import HostRecord, RunRecord
+    from vebench.results.records import RunRecord
 
 THREAD = 0.2
 BAND = 0.12  # half width of the 90 % band of log rates, just beyond the last point
@@ -69,8 +69,8 @@ def amdahl(points: Points, cores: float) -> float:
 
 def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
     """Return what a backend would reach with so many workers, or why that cannot be said."""
-    left_out = {cell.workers: why for cell in curve.cells if (why := _unfit(cell, order))}
-    rates = {cell.workers: cell.frames_per_second for cell in curve.cells if cell.workers not in left_out}
+    left_out = {cell.workers: why for cell in curve if (why := _unfit(cell, order))}
+    rates = {cell.workers: cell.frames_per_second for cell in curve if cell.workers not in left_out}
     known = {count: rate for count, rate in rates.items() if rate is not None}
     if refused := _refused(curve, order, workers, known, left_out):
         return Forecast(workers, refused=refused)
@@ -101,7 +101,7 @@ def _unfit(cell: CellSummary, order: CpuOrder) -> str:
 def _refused(
     curve: Curve, order: CpuOrder, workers: int, known: Mapping[int, Estimate], left_out: Mapping[int, str]
 ) -> str:
-    at_work = {cell.workers: cell.at_work for cell in curve.cells if cell.workers in known}
+    at_work = {cell.workers: cell.at_work for cell in curve if cell.workers in known}
     idle = min((count for count, busy in at_work.items() if busy < count), default=0)
     groups = {why: ", ".join(str(count) for count in left_out if left_out[count] == why) for why in left_out.values()}
     without = "".join(f", without {counts} ({why})" for why, counts in groups.items())
@@ -110,7 +110,7 @@ def _refused(
     width = (known[widest].half_width or 0.0) if known else 0.0
     reasons = {
         f"there are {len(order.cpus)} CPUs to work on: workers beyond them add nothing": workers > len(order.cpus),
-        f"{workers} workers were measured": workers in {cell.workers for cell in curve.cells},
+        f"{workers} workers were measured": workers in {cell.workers for cell in curve},
         f"not all of its {idle} workers work at the same time": idle > 0,
         f"{len(known)} numbers of workers measured{without}: {FEWEST} are needed": len(known) < FEWEST,
         f"the rate of {widest} workers is known to ±{width:.0%}: measure with --until {_WIDEST:.0%}": width > _WIDEST,
@@ -160,22 +160,16 @@ class CpuOrder:
     @property
     def kinks(self) -> tuple[Kink, ...]:
         """Where second threads, another region, or another kind of core begins, by rising number of workers."""
-        return tuple(self._kinks())
-
-    def _kinks(self) -> Iterator[Kink]:
-        if not self.cpus:
-            return
-        regions, kinds, threads = {self.cpus[0].region}, {self.cpus[0].slower}, False
+        found = []
         for after, cpu in enumerate(self.cpus):
-            if cpu.region not in regions:
-                yield Kink(after, f"another {self.region_name} begins")
-            if cpu.slower not in kinds:
-                yield Kink(after, "another kind of core begins")
-            if cpu.second and not threads:
-                yield Kink(after, "second threads begin")
-            threads = threads or cpu.second
-            regions.add(cpu.region)
-            kinds.add(cpu.slower)
+            before = self.cpus[:after]
+            if before and cpu.region not in {one.region for one in before}:
+                found.append(Kink(after, f"another {self.region_name} begins"))
+            if before and cpu.slower not in {one.slower for one in before}:
+                found.append(Kink(after, "another kind of core begins"))
+            if cpu.second and not any(one.second for one in before):
+                found.append(Kink(after, "second threads begin"))
+        return tuple(found)
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
@@ -199,13 +193,12 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
         order = tuple(dict.fromkeys((*most, *planned)))
     else:
         order = order_of(topology, allowed, "compact", "off" if spec.pin.smt == "off" else "last")
-    assumed = (*(() if pinned else (UNPINNED,)), *((BOOST,) if host.boost else ()), *_quota(host))
-    return _described(order[: host.usable_cpus], topology, assumed)
-
-
-def _quota(host: HostRecord) -> Iterator[str]:
+    assumed = [] if pinned else [UNPINNED]
+    if host.boost:
+        assumed.append(BOOST)
     if host.quota_cpus is not None and host.quota_cpus < len(host.cpus_allowed):
-        yield f"the quota remains {host.quota_cpus:g} CPUs"
+        assumed.append(f"the quota remains {host.quota_cpus:g} CPUs")
+    return _described(order[: host.usable_cpus], topology, tuple(assumed))
 
 
 def _described(order: Sequence[int], topology: Topology, assumed: tuple[str, ...]) -> CpuOrder:

@@ -68,6 +68,7 @@ STEADY = Stability()
 def stability(records: Sequence[CellRecord]) -> Stability:
     """Return how steady a cell was, given all its repeats."""
     counted = that_count(records)
+    sized = [(record.batch_size, windows) for record, windows in counted if record.batch_size]
     processes = [
         [window.transitions / window.ns for window in windows if window.transitions and not window.held_back]
         for _, windows in counted
@@ -75,15 +76,7 @@ def stability(records: Sequence[CellRecord]) -> Stability:
     return Stability(
         outliers=outliers(processes),
         drift=drift(processes),
-        fewest_batches=min(
-            (
-                window.rows // record.batch_size
-                for record, windows in counted
-                for window in windows
-                if record.batch_size
-            ),
-            default=None,
-        ),
+        fewest_batches=min((window.rows // size for size, windows in sized for window in windows), default=None),
         bursts=any(bursts(windows) for _, windows in counted),
         unsettled=sum(record.settled is False for record in records if record.status == "ok"),
     )
@@ -96,18 +89,14 @@ def outliers(processes: Sequence[Sequence[float]]) -> int:
     chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying observations in samples,
     Technometrics 11, 1969).
     """
-    tested = [rates for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
-    return sum(_has_outlier(rates, _OUTLIER_LEVEL / len(tested)) for rates in tested)
-
-
-def _has_outlier(rates: Sequence[float], level: float) -> bool:
-    logs, count = [log(rate) for rate in rates], len(rates)
-    centre, spread = fmean(logs), stdev(logs)
-    if spread == 0:
-        return False
-    farthest = max(max(logs) - centre, centre - min(logs)) / spread
-    quantile = student_quantile(1 - level / (2 * count), count - 2)
-    return farthest > (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
+    tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
+    found = 0
+    for logs in tested:
+        count, centre, spread = len(logs), fmean(logs), stdev(logs)
+        quantile = student_quantile(1 - _OUTLIER_LEVEL / len(tested) / (2 * count), count - 2)
+        bound = (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
+        found += spread > 0 and max(max(logs) - centre, centre - min(logs)) / spread > bound
+    return found
 
 
 def drift(processes: Sequence[Sequence[float]]) -> float:
@@ -120,18 +109,17 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     logs = [_medians([log(rate) for rate in rates]) for rates in processes if len(rates) > 1]
     if not logs:
         return 0.0
-    rises = sum(_rises(values) for values in logs)
-    pairs = sum(len(values) * (len(values) - 1) // 2 for values in logs)
-    rarer = min(rises, pairs - rises)
-    if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
-        return 0.0
-    slope = median(
+    slopes = [
         (values[after] - values[before]) / (after - before)
         for values in logs
         for after in range(len(values))
         for before in range(after)
-    )
-    return exp(slope * (max(map(len, logs)) - 1)) - 1
+    ]
+    rises = sum((slope > 0) + (slope == 0) / 2 for slope in slopes)  # equal ones count half
+    rarer = min(rises, len(slopes) - rises)
+    if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
+        return 0.0
+    return exp(median(slopes) * (max(map(len, logs)) - 1)) - 1
 
 
 def _medians(values: Sequence[float]) -> list[float]:
@@ -139,15 +127,6 @@ def _medians(values: Sequence[float]) -> list[float]:
     count = min(len(values), _MOST_MEDIANS)
     ends = [len(values) * index // count for index in range(count + 1)]
     return [median(values[start:end]) for start, end in pairwise(ends)]
-
-
-def _rises(values: Sequence[float]) -> float:
-    """Return in how many pairs of values the later one is larger; equal ones count half."""
-    return sum(
-        (values[before] < values[after]) + (values[before] == values[after]) / 2
-        for after in range(len(values))
-        for before in range(after)
-    )
 
 
 @cache

@@ -12,7 +12,7 @@ from vebench.plan.known_work import BEST_FIRST, SAME
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.child.answers import Mismatch, WorkVerdict
+    from vebench.child.answers import WorkVerdict
     from vebench.results.records import CellRecord
 
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
@@ -39,7 +39,9 @@ def work_of(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> Work:
         return known
     if proof.verdict == "different":
         return Work("different", f"in the measured cell: {difference(proof)}")
-    if known.verdict == "unverified" and proof.verdict in SAME and any(map(_enough, proofs)):
+    # Each environment of one process was seen for long enough; those of another are others.
+    enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
+    if known.verdict == "unverified" and proof.verdict in SAME and enough:
         return Work(proof.verdict, f"seen in the measured cell: {steps(proof)}")
     return known
 
@@ -47,12 +49,11 @@ def work_of(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> Work:
 def proofs_of(records: Sequence[CellRecord], *, proves: bool) -> list[CellProof]:
     """Return the proofs of a cell's repeats, of those that have one, or need one if their run ``proves`` its cells."""
     return [
-        record.proof or _NOT_COMPARED for record in records if record.proof is not None or (proves and _needs(record))
+        record.proof or _NOT_COMPARED
+        for record in records
+        if record.proof is not None
+        or (proves and record.status == "ok" and record.label != REFERENCE and not record.entry.reference_row)
     ]
-
-
-def _needs(record: CellRecord) -> bool:
-    return record.status == "ok" and record.label != REFERENCE and not record.entry.reference_row
 
 
 def unproven(proof: CellProof) -> bool:
@@ -60,29 +61,21 @@ def unproven(proof: CellProof) -> bool:
     return proof.verdict == "unverified" and not proof.impossible
 
 
-def _enough(proof: CellProof) -> bool:
-    """Return whether each environment of one process was seen for long enough; those of another are others."""
-    return proof.rows > 0 and (proof.ends >= _ENOUGH_ENDS or proof.steps >= _ENOUGH_STEPS)
-
-
 def steps(proof: CellProof) -> str:
     """Return in words how far a proof goes."""
     environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
-    if proof.environments < proof.num_envs:  # one of an earlier version does not say of how many
+    if proof.environments < proof.num_envs:
         environments = f"{proof.environments} of {proof.num_envs} environments"
     whole = "all" if proof.steps >= proof.of_steps else f"{proof.steps:,} of"
     return f"{proof.rows:,} rows on the way of {environments} through {whole} {proof.of_steps:,} steps"
 
 
-def _covered(proofs: Sequence[CellProof]) -> int:
-    """Return how many environments the proofs of several repeats cover. Each takes others, as long as there are any."""
-    covered = sum(proof.environments for proof in proofs)
-    return min(covered, max(proof.num_envs for proof in proofs) or covered)
-
-
 def difference(proof: CellProof) -> str:
     """Return in words how the work differs that a proof has found to be different."""
-    where = "" if proof.mismatch is None else _where(proof.mismatch)
+    where, found = "", proof.mismatch
+    if found is not None:
+        at = f"environment {found.env_id} after {found.step:,} steps"
+        where = f"{found.place} of {at} are {found.found} instead of {found.expected}"
     return "; ".join(filter(None, (proof.fault, where))) or "rows differ"
 
 
@@ -91,21 +84,18 @@ def why_not_same(proof: CellProof) -> str | None:
     return difference(proof) if proof.verdict == "different" else proof.reason
 
 
-def _where(mismatch: Mismatch) -> str:
-    at = f"environment {mismatch.env_id} after {mismatch.step:,} steps"
-    return f"{mismatch.place} of {at} are {mismatch.found} instead of {mismatch.expected}"
-
-
 def together(proofs: Sequence[CellProof]) -> CellProof | None:
     """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
     if not proofs:
         return None
+    # Each repeat takes other environments, as long as there are any.
+    covered = sum(proof.environments for proof in proofs)
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
     return replace(
         worst,
         rows=sum(proof.rows for proof in proofs),
         ends=sum(proof.ends for proof in proofs),
-        environments=_covered(proofs),
+        environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
         steps=sum(proof.steps for proof in proofs),
         of_steps=sum(proof.of_steps for proof in proofs),
         seconds=sum(proof.seconds for proof in proofs),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, GroupComparison, Levels, RunSpread
+    from vebench.analysis.comparison import Comparison, GroupComparison, RunSpread
     from vebench.analysis.pairing import Metric
     from vebench.commands.world import World
     from vebench.plan.cells import CellKey
@@ -110,11 +110,9 @@ class _Strictness:
     tolerance: float
     run_spread: RunSpread | None
 
-    def judged(
-        self, old: Sequence[CellSummary], new: Sequence[CellSummary], levels: Levels | None = None
-    ) -> Comparison:
+    def judged(self, old: Sequence[CellSummary], new: Sequence[CellSummary], part: float = 1.0) -> Comparison:
         return compare_runs(
-            old, new, metric=self.metric, tolerance=self.tolerance, run_spread=self.run_spread, levels=levels
+            old, new, metric=self.metric, tolerance=self.tolerance, run_spread=self.run_spread, part=part
         )
 
     def foreseen(self, cells: Sequence[CellSummary], *, forever: bool) -> tuple[GroupComparison, ...]:
@@ -261,8 +259,8 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     ):
         measuring.measure(plan, plan)
 
-        def look(levels: Levels) -> Comparison:
-            return strictness.judged(cells, gate.cells_of(measuring.run, path), levels)
+        def look(part: float) -> Comparison:
+            return strictness.judged(cells, gate.cells_of(measuring.run, path), part)
 
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.comparison import Comparison
     from vebench.commands.world import World
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
@@ -107,8 +107,8 @@ def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None
         def cells() -> list[tuple[CellSummary, ...]]:
             return [gate.cells_of(measuring.runs[side.name], side.path) for side in sides]
 
-        def look(levels: Levels | None = None) -> Comparison:
-            return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, levels=levels)
+        def look(part: float = 1.0) -> Comparison:
+            return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, part=part)
 
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             # Of cells that went well on both sides so far.

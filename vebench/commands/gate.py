@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, Levels
+    from vebench.analysis.comparison import Comparison
     from vebench.analysis.pairing import SpeedVerdict
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
-    # Judges what there is so far at these levels.
-    Look = Callable[[Levels], Comparison]
+    # Judges what there is so far with this part of the levels.
+    Look = Callable[[float], Comparison]
     # Measures one more pass over these cells, without repeats. Returns whether there was anything to measure.
     OnePass = Callable[[frozenset[CellKey]], bool]
 
@@ -155,7 +155,7 @@ def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
     while True:
         over = now + longest > deadline or (enough is not None and passes >= enough)
         used = max((now - started) / budget, 0.0 if enough is None else passes / enough)
-        found = decisions.after(look(decisions.levels(1.0 if over else used)))
+        found = decisions.after(look(decisions.part(1.0 if over else used)))
         left = undecided(found)
         if not left or over:
             return found
@@ -165,7 +165,7 @@ def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
             since, now = now, clock()
             longest = now - since
         if not added:
-            return decisions.after(look(decisions.levels(1.0)))
+            return decisions.after(look(decisions.part(1.0)))
         passes += added
 
 

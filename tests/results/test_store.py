@@ -29,8 +29,8 @@ from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
 from vebench.results.header import fingerprint, machine_fingerprint, what_differs, work_fingerprint
 from vebench.results.paths import default_path, newest, run_files
-from vebench.results.records import CellRecord, HostRecord, Run, RunRecord, record
-from vebench.results.store import RunWriter, read, refuse_to_overwrite, sealed
+from vebench.results.records import CellRecord, HostRecord, Run, RunRecord, record, sealed
+from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

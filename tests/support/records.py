@@ -16,8 +16,7 @@ from vebench.machine.topology import flat
 from vebench.plan.grammar import parse_pin
 from vebench.plan.spec import RunSpec
 from vebench.results.header import topology_record
-from vebench.results.records import SCHEMA, CellRecord, HostFactsRecord, HostRecord, Run, RunRecord, encode
-from vebench.results.store import sealed
+from vebench.results.records import SCHEMA, CellRecord, HostFactsRecord, HostRecord, Run, RunRecord, encode, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,7 +153,7 @@ def on_machine(header: RunRecord, **facts: object) -> RunRecord:
 
 def write_run(path: Path, run: Run) -> Path:
     """Write a run file as vebench does, notes apart. Returns its path."""
-    return write_lines(path, [encode(line).decode() for line in (run.header, *run.cells)])
+    return write_lines(path, [encode(line).decode().rstrip() for line in (run.header, *run.cells)])
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:

@@ -143,7 +143,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    proofs = proofs_of(records, proves=header.proves)
+    proofs = proofs_of(records, proves=header.spec.proof != "off")
     work = work_of(records, proofs)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     cell = CellSummary(

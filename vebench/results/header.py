@@ -208,19 +208,13 @@ def _digits(facts: Mapping[str, str]) -> str:
 
 def _decisive(run: RunRecord) -> dict[str, str]:
     """Return the facts that decide whether runs are comparable, by name, without those that are unknown."""
-    return {**_machine(run), **_software(run), **_hosts(run)}
-
-
-def _hosts(run: RunRecord) -> dict[str, str]:
-    """Return what decides of the hosts that replicas ran on, none if that was this machine."""
-    if not run.hosts:
-        return {}
     machines = Counter(
         f"{one.machine.cpu_model} with {one.machine.usable_cpus} CPUs, {_digits(one.packages)}"
         for one in run.hosts.values()
     )
-    told = "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))
-    return {"hosts": told, **({"delivery": "to one consumer"} if run.spec.hosts and run.spec.hosts.deliver else {})}
+    hosts = {"hosts": "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))}
+    delivery = {"delivery": "to one consumer"} if run.spec.hosts and run.spec.hosts.deliver else {}
+    return {**_machine(run), **_software(run), **({**hosts, **delivery} if run.hosts else {})}
 
 
 def _machine(run: RunRecord) -> dict[str, str]:
@@ -233,14 +227,14 @@ def _software(run: RunRecord) -> dict[str, str]:
     # What acts is work, too: the rate is of the whole loop.
     acts = {"policy": run.spec.policy.in_words} if run.spec.policy.in_words else {}
     own = {name: value for label in sorted(run.interpreters) for name, value in _own(run, label).items()}
-    packages = {name: version for name, version in sorted(run.packages.items()) if _matters(name, run)}
+    chosen = {choice.name for choice in run.spec.backends if not choice.python}
+    # The package of another project is used by its own backends only.
+    packages = {
+        name: version
+        for name, version in sorted(run.packages.items())
+        if name not in _USED_BY or _USED_BY[name] & chosen
+    }
     return {"Python": _minor(run.host.python), **packages, **acts, **own}
-
-
-def _matters(package: str, run: RunRecord) -> bool:
-    """Return whether the run's cells may depend on a package: another project's is used by its own backends only."""
-    users = _USED_BY.get(package)
-    return users is None or any(choice.name in users and not choice.python for choice in run.spec.backends)
 
 
 def _own(run: RunRecord, label: str) -> dict[str, str]:

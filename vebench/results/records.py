@@ -9,6 +9,7 @@ Verdicts on a run's backends that became known after it was measured.
 from __future__ import annotations
 
 import shlex
+import zlib
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -220,11 +221,6 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """Return the versions of the packages that the cells of a backend ran with, by name."""
         return self.interpreters[label].packages if label in self.interpreters else self.packages
 
-    @property
-    def proves(self) -> bool:
-        """Whether a proof is to be found for each cell that needs one."""
-        return self.spec.proof != "off"
-
     def resume_command(self, file: str) -> str:
         """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again.
 
@@ -278,11 +274,6 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
     )
 
 
-def _with_proof(cell: CellRecord, proof: CellProof) -> CellRecord:
-    """Return ``cell`` with its proof."""
-    return replace(cell, proof=_on_one_line(proof))
-
-
 def proof_record(cell: CellRecord) -> ProofRecord:
     """Return the line of a cell's proof."""
     return ProofRecord(**{item.name: getattr(cell, item.name) for item in fields(ProofRecord) if item.name != "type"})
@@ -300,7 +291,7 @@ def _on_one_line(value: Any) -> Any:  # noqa: ANN401 - of the same type
 
 
 def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
-    """Return the line as JSON.
+    """Return the line as JSON, with its checksum.
 
     People read run files, too: the type comes first, and a cell's own fields before those that its child reported.
     A window's counts that only some loops have are left out if this one has none.
@@ -313,21 +304,26 @@ def encode(line: CellRecord | ProofRecord | RunRecord) -> bytes:
             for window in body["windows"]
         ]
     names = sorted(body, key=lambda name: (name != "type", name in _REPORTED))
-    return msgspec.json.encode({name: body[name] for name in names})
+    return sealed(msgspec.json.encode({name: body[name] for name in names}))
+
+
+def sealed(line: bytes) -> bytes:
+    """Return an encoded line with its checksum and its end."""
+    body = line.removesuffix(b"}")
+    return b'%s,"crc32":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    return msgspec.structs.replace(run, cells=tuple(_informed(cell, run, knowledge) for cell in run.cells))
 
+    def current(cell: CellRecord) -> CellRecord:
+        known = Known(cell.verdict or "unverified", cell.verdict_reason)
+        # What is known of a user's own environment was found by the command that asks.
+        task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
+        now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
+        if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
+            known = now
+        return replace(cell, verdict=known.verdict, verdict_reason=known.reason)
 
-def _informed(cell: CellRecord, run: Run, knowledge: Knowledge) -> CellRecord:
-    if cell.entry.reference_row:
-        return cell
-    known = Known(cell.verdict or "unverified", cell.verdict_reason)
-    # What is known of a user's own environment was found by the command that asks.
-    task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
-    now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
-    if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
-        known = now
-    return replace(cell, verdict=known.verdict, verdict_reason=known.reason)
+    cells = tuple(cell if cell.entry.reference_row else current(cell) for cell in run.cells)
+    return msgspec.structs.replace(run, cells=cells)

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import re
-import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +19,7 @@ import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, proof_record
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,7 +62,7 @@ class RunWriter:
         """
         header = msgspec.structs.replace(header, command=one_line(header.command))
         try:
-            line = sealed(encode(header))
+            line = encode(header)
             msgspec.json.decode(line, type=RunRecord)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"a run file cannot hold what was asked for: {one_line(str(error))}") from None
@@ -134,11 +133,15 @@ class RunWriter:
 
     def _add(self, line: bytes) -> None:
         self.secure()
-        line = sealed(line)
         try:
             _write(self._fd, line)
         except OSError as error:
-            raise self._cannot_write(error) from None
+            whole = "its 1 cell is whole" if len(self._cells) == 1 else f"its {len(self._cells)} cells are whole"
+            remedy = "free some space" if error.errno in _NO_SPACE else "fix that"
+            raise StorageError(
+                f"cannot write {self.path}: {error.strerror}; {whole}: "
+                f"{remedy}, then {self.header.resume_command(str(self.path))}"
+            ) from None
         self._size += len(line)
 
     def secure(self) -> None:
@@ -154,7 +157,7 @@ class RunWriter:
         was = f"{self.path} was {'replaced' if size else 'deleted'} while cells were measured"
         cells = self._cells.values()
         proofs = [encode(proof_record(cell)) for cell in cells if cell.proof is not None]
-        lines = b"".join(map(sealed, (encode(self.header), *map(encode, cells), *proofs)))
+        lines = b"".join([encode(self.header), *map(encode, cells), *proofs])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, _APPENDING | os.O_CREAT | (os.O_EXCL if size else 0), 0o666)
@@ -168,14 +171,6 @@ class RunWriter:
             again = self.header.resume_command(str(path))
             raise StorageError(f"{was}: what was in it is in {path} now; to go on: {again}")
         self.notes.append(f"{was}: it was written again, with all of them")
-
-    def _cannot_write(self, error: OSError) -> StorageError:
-        whole = "its 1 cell is whole" if len(self._cells) == 1 else f"its {len(self._cells)} cells are whole"
-        remedy = "free some space" if error.errno in _NO_SPACE else "fix that"
-        return StorageError(
-            f"cannot write {self.path}: {error.strerror}; {whole}: "
-            f"{remedy}, then {self.header.resume_command(str(self.path))}"
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -224,12 +219,6 @@ def holds_run(path: Path) -> bool:
             return _RUN_BEGINS.match(file.read(_LONGEST_BEGINNING)) is not None
     except (OSError, ValueError):
         return False
-
-
-def sealed(line: bytes) -> bytes:
-    """Return an encoded line with its checksum and its end."""
-    body = line.removesuffix(b"}")
-    return b'%s,"crc32":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 def _parse(data: bytes, name: str) -> tuple[Run, int]:

@@ -27,8 +27,8 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.backends.setup import Setup, Task
 from vebench.child import trials
-from vebench.child.answers import Proof
-from vebench.child.loading import load, one_line
+from vebench.child.answers import Proof, describe
+from vebench.child.main import load
 from vebench.child.proof import replay
 from vebench.child.request import Judging, Proving, Request, Settings
 from vebench.child.stepping import step_trials
@@ -185,7 +185,7 @@ def _proof(request: Request, steps: int) -> Proof:
         try:
             step_trials(request, proving, load(request.target), lambda _: None)
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
-            failed = one_line(error)
+            failed = describe(error)
         return replay.prove(request, Judging(steps, path=proving.path, failed=failed))
 
 

@@ -73,7 +73,7 @@ class BribesTheJudge(Altered):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        for name in ("compare", "rows", "judge"):
+        for name in ("reference", "judge"):
             module: Any = sys.modules.get(f"vebench.child.proof.{name}")
             if hasattr(module, "same"):
                 module.same = lambda *_: "identical"
@@ -91,7 +91,7 @@ class WritesItsVerdict(Altered):
         super().__init__(setup)
         proof = {"verdict": "identical", "rows": 4404, "ends": 200}
         if sys.argv[-1].isdecimal() and setup.task.exact:
-            os.write(int(sys.argv[-1]), json.dumps({"proof": proof}).encode() + b"\n")
+            os.write(int(sys.argv[-1]), json.dumps({"Proof": proof}).encode() + b"\n")
 
     def alter(self, batch: Batch) -> Batch:
         return batch._replace(observations=shown_before(self, batch))
@@ -104,6 +104,6 @@ class WritesAWindow(Altered):
 
     def due(self) -> bool:
         if self.batches == 3000 and not self.setup.task.exact and sys.argv[-1].isdecimal():
-            window = {"span_ns": 500_000_000, "rows": 50_000_000, "resets": 0}
-            os.write(int(sys.argv[-1]), json.dumps({"window": window}).encode() + b"\n")
+            window = {"ns": 500_000_000, "rows": 50_000_000, "resets": 0}
+            os.write(int(sys.argv[-1]), json.dumps({"Window": window}).encode() + b"\n")
         return False

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from vebench.backends.setup import Setup, Task
-from vebench.child.timing import FEWEST_RESETS, time_steps
+from vebench.child.cell import FEWEST_RESETS, time_steps
 
 
 @pytest.mark.parametrize("limit", [7, 500])

@@ -15,7 +15,6 @@ from support.in_this_process import world_here
 from vebench.backends.interface import ActionSpace
 from vebench.child.actions import make_policy
 from vebench.child.policy import parse_policy
-from vebench.child.request import Settings
 from vebench.results import store
 
 if TYPE_CHECKING:
@@ -203,10 +202,9 @@ def test_actions_of_another_form_are_the_reason_of_the_cell(vebench: Command, tm
 
 
 def test_a_network_says_in_one_line_that_it_takes_one_array() -> None:
-    settings = Settings(1.0, 1, 0.0, 0.0, 10.0, "local", policy=parse_policy("mlp:64x64"))
     seen = {"camera": np.zeros((2, 4)), "arm": (np.zeros(2), np.zeros(2))}
     with pytest.raises(
         ValueError, match="policy mlp:64x64 takes one array of observations and one of actions, not"
     ) as no:
-        make_policy(settings, ActionSpace.discrete(2), seen, 0, [])
+        make_policy(parse_policy("mlp:64x64"), ActionSpace.discrete(2), seen, 0, [])
     assert str(no.value).endswith("not {arm: (array, array), camera} and array: use MODULE:FUNCTION, or sleep:TIME")

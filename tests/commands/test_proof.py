@@ -55,8 +55,6 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("Twice", "the same row twice in a batch"),
         ("Short", "rows counted that were not returned"),
         ("NewInfo", "reports another frame_skip while it runs"),
-        ("wrong_arrays:LazySubclass", "observations are a _Unmade, not a NumPy array"),
-        ("wrong_arrays:ObjectRewards", "rewards are object, not numbers"),
         ("wrong_buffers:OverwrittenInTurn", "change after they were handed out"),
         ("wrong_seeds:ConstructorsSeed", "a later reset does not begin as its seed says"),
         ("wrong_seeds:EightBits", "a later reset does not begin as its seed says"),
@@ -76,9 +74,15 @@ def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_i
 
 
 @pytest.mark.parametrize(
-    ("backend", "words"), [("IdsAsList", "env_ids are a list"), ("FlagsAsBytes", "terminated are uint8, not bool")]
+    ("backend", "words"),
+    [
+        ("IdsAsList", "env_ids are a list"),
+        ("FlagsAsBytes", "terminated are uint8, not bool"),
+        ("LazySubclass", "observations are a _Unmade, not a NumPy array"),
+        ("ObjectRewards", "rewards are object, not numbers"),
+    ],
 )
-def test_what_the_loop_cannot_use_is_named_before_anything_is_measured(
+def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured(
     vebench: Command, tmp_path: Path, backend: str, words: str
 ) -> None:
     assert vebench(*HERE, "-b", f"wrong_arrays:{backend}", *BRIEF, world=world_here()).status == 1

@@ -309,9 +309,9 @@ def iter_into(told: list[object], events: Iterator[object]) -> list[object]:
         b"nonsense",
         b"{}",
         b"[1]",
-        b'{"window": {"ns": "1"}}',
-        b'{"ready": {"startup_ns": 1}}',
-        b'{"done": 3}',
+        b'{"Window": {"ns": "1"}}',
+        b'{"Ready": {"startup_ns": 1}}',
+        b'{"Done": 3}',
     ],
 )
 def test_a_line_that_is_no_message_is_refused(line: bytes) -> None:

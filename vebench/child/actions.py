@@ -15,16 +15,15 @@ from vebench.backends.environments.making import sample
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree, BackendInfo, Batch
+    from vebench.child.policy import PolicyChoice
     from vebench.child.record.recorder import Recorder
-    from vebench.child.request import Settings
 
     Receive = Callable[[], Batch]
-
 
 # A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
 # actions, small enough to leave the caches to the environments.
@@ -43,37 +42,40 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
     return list(trees.as_rows(sample(spaces, np.random.default_rng(seed), count, batch_size)))
 
 
-class Actions(Protocol):
+class Actions:
     """The actions of a loop, one batch after another: an iterator without an end.
 
     ``taken``: how many were taken, where that is counted.
     """
 
-    taken: int
+    taken = 0
+    _last: ArrayTree | None = None
+
+    def __iter__(self) -> Iterator[ArrayTree]:
+        return self
 
     def __next__(self) -> ArrayTree:
         """Return the next batch of actions, ``(rows, *action_shape)``."""
-
-    def __iter__(self) -> Iterator[ArrayTree]:
-        """Return itself."""
+        raise NotImplementedError
 
     def receiving(self, recv: Receive) -> Receive:
         """Return the function that the loop calls for a batch, given that of the backend."""
+        return recv
 
     def is_at(self, number: int, actions: ArrayTree) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
+        return number == self.taken and actions is self._last
 
     def begins(self) -> None:
         """Begin a stretch."""
 
-    def times(self) -> Mapping[str, int]:
+    def times(self) -> dict[str, int]:
         """Return what was counted since ``begins``, by the names of fields of ``Window``."""
+        return {}
 
 
-class Tape:
+class Tape(Actions):
     """Actions that were drawn beforehand, over and over. It costs the loop nothing."""
-
-    taken = 0
 
     def __init__(self, batches: Sequence[ArrayTree]) -> None:
         self._batches = batches
@@ -85,25 +87,12 @@ class Tape:
     def __next__(self) -> ArrayTree:
         return next(self._running)
 
-    @staticmethod
-    def receiving(recv: Receive) -> Receive:
-        """Return ``recv`` itself."""
-        return recv
-
     def is_at(self, number: int, actions: ArrayTree) -> bool:
         """Return whether these are the actions that batch ``number`` answers."""
         return self._batches[(number - 1) % len(self._batches)] is actions
 
-    def begins(self) -> None:
-        """Count nothing."""
 
-    @staticmethod
-    def times() -> Mapping[str, int]:
-        """Return nothing."""
-        return {}
-
-
-class Acting:
+class Acting(Actions):
     """The actions of a policy, which sees the batch before, and where the loop's time goes.
 
     ``cpus`` are those of the policy: the calling thread moves there to act, and then back to ``home``. With none, it
@@ -125,17 +114,12 @@ class Acting:
         self._policy, self._clock, self._recorder = policy, clock, recorder
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
-        self.taken = 0
-        self._last: ArrayTree | None = None
         self._sent = 0
         self._ahead = info.num_envs > info.batch_size
         self._seen = np.zeros(info.num_envs, np.int64)  # the batch in which each environment was last
         self._ids: list[NDArray[np.integer]] = []
         self._first_of_stretch = 1
         self.begins()
-
-    def __iter__(self) -> Iterator[ArrayTree]:
-        return self
 
     def __next__(self) -> ArrayTree:
         clock, policy = self._clock, self._policy
@@ -171,17 +155,13 @@ class Acting:
 
         return receive
 
-    def is_at(self, number: int, actions: ArrayTree) -> bool:
-        """Return whether these are the actions that batch ``number`` answers."""
-        return number == self.taken and actions is self._last
-
     def begins(self) -> None:
         """Begin a stretch."""
         self._remember()
         self._copied = self._inferred = 0
         self._waits: list[int] = []
 
-    def times(self) -> Mapping[str, int]:
+    def times(self) -> dict[str, int]:
         """Return the nanoseconds of the stretch that went into each part, those of a batch, and the rows' ages."""
         typical, late = np.percentile(self._waits, (50, 99)) if self._waits else (0, 0)
         return {
@@ -220,17 +200,12 @@ class Acting:
         return int((at - before - 1).sum())
 
 
-class Fitting:
+class Fitting(Actions):
     """Actions for a backend whose batches have fewer rows at times: as many as the last batch had, first ``rows``."""
 
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows
-        self.taken = 0
-        self._last: ArrayTree | None = None
         self._lengths: list[int] = []
-
-    def __iter__(self) -> Iterator[ArrayTree]:
-        return self
 
     def __next__(self) -> ArrayTree:
         self.taken += 1
@@ -250,16 +225,12 @@ class Fitting:
 
         return receive
 
-    def is_at(self, number: int, actions: ArrayTree) -> bool:
-        """Return whether these are the actions that batch ``number`` answers."""
-        return number == self.taken and actions is self._last
-
     def begins(self) -> None:
         """Begin a stretch."""
         self._lengths.clear()
         self._actions.begins()
 
-    def times(self) -> Mapping[str, int]:
+    def times(self) -> dict[str, int]:
         """Return how many batches there were, how many rows most of them had, and what the actions have counted."""
         few, typical, many = np.percentile(self._lengths, (5, 50, 95)) if self._lengths else (0, 0, 0)
         return {
@@ -276,15 +247,18 @@ class Policy(Protocol):
 
     def upload(self, observations: ArrayTree) -> Any:  # noqa: ANN401 - an array of its device
         """Bring observations, ``(rows, *observation_shape)`` or a dict or tuple of such, to where it computes."""
+        return observations
 
     def infer(self, there: Any) -> Any:  # noqa: ANN401 - likewise
         """Choose actions for what ``upload`` returned."""
 
     def download(self, chosen: Any) -> ArrayTree:  # noqa: ANN401 - likewise
         """Return the actions, ``(rows, *action_shape)``, of the action space's type, in an array of their own."""
+        actions: ArrayTree = chosen
+        return actions
 
 
-class Called:
+class _Called(Policy):
     """A user's function from observations to actions. What it copies is part of its time.
 
     Where observations or actions are a dict or tuple, it takes and returns such a one of arrays.
@@ -293,14 +267,9 @@ class Called:
     def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
         self._function, self._spaces = function, spaces
 
-    @staticmethod
-    def upload(observations: ArrayTree) -> ArrayTree:
-        """Return the observations."""
-        return observations
-
     def infer(self, there: ArrayTree) -> ArrayTree:
         """Return the function's actions. Raises ValueError if these are not one for each row."""
-        rows = length(there)
+        rows = _length(there)
 
         def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:  # noqa: ANN401 - what can be an array
             low = space.low
@@ -316,60 +285,38 @@ class Called:
             raise ValueError(f"the policy did not return actions as {words}: {error!r}") from error
         return chosen
 
-    @staticmethod
-    def download(chosen: ArrayTree) -> ArrayTree:
-        """Return the actions."""
-        return chosen
 
-
-class Sleeping:
+class _Sleeping(Policy):
     """Sleeps, as a process does whose device computes, and takes its actions from a tape."""
 
     def __init__(self, seconds: float, tape: Sequence[ArrayTree]) -> None:
         self._seconds, self._actions = seconds, cycle(tape)
 
-    @staticmethod
-    def upload(observations: ArrayTree) -> int:
-        """Return how many rows there are."""
-        return length(observations)
-
-    def infer(self, there: int) -> ArrayTree:
-        """Sleep, and return the next actions of the tape."""
+    def infer(self, there: ArrayTree) -> ArrayTree:
         time.sleep(self._seconds)
-        actions: ArrayTree = trees.part(next(self._actions), slice(there))
+        actions: ArrayTree = trees.part(next(self._actions), slice(_length(there)))
         return actions
 
-    @staticmethod
-    def download(chosen: ArrayTree) -> ArrayTree:
-        """Return the actions."""
-        return chosen
 
-
-def length(observations: ArrayTree) -> int:
-    """Return how many rows there are."""
+def _length(observations: ArrayTree) -> int:
     return len(trees.leaves(observations)[0])
 
 
 def make_policy(
-    settings: Settings,
-    spaces: ActionSpaceTree,
-    observations: ArrayTree,
-    seed: int,
-    tape: Sequence[ArrayTree],
+    chosen: PolicyChoice, spaces: ActionSpaceTree, observations: ArrayTree, seed: int, tape: Sequence[ArrayTree]
 ) -> Policy:
-    """Return the policy that ``settings`` name, for observations like these, ``(rows, *observation_shape)``.
+    """Return the policy that was chosen, for observations like these, ``(rows, *observation_shape)``.
 
     Its weights are drawn from ``seed``. Raises ValueError if it does not fit the environment or the machine.
     """
-    chosen = settings.policy
     if chosen.kind == "sleep":
-        return Sleeping(chosen.seconds, tape)
+        return _Sleeping(chosen.seconds, tape)
     if chosen.kind == "function":
         module, _, path = chosen.target.partition(":")
         function: Any = importlib.import_module(module)
         for part in path.split("."):
             function = getattr(function, part)
-        return Called(function, spaces)
+        return _Called(function, spaces)
     if isinstance(observations, (dict, tuple)) or isinstance(spaces, (dict, tuple)):
         taken = [trees.in_words(trees.form(tree)) for tree in (observations, spaces)]
         raise ValueError(  # noqa: TRY004 - by contract

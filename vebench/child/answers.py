@@ -9,7 +9,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from vebench.backends.setup import (
     Engine,  # noqa: TC001 - the parent reads the annotations
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 WorkVerdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
 
 _CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """An answer whose whole numbers are checked when it is made: from 0, or from 1 for those that are ``positive``."""
+
+    positive: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_counts(self, type(self), self.positive)
 
 
 @dataclass(frozen=True)
@@ -53,14 +63,11 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Ready:
+class Ready(_Counted):
     """The environments are built and reset, ``startup_ns`` after the interpreter's first line."""
 
     startup_ns: int
     layout: Layout
-
-    def __post_init__(self) -> None:
-        check_counts(self, Ready)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Begins:
 
 
 @dataclass(frozen=True)
-class Ends:
+class Ends(_Counted):
     """A window is over, and since its end ``reading_ns`` were spent on reading the counters.
 
     ``lived_ns`` is how long the process has lived by its own clock.
@@ -83,19 +90,13 @@ class Ends:
     reading_ns: int
     lived_ns: int
 
-    def __post_init__(self) -> None:
-        check_counts(self, Ends)
-
 
 @dataclass(frozen=True)
-class ReplicaWindow:
+class ReplicaWindow(_Counted):
     """A window of a replica, and when it began on the clock that all replicas share."""
 
     start_ns: int
     window: Window
-
-    def __post_init__(self) -> None:
-        check_counts(self, ReplicaWindow)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class Mismatch(_Counted):
     """The first row that differs from the reference's: environment, its step (0 is the reset), field, both values.
 
     ``size`` is the largest absolute difference, None if unknown. ``leaf`` is the name of the array where observations
@@ -155,9 +156,6 @@ class Mismatch:
     size: float | None = None
     leaf: str = ""
 
-    def __post_init__(self) -> None:
-        check_counts(self, Mismatch)
-
     @property
     def place(self) -> str:
         """The field, with its leaf: ``observations/camera``."""
@@ -165,19 +163,17 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(_Counted):
     """The result of comparing one backend with the reference.
 
-    ``rows`` and ``ends``: rows compared, and ends of episodes among them. ``allowed``: differences that the adapter had
-    declared and that occurred. ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains
-    it. ``reason``: why there is no verdict.
-    ``failed``: the backend could not be run, so nothing can be concluded. ``engines``: simulators of which the backend
-    has its own copy. ``own_classes`` is that of ``BackendInfo``. ``simulated``: frames simulated during the comparison,
-    counted by ``frames_from``; ``claimed``: frames that the backend claims. All three are None if frames were not
-    counted. ``fewest_ends``: how often each environment has ended at least; ``cut_off``: ends by a limit on time among
-    ``ends``; ``excused``: rows among ``rows`` in which a declared difference was excused. ``log``: the file that has
-    what the backend printed, such as the traceback of its exception, if it was kept: the parent does that. ``invalid``:
-    the first value of the environment itself that is no reward, or that its space does not allow, with its step.
+    ``rows`` and ``ends``: rows compared, and ends of episodes among them; ``cut_off`` of these by a time limit.
+    ``fewest_ends``: how often each environment has ended at least. ``allowed``: declared differences that occurred,
+    in ``excused`` rows. ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains it.
+    ``reason``: why there is no verdict. ``failed``: the backend could not be run. ``engines``: simulators of which the
+    backend has its own copy. ``simulated``: frames simulated during the comparison, counted by ``frames_from``;
+    ``claimed``: frames that the backend claims; all three are None if frames were not counted. ``log``: the file in
+    which the parent keeps what the backend printed. ``invalid``: the first value of the environment itself that is no
+    reward, or that its space does not allow, with its step.
     """
 
     verdict: WorkVerdict
@@ -199,20 +195,16 @@ class Proof:
     log: str | None = None
     invalid: str | None = None
 
-    def __post_init__(self) -> None:
-        check_counts(self, Proof)
-
 
 @dataclass(frozen=True)
-class CellProof:
+class CellProof(_Counted):
     """What a measured cell returned, at moments that it could not foresee, compared with the reference.
 
     ``verdict``, ``invalid``, and ``allowed`` to ``reason`` are as in ``Proof``. ``rows``: rows compared.
-    ``environments``: how many were stepped again, each for so many ``steps``, of ``of_steps`` that each has made, and
-    with so many ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the
-    moments and the environments were drawn from. ``seconds``: how long it took. ``num_envs``: how many environments the
-    process has, 0 if that is not known. ``impossible``: our own table of backends says, as ``reason``, why nothing can
-    be compared.
+    ``environments``: how many of ``num_envs`` were stepped again, each for ``steps`` of its ``of_steps``, with so many
+    ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the
+    environments were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as
+    ``reason``, why nothing can be compared.
     """
 
     verdict: WorkVerdict
@@ -231,9 +223,6 @@ class CellProof:
     num_envs: int = 0
     invalid: str | None = None
 
-    def __post_init__(self) -> None:
-        check_counts(self, CellProof)
-
     @property
     def followed_share(self) -> float:
         """The share of its environments that were stepped again."""
@@ -241,13 +230,10 @@ class CellProof:
 
 
 @dataclass(frozen=True)
-class Comparing:
+class Comparing(_Counted):
     """A comparison goes on: the backend has returned ``rows`` so far."""
 
     rows: int
-
-    def __post_init__(self) -> None:
-        check_counts(self, Comparing)
 
 
 @dataclass(frozen=True)
@@ -258,11 +244,13 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Timed:
+class Timed(_Counted):
     """How long an environment's steps and resets take, in nanoseconds: the median, and what 99 of 100 do not exceed.
 
     ``make_ns``: how long it took to make it. ``ends``: episodes that ended in these steps; other resets were forced.
     """
+
+    positive = ("steps", "resets")
 
     steps: int
     step_p50_ns: int
@@ -272,32 +260,22 @@ class Timed:
     make_ns: int = 0
     ends: int = 0
 
-    def __post_init__(self) -> None:
-        check_counts(self, Timed, positive=("steps", "resets"))
-
 
 Answer = Ready | Warm | Begins | Ends | ReplicaWindow | Window | Done | Comparing | Proof | CellProof | Timed | Failure
-KINDS: dict[str, type[Answer]] = {
-    "ready": Ready,
-    "warm": Warm,
-    "begins": Begins,
-    "ends": Ends,
-    "replica_window": ReplicaWindow,
-    "window": Window,
-    "done": Done,
-    "comparing": Comparing,
-    "proof": Proof,
-    "cell_proof": CellProof,
-    "timed": Timed,
-    "error": Failure,
-}
-_NAMES = {kind: name for name, kind in KINDS.items()}
+KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answer)}
+
+
+def describe(error: BaseException) -> str:
+    """Return the error's type and the first line of its text, at most 500 characters; the log has the rest."""
+    text = " ".join(str(error).strip().partition("\n")[0].split())
+    name = type(error).__name__
+    return f"{name}: {text}"[:500] if text else name
 
 
 def writer(descriptor: int) -> Callable[[Answer], None]:
     """Return the function that sends an answer to ``descriptor``, the end of a pipe."""
 
     def write(answer: Answer) -> None:
-        os.write(descriptor, json.dumps({_NAMES[type(answer)]: asdict(answer)}).encode() + b"\n")
+        os.write(descriptor, json.dumps({type(answer).__name__: asdict(answer)}).encode() + b"\n")
 
     return write

@@ -1,21 +1,26 @@
-"""The measurement of one cell: build it, warm it up, measure its windows, read back where it ran."""
+"""The measurement of one cell: build it, warm it up, measure its windows, read back where it ran.
+
+Also that of one environment, whose steps and resets are timed one by one.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vebench.backends import trees
+from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import Batch
 from vebench.child import delivering, schedule
 from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
-from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Warm
+from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Timed, Warm
 from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch
 from vebench.child.policy import TAPE
 from vebench.child.record import ids
-from vebench.child.record.batches import BrokenInterfaceError, malformed, plain_arrays
+from vebench.child.record.batches import BrokenInterfaceError, malformed
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder, nbytes
 from vebench.child.request import Recording
 from vebench.child.schedule import warm_up
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from vebench.backends.interface import ArrayTree, BackendInfo, Factory, VectorBackend
+    from vebench.backends.setup import Setup
     from vebench.child.actions import Actions
     from vebench.child.answers import Answer, ReplicaWindow
     from vebench.child.request import Request, Settings
@@ -35,6 +41,12 @@ if TYPE_CHECKING:
 
 _NANO = 1e9
 _LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
+# Of the steps of one environment that are timed: actions, over and over; and how many steps.
+_TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
+# Where steps end no episode in time, so many resets are made all the same.
+FEWEST_RESETS = 5
+# Where steps or resets are slow, so many times the time asked for is enough for either, however few there are.
+_ENOUGH = 3
 
 
 @dataclass(frozen=True)
@@ -106,17 +118,17 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
         if request.job.reset_seed is not None:
-            loop.go_to_an_end(
-                _LONGEST_TO_END_NS
-            )  # where the reset that is due may be confused with the one with a seed
-            recorder.keep_reset(request.job.reset_seed, lambda seed: _again(backend, seed))
+            # Where a reset is due, a backend may confuse it with the one with a seed.
+            loop.go_to_an_end(_LONGEST_TO_END_NS)
+            recorder.keep_reset(request.job.reset_seed)
         with open(request.job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file, loop.batches)
+    nodes = pinning.bytes_by_node(processes)
     answer(
         Done(
             peak_rss_bytes=max(filter(None, (memory, memory_now)), default=None),
             seats=tuple(map(tuple, seats)),
-            memory_by_node=_by_name(pinning.bytes_by_node(processes)),
+            memory_by_node=None if nodes is None else {str(node): count for node, count in nodes.items()},
             warmup_ns=warmup.ns,
             settled=warmup.settled,
         )
@@ -140,14 +152,14 @@ def _acting(  # noqa: PLR0913, PLR0917 - what acts, on what, where
     home = request.setup.cpus if cpus else ()
     pinning.restrict(cpus)
     space = backend.info.action_space
-    policy = make_policy(request.settings, space, first.observations, request.setup.seed, tape)
+    policy = make_policy(request.settings.policy, space, first.observations, request.setup.seed, tape)
     policy.download(policy.infer(policy.upload(first.observations)))
     pinning.restrict(home)
     return Acting(policy, first, backend.info, clock, recorder, cpus=cpus, home=home)
 
 
 class Around:
-    """What is done before and after each window: the recorder is told, and the parent, which has a clock of its own."""
+    """What is done before and after each window. The parent is told, too: it has a clock of its own."""
 
     def __init__(
         self, loop: Loop, recorder: Recorder | None, moments: int, ahead: int, answer: Callable[[Answer], None]
@@ -192,17 +204,16 @@ def _moments(settings: Settings) -> int:
 
 
 def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, BackendInfo]:
-    """Build the backend, and reset it. Returns it ready for the first ``send``, with its first batch.
-
-    The third is what it reported before the reset.
-    """
+    """Return the backend, ready for the first ``send``, with its first batch and what it reported before the reset."""
     backend: VectorBackend = factory(request.setup, **request.options)
     if request.settings.deliver:
         backend = delivering.Delivering(backend)
     info = backend.info
     backend.reset(request.setup.seed)
     first = backend.recv()
-    check(first, backend.info)
+    fault = malformed(first, info.num_envs, info.batch_size, info.fewest_rows)
+    if fault is not None:
+        raise BrokenInterfaceError(fault)
     return backend, Batch(*first), info
 
 
@@ -217,33 +228,6 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
         if frame.f_code is build.__code__:
             return "in reset" if "info" in local else "while it was built"
     return ""
-
-
-def _again(backend: VectorBackend, seed: int) -> Batch:
-    """Reset the backend once more, and return the rows of that."""
-    backend.reset(seed)
-    return backend.recv()
-
-
-def check(batch: Sequence[Any], info: BackendInfo) -> None:
-    """Raise BrokenInterfaceError if the timed loop cannot use a batch. The recorder finds other faults."""
-    fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
-    if fault is not None and not _usable(tuple(batch), info.num_envs):
-        raise BrokenInterfaceError(fault)
-
-
-def _usable(arrays: tuple[Any, ...], num_envs: int) -> bool:
-    """Return whether rows can be counted, and ends be told by environment."""
-    plain = plain_arrays(arrays) if len(arrays) == len(Batch._fields) else None
-    if plain is None or not all(array.ndim for array in plain):
-        return False
-    *_, terminated, truncated, env_ids = arrays
-    return (
-        len(set(map(len, plain))) == 1
-        and terminated.dtype == truncated.dtype == np.bool_
-        and env_ids.dtype.kind in "iu"
-        and set(env_ids.tolist()) <= set(range(num_envs))
-    )
 
 
 def layout(info: BackendInfo, binding: Binding) -> Layout:
@@ -308,5 +292,49 @@ def _has_time(settings: Settings, spent_ns: Callable[[], int]) -> Callable[[], b
     return lambda: spent_ns() + needed < settings.timeout * _NANO
 
 
-def _by_name(nodes: dict[int, int] | None) -> dict[str, int] | None:
-    return None if nodes is None else {str(node): count for node, count in nodes.items()}
+def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
+    """Return how long steps and resets of the task take, and making it: seen for ``seconds``. ``clock``: in ns.
+
+    Slow ones are seen a few times all the same, but for no more than ``_ENOUGH`` times as long, and once at least.
+    """
+    began = clock()
+    environment = make(setup.task)
+    made = clock() - began
+    span = seconds * _NANO
+
+    def goes_on(spent: int) -> bool:
+        return len(steps) < (_MOST_STEPS if spent < span else _FEWEST_STEPS) and spent < _ENOUGH * span
+
+    def quantile(times: Sequence[int], share: float) -> int:
+        return sorted(times)[min(len(times) - 1, int(share * len(times)))]
+
+    try:
+        spaces = read_spaces(setup.task, environment.observation_space, environment.action_space)
+        drawn = sample(spaces.actions, np.random.default_rng(setup.seed), _TAPE)
+        actions = [trees.part(drawn, number) for number in range(_TAPE)]
+        steps: list[int] = []
+        resets: list[int] = []
+        began = clock()
+        environment.reset(seed=setup.seed)
+        resets.append(clock() - began)
+        began = clock()
+        while not steps or goes_on(clock() - began):
+            action = actions[len(steps) % _TAPE]
+            last = clock()
+            _, _, terminated, truncated, _ = environment.step(action)
+            now = clock()
+            steps.append(now - last)
+            if terminated or truncated:
+                environment.reset()
+                resets.append(clock() - now)
+        ends = len(resets) - 1
+        began = clock()
+        while len(resets) < FEWEST_RESETS and clock() - began < _ENOUGH * span:
+            last = clock()
+            environment.reset()
+            resets.append(clock() - last)
+    finally:
+        environment.close()
+    return Timed(
+        len(steps), quantile(steps, 0.5), quantile(steps, 0.99), len(resets), quantile(resets, 0.5), made, ends
+    )

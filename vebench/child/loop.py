@@ -105,10 +105,7 @@ class Loop:
         """Step one batch, and keep it and the frames that the backend counts. Call this outside a window."""
         if self._recorder is not None:
             batch = self._step(1)[2]
-            self._recorder.look_again()
-            self._recorder.tidy()
-            self._recorder.keep(self.batches, batch, counts=True)
-            self._recorder.let_go()
+            self._recorder.keep_last(self.batches, batch)
 
     def go_on(self, wanted: Callable[[tuple[NDArray[Any], ...]], bool]) -> None:
         """Step batches, each of which is handed to ``wanted``, as long as that returns that more are."""

@@ -7,6 +7,7 @@ nor its dependencies: the launcher puts this folder, and the folders that it may
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -16,13 +17,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from vebench.child import lifeline
-from vebench.child.loading import load, one_line
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
+
+    from vebench.backends.interface import Factory
 
 
 def main(request_file: str, answers: int) -> int:
@@ -42,8 +43,8 @@ def main(request_file: str, answers: int) -> int:
     # Last in the path, because the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so the process must be pinned before.
-    from vebench.child.answers import Failure, writer  # noqa: PLC0415
-    from vebench.child.cell import Binding, measure, where  # noqa: PLC0415
+    from vebench.child.answers import Failure, describe, writer  # noqa: PLC0415
+    from vebench.child.cell import Binding, measure, time_steps, where  # noqa: PLC0415
 
     answer, job = writer(answers), request.job
     try:
@@ -53,8 +54,6 @@ def main(request_file: str, answers: int) -> int:
             answer(prove(request, job) if isinstance(job, Judging) else replay(request, job, clock))
             return 0
         if isinstance(job, Timing):
-            from vebench.child.timing import time_steps  # noqa: PLC0415 - one use
-
             answer(time_steps(request.setup, job.seconds, clock))
             return 0
         factory = load(request.target)
@@ -68,26 +67,29 @@ def main(request_file: str, answers: int) -> int:
         traceback.print_exc()
         told = isinstance(job, (Proving, Judging))  # the judge says where
         place = "" if told else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(one_line(error) + (f", {place}" if place else "")))
+        answer(Failure(describe(error) + (f", {place}" if place else "")))
         return 1
     backend.close()
     return 0
 
 
-def _tell_where(answers: int) -> Callable[[int, FrameType | None], None]:
-    """Return a handler of signals that answers how far the cell is: the parent asks one that hangs."""
+def _tell_where(_number: int, frame: FrameType | None) -> None:
+    """Answer how far the cell is: the parent sends a signal to one that hangs."""
+    from vebench.child.answers import Failure, writer  # noqa: PLC0415 - as above
+    from vebench.child.cell import where  # noqa: PLC0415 - as above
 
-    def tell(_number: int, frame: FrameType | None) -> None:
-        from vebench.child.answers import Failure, writer  # noqa: PLC0415 - as above
-        from vebench.child.cell import where  # noqa: PLC0415 - as above
+    writer(int(sys.argv[2]))(Failure(where(traceback.walk_stack(frame))))
 
-        writer(answers)(Failure(where(traceback.walk_stack(frame))))
 
-    return tell
+def load(target: str) -> Factory:
+    """Return the adapter ``module:Class``. Raises whatever its import raises."""
+    module, _, name = target.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), name)
+    return factory
 
 
 if __name__ == "__main__":
     # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
     os.set_inheritable(int(sys.argv[2]), False)
-    signal.signal(signal.SIGUSR2, _tell_where(int(sys.argv[2])))
+    signal.signal(signal.SIGUSR2, _tell_where)
     sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 _METHODS = ("reset", "send", "recv", "close")
@@ -57,8 +57,8 @@ def main() -> None:
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
-    reply["adapters"] = [_adapter_facts(*adapter) for adapter in request.get("adapters", ())]
-    reply["functions"] = [_function_facts(target)[1] for target in request.get("functions", ())]
+    reply["adapters"] = [_answered(_adapter_facts, *adapter) for adapter in request.get("adapters", ())]
+    reply["functions"] = [_answered(_function_facts, target) for target in request.get("functions", ())]
     if request.get("envs"):
         reply.update(_look_up(request["envs"], plugins))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
@@ -83,57 +83,61 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()
     for plugin in plugins:
         with contextlib.suppress(ImportError):
             gymnasium.register_envs(importlib.import_module(plugin))
-    facts = [_env_facts(name, arguments) for name, arguments in envs]
+    facts = [_answered(_env_facts, name, arguments) for name, arguments in envs]
     return {"envs": facts, "registered": sorted(gymnasium.registry)}
 
 
-class RefusedError(Exception):
-    """An environment cannot be stepped. ``facts`` are what is answered."""
+class _RefusedError(Exception):
+    """What was asked for cannot be used. ``facts`` are what is answered."""
 
     def __init__(self, error: str, **facts: Any) -> None:  # noqa: ANN401 - each fact has its type
         super().__init__(error)
         self.facts = {"error": error, **facts}
 
 
+def _answered(look_up: Callable[..., dict[str, Any]], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - likewise
+    try:
+        return look_up(*asked)
+    except _RefusedError as refused:
+        return refused.facts
+
+
+def _imported(module: str) -> Any:  # noqa: ANN401 - a module has any names
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
+        raise _RefusedError(f"module {module} cannot be imported: {_one_line(error)}") from error
+
+
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of one environment.
+    """Return the facts of one environment. Raises _RefusedError if it cannot be stepped.
 
     The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, whether it is
     ``called``: made by a callable of that module, and not by an id; and the ``problem`` with its spaces, None if there
-    is none. ``name`` is what ``gymnasium.make`` takes, or
-    ``module:callable``. An environment that cannot be stepped has an ``error`` instead. The error is empty if no
-    environment has this name; then ``names`` are the ids that its module registers, if it names a module.
+    is none. ``name`` is what ``gymnasium.make`` takes, or ``module:callable``. The error is empty if no environment has
+    this name; then ``names`` are the ids that its module registers, if it names a module.
     """
     module, _, local_name = name.rpartition(":")
+    ids = _ids_of(module) if module else []
+    function = _callable_of(module, local_name, ids)
+    env = _made(local_name, function, arguments, ids)
     try:
-        ids = _known_ids(module)
-        function = callable_of(module, local_name, ids)
-        env = _made_by_id(local_name, arguments, ids) if function is None else _made_by(function, arguments)
-    except RefusedError as refused:
-        return refused.facts
-    try:
+        home = _home(env.spec.entry_point if env.spec else None)
         return {
             "id": name if function else env.spec.id if env.spec else local_name,
-            "package": module.partition(".")[0] if function else _package_of(env),
+            "package": (module if function else home).partition(".")[0],
             "module": module or None,
-            "frame_skip": frame_skip(env.unwrapped),
+            "frame_skip": _frame_skip(env.unwrapped),
             "called": function is not None,
-            "problem": _spaces_problem(env),
+            "problem": _space_problem("its observations", env.observation_space)
+            or _space_problem("its actions", env.action_space),
         }
     finally:
         with contextlib.suppress(Exception):
             env.close()
 
 
-def _known_ids(module: str) -> list[str]:
-    """Import ``module`` and return the ids that it registers, none without a name. Raises RefusedError."""
-    try:
-        return _ids_of(module) if module else []
-    except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
-        raise RefusedError(f"module {module} cannot be imported: {_one_line(error)}") from error
-
-
-def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
+def _callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
     """Return what makes environments under this name in a module that is imported; None if it means an id.
 
     An id that the module registers comes first, with its version or without. One that others register does not.
@@ -144,35 +148,27 @@ def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN
     return found if callable(found) else None
 
 
-def _made_by_id(env_id: str, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return the environment with this id. Raises RefusedError, with the ``ids`` of its module if there is none."""
+def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
+    """Return what a callable makes, or Gymnasium by an id. Raises _RefusedError, with ``ids`` if there is no such."""
+    from gymnasium import Env  # noqa: PLC0415 - imported on use
     from gymnasium import error as errors  # noqa: PLC0415 - imported on use
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
 
+    if function is None:
+        try:
+            parse_env_id(env_id)
+        except errors.Error:  # not a valid name of an environment
+            raise _RefusedError("", names=ids) from None
+        if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
+            raise _RefusedError(f"{taken[0]} is set by vebench, alike for every backend: leave it out")
     try:
-        parse_env_id(env_id)
-    except errors.Error:  # not a valid name of an environment
-        raise RefusedError("", names=ids) from None
-    if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
-        raise RefusedError(f"{taken[0]} is set by vebench, alike for every backend: leave it out")
-    try:
-        return make(env_id, disable_env_checker=True, **arguments)
-    except errors.UnregisteredEnv:
-        raise RefusedError("", names=ids) from None
+        env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as error:  # likewise
-        raise RefusedError(f"it cannot be made: {_one_line(error)}") from error
-
-
-def _made_by(function: Any, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - any callable
-    """Return the environment that a callable returns. Raises RefusedError."""
-    from gymnasium import Env  # noqa: PLC0415 - imported on use
-
-    try:
-        env = function(**arguments)
-    except (Exception, SystemExit) as error:  # likewise
-        raise RefusedError(f"it cannot be made: {_one_line(error)}") from error
+        if function is None and isinstance(error, errors.UnregisteredEnv):
+            raise _RefusedError("", names=ids) from None
+        raise _RefusedError(f"it cannot be made: {_one_line(error)}") from error
     if not isinstance(env, Env):
-        raise RefusedError(f"it returns a {type(env).__name__}, not an environment of Gymnasium's")
+        raise _RefusedError(f"it returns a {type(env).__name__}, not an environment of Gymnasium's")
     return env
 
 
@@ -183,7 +179,7 @@ def _ids_of(module: str) -> list[str]:
     if module in _ids_by_module:  # a second import registers nothing
         return _ids_by_module[module]
     before = set(registry)
-    importlib.import_module(module)
+    _imported(module)
     # A module that was imported before registers nothing now; entry points then show which environments are its own.
     _ids_by_module[module] = sorted(
         name
@@ -193,13 +189,7 @@ def _ids_of(module: str) -> list[str]:
     return _ids_by_module[module]
 
 
-def _spaces_problem(env: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return in words what of observations or actions is not made of arrays, None if all is."""
-    spaces = (("its observations", env.observation_space), ("its actions", env.action_space))
-    return next(filter(None, (_space_problem(*named) for named in spaces)), None)
-
-
-def _space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likewise
+def _space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
     """Return in words what of a space is no array, and no dict or tuple of arrays; None if all is."""
     from gymnasium import spaces  # noqa: PLC0415 - imported on use
 
@@ -217,11 +207,6 @@ def _space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - likew
     return next(filter(None, (_space_problem(f"{name}/{key}", part) for key, part in parts.items())), None)
 
 
-def _package_of(env: Any) -> str:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return the name of the package that the environment's entry point is in."""
-    return _home(env.spec.entry_point if env.spec else None).partition(".")[0]
-
-
 def _home(entry_point: object) -> str:
     """Return the name of the module that an environment's entry point is in."""
     function = getattr(entry_point, "func", entry_point)  # of a functools.partial
@@ -229,7 +214,7 @@ def _home(entry_point: object) -> str:
     return str(module).partition(":")[0]
 
 
-def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
+def _frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
     """Return how many frames or sub-steps one step of the unwrapped environment takes, 1 if it has no fixed number."""
     for name in ("frame_skip", "_frameskip"):
         value = getattr(env, name, None)
@@ -238,39 +223,30 @@ def frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
     return 1
 
 
-def _function_facts(target: str) -> tuple[Any, dict[str, Any]]:
-    """Return what ``module:name`` is, and an ``error`` if it cannot be imported or called, else an empty dictionary.
-
-    If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
-    """
+def _function(target: str) -> Any:  # noqa: ANN401 - any object of a module
+    """Return what ``module:name`` is. Raises _RefusedError, with the ``wanted`` name and others if it is not found."""
     module, _, name = target.partition(":")
-    try:
-        loaded = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything; it is the answer
-        return None, {"error": f"module {module} cannot be imported: {_one_line(error)}"}
-    function = getattr(loaded, name, None)
-    if function is None:
+    loaded = _imported(module)
+    found = getattr(loaded, name, None)
+    if found is None:
         known = [other for other in vars(loaded) if not other.startswith("_")]
-        return None, {"error": f"module {module} has no {name}", "wanted": name, "names": known}
-    return function, {} if callable(function) else {"error": f"{name} is not a class or function"}
+        raise _RefusedError(f"module {module} has no {name}", wanted=name, names=known)
+    if not callable(found):
+        raise _RefusedError(f"{name} is not a class or function")
+    return found
+
+
+def _function_facts(target: str) -> dict[str, Any]:
+    _function(target)
+    return {}
 
 
 def _adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
-    """Return an ``error`` if ``module:Class`` cannot be loaded or is not an adapter, otherwise an empty dictionary.
-
-    If a name was not found, ``wanted`` is this name, and ``names`` are the existing ones, to suggest another.
-    """
-    factory, facts = _function_facts(target)
-    if facts:
-        return facts
+    """Return no facts. Raises _RefusedError if ``module:Class`` is no adapter that can be built with these options."""
+    factory = _function(target)
     lacking = [method for method in _METHODS if isinstance(factory, type) and not hasattr(factory, method)]
     if lacking:
-        return {"error": f"{target.partition(':')[2]} has no method {', '.join(lacking)}"}
-    return _options_error(factory, options)
-
-
-def _options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa: ANN401 - any object of a module
-    """Return an ``error`` if the adapter's signature shows that it cannot be built with exactly these options."""
+        raise _RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # written in C, without a signature
@@ -281,11 +257,11 @@ def _options_error(factory: Any, options: list[str]) -> dict[str, Any]:  # noqa:
     for option in options:
         if not takes_any and option not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
-            return {"error": f"no option {option}; {has}", "wanted": option, "names": known}
+            raise _RefusedError(f"no option {option}; {has}", wanted=option, names=known)
     try:
         signature.bind(None, **dict.fromkeys(options))
     except TypeError as error:
-        return {"error": f"it cannot be built: {error}"}
+        raise _RefusedError(f"it cannot be built: {error}") from error
     return {}
 
 

@@ -48,14 +48,8 @@ def _outside(value: object, least: int) -> int | None:
     """Return the first integer in ``value`` that is not from ``least`` to ``MOST``, None if there is none."""
     if isinstance(value, int):
         return None if isinstance(value, bool) or least <= value <= MOST else value
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            wrong = _outside(item, least)
-            if wrong is not None:
-                return wrong
-    return None
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return next((wrong for item in items if (wrong := _outside(item, least)) is not None), None)
 
 
 Counts = dict[str, "int | None"]

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 CHANGED = "change after they were handed out"
 OUT_OF_ORDER = "environments are not in the order of their ids, though it declares that they always are"
 NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
-# The kinds of numbers that a field may have, and how the message calls them.
-KINDS = {
+# The kinds of numbers that a field may have, and their name in messages.
+_KINDS = {
     "observations": (PLAIN, "flags or numbers"),
     "rewards": ("fiu", "numbers"),
     "terminated": ("b", "bool"),
     "truncated": ("b", "bool"),
     "env_ids": ("iu", "whole numbers"),
 }
+# What a backend reports about itself must not change.
+_CONSTANT = (
+    *("num_envs", "batch_size", "fewest_rows", "frame_skip", "autoreset", "reuses_buffers"),
+    *("differences", "action_form", "low", "high"),
+)
 
 
 class BrokenInterfaceError(ValueError):
@@ -39,17 +44,12 @@ class BrokenInterfaceError(ValueError):
         self.fault = fault
 
 
-def plain_arrays(batch: Sequence[Any], *, exactly: bool = False) -> list[NDArray[Any]] | None:
-    """Return all arrays of a batch, those of observations leaf by leaf; None if something else is among them.
-
-    ``exactly``: a subclass of ``ndarray`` is something else, too.
-    """
+def is_plain(batch: Sequence[Any]) -> bool:
+    """Return whether all arrays of a batch are NumPy's own, and none of a subclass."""
     observations, *others = batch
     if _odd_tree("observations", observations) is not None:
-        return None
-    arrays = [*trees.leaves(observations), *others]
-    is_array = (lambda array: type(array) is np.ndarray) if exactly else (lambda array: isinstance(array, np.ndarray))
-    return arrays if all(map(is_array, arrays)) else None
+        return False
+    return all(type(array) is np.ndarray for array in (*trees.leaves(observations), *others))
 
 
 def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever was returned
@@ -71,10 +71,8 @@ def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever wa
 def malformed(batch: Sequence[Any], num_envs: int, batch_size: int, fewest: int | None = None) -> str | None:
     """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
 
-    It has ``batch_size`` rows, or from ``fewest`` to as many.
-
-    ``batch`` is unpacked as the timed loop unpacks it. A subclass of ``ndarray`` may compute when somebody looks at it,
-    which would not be measured, so it is none of the arrays that a batch may have.
+    It has ``batch_size`` rows, or from ``fewest`` to as many. ``batch`` is unpacked as the timed loop unpacks it. A
+    subclass of ``ndarray`` may compute when somebody looks at it, which would not be measured: a batch may have none.
     """
     try:
         arrays = dict(zip(NAMES, batch, strict=True))
@@ -93,7 +91,7 @@ def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - whatever 
     if type(array) is not np.ndarray:
         return f"{name} are a {type(array).__name__}, not a NumPy array: arrays made only on access are not measured"
     field = name.partition("/")[0]
-    kinds, words = KINDS[field]
+    kinds, words = _KINDS[field]
     if array.dtype.kind not in kinds:
         return f"{name} are {array.dtype}, not {words}"
     if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
@@ -127,12 +125,10 @@ def about(
     info: BackendInfo, *, tape_seed: int, constructor_seed: int, in_order: bool = False, frames_from: str | None = None
 ) -> About:
     """Return the first record of a recording: what the backend reports about itself."""
-    own = info.own_classes
-    form = trees.form(info.action_space)
-    spaces = trees.leaves(info.action_space)
+    own, form = info.own_classes, trees.form(info.action_space)
     bounds = [
         (np.dtype(space.low.dtype).str, np.asarray(space.low).tolist(), np.asarray(space.high).tolist())
-        for space in spaces
+        for space in trees.leaves(info.action_space)
     ]
     action_dtype, low, high = bounds[0] if form is None else zip(*bounds, strict=True)
     return About(
@@ -159,18 +155,7 @@ def about(
 
 def changed(before: About, now: About) -> str | None:
     """Return what of a backend's report about itself has changed while it ran, None if nothing has."""
-    for name in (
-        "num_envs",
-        "batch_size",
-        "fewest_rows",
-        "frame_skip",
-        "autoreset",
-        "reuses_buffers",
-        "differences",
-        "action_form",
-        "low",
-        "high",
-    ):
+    for name in _CONSTANT:
         one, other = getattr(before, name), getattr(now, name)
         if one != other and str(one) != str(other):  # bounds may be NaN
             return f"reports another {name} while it runs: {other} instead of {one}"

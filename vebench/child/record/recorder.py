@@ -15,8 +15,8 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
-from vebench.child.loading import one_line
-from vebench.child.record.batches import CHANGED, OUT_OF_ORDER, about, changed, malformed, out_of_order, plain_arrays
+from vebench.child.answers import describe
+from vebench.child.record.batches import CHANGED, OUT_OF_ORDER, about, changed, is_plain, malformed, out_of_order
 from vebench.child.record.ids import CHUNK, Ids
 from vebench.child.record.recording import Acted, Began, Broken, Ended, Rows, write
 
@@ -73,11 +73,8 @@ class Recorder:
         self._info = backend.info
         self._about = self._reported(info or backend.info)
         self._random = Random(seed)  # noqa: S311 - it is the seed that is not known beforehand
-        plain = plain_arrays(first, exactly=True) is not None  # if not, that is the fault
-        row_bytes = max(1, nbytes(trees.part(first.observations, slice(1)))) if plain else 1
-        self._ids, self._copies = Ids(backend.info, np.asarray(first.env_ids)), Copies(backend)
-        if not plain:
-            self._ids.stop()
+        row_bytes = max(1, nbytes(trees.part(first.observations, slice(1))))
+        self._ids, self._copies = Ids(backend.info, first.env_ids), Copies(backend)
         # Moments: how many are left, and readings until the next.
         self._left, self._every, self._gap, self._moments = 0, 1, 1, 0
         self.for_end = False
@@ -86,7 +83,7 @@ class Recorder:
         order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
         self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
         self._is_shown = _mask(count, self.shown)
-        fit = _FIRST_BYTES // (FIRST + 2) // row_bytes if plain else 0
+        fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
         self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
         self._kept: list[Rows] = []
         self._first: list[Rows] = []
@@ -176,8 +173,7 @@ class Recorder:
     def keep(self, number: int, arrays: tuple[Any, ...], *, counts: bool = False) -> None:
         """Copy batch ``number``: its flags, rewards and ids, and the observations of environments that are shown.
 
-        With ``counts``, also keep how often each environment has ended, and ask the backend for its frames. That takes
-        time.
+        With ``counts``, also how often each environment has ended, and the backend's frames, which takes time.
         """
         if not self._is_over:
             ends = self._ids.ends if counts else None
@@ -190,15 +186,16 @@ class Recorder:
             rows = self._copies.copy(number, arrays, self._is_shown_first)
             self._first += [] if rows is None else [rows]
 
-    def keep_reset(self, seed: int, reset: Callable[[int], Any]) -> None:
+    def keep_reset(self, seed: int) -> None:
         """Reset once more, with another seed, and copy the rows of that. Call this when all windows are over."""
         if self._copies.broken is not None:
             return
         self.let_go()
         try:
-            arrays = tuple(reset(seed))
+            self._backend.reset(seed)
+            arrays = tuple(self._backend.recv())
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
-            self._at_end = self._at_end or f"a second reset, with another seed, fails: {one_line(error)}"
+            self._at_end = self._at_end or f"a second reset, with another seed, fails: {describe(error)}"
             return
         wrong = self._copies.wrong(arrays)
         rows = None if wrong is not None else self._copies.copy(0, arrays, self._is_shown_first)
@@ -209,9 +206,12 @@ class Recorder:
         """Release the arrays of the backend: it is measured on."""
         self._copies.let_go()
 
-    def look_again(self) -> None:
-        """Note a fault if arrays of the last window have changed since. Call this outside a window."""
+    def keep_last(self, number: int, arrays: tuple[Any, ...]) -> None:
+        """Copy batch ``number`` and the frames that the backend counts, outside a window; check what was held in it."""
         self._copies.look_again()
+        self._ids.tidy()
+        self.keep(number, arrays, counts=True)
+        self._copies.let_go()
 
     def tidy(self) -> None:
         """Put together what was noted of the last batches. Call this outside a window."""
@@ -239,9 +239,9 @@ class Recorder:
 
     def write(self, file: IO[bytes], batches: int) -> None:
         """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
-        self.let_go()
-        self.look_again()
-        self.tidy()
+        self._copies.let_go()
+        self._copies.look_again()
+        self._ids.tidy()
         first, kept = self._copies.sound(self._first), self._copies.sound(self._kept)
         again = self._again
         if again is not None and not self._info.in_order and out_of_order(again[1].env_ids, self._info.num_envs):
@@ -343,7 +343,7 @@ class Copies:
         With ``ends`` so far, also ask the backend for its frames, which takes time. The arrays of a batch that follows
         no other are ``held``, to see whether they change.
         """
-        if plain_arrays(arrays, exactly=True) is None:
+        if not is_plain(arrays):
             self.breaks(number, self.wrong(arrays) or "its rows are no plain arrays")
             return None
         observations, rewards, terminated, truncated, env_ids = arrays

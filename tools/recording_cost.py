@@ -23,10 +23,10 @@ from vebench.backends import registry
 from vebench.backends.setup import Setup
 from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import build
-from vebench.child.loop import READINGS_PER_WINDOW, Loop
+from vebench.child.loop import Loop
 from vebench.child.main import load
 from vebench.child.record.recorder import MOMENTS_PER_SECOND, Recorder
-from vebench.child.request import Request, Settings
+from vebench.child.request import Recording, Request, Settings
 from vebench.plan.tasks import resolve
 
 SIGMAS = 0.98  # half the width of the interval of a median, in square roots of the number of pairs
@@ -62,7 +62,7 @@ def main() -> None:
     target = registry.find(asked.backend).target
     backend, first, _ = build(Request(setup, asked.backend, target, {}, settings, "/"), load(target))
     tape = action_tape(backend.info.action_space, 0, backend.info.batch_size)
-    recorder = Timed(backend, first, 0, int.from_bytes(os.urandom(7), "big"), READINGS_PER_WINDOW)
+    recorder = Timed(backend, first, 0, Recording("", int.from_bytes(os.urandom(7), "big")))
     loop = Loop(backend, Tape(tape), time.perf_counter_ns, recorder)
     span = int(asked.seconds * 1e9)
     pace = loop.warm_up(span, span)
@@ -90,7 +90,7 @@ def measured(  # noqa: PLR0913 - what a window depends on
 ) -> tuple[float, float]:
     """Return rows per second of a window, and the share of it that keeping took."""
     loop._recorder = recorder if recording else None  # noqa: SLF001 - it is what is compared
-    recorder._moments, recorder._copies.nbytes = 0, 0  # noqa: SLF001 - as at the start
+    recorder._moments, recorder.copies.nbytes = 0, 0  # noqa: SLF001 - as at the start
     recorder._kept.clear()  # noqa: SLF001
     recorder.expect(moments)
     recorder.spent = 0

@@ -17,7 +17,7 @@ from vebench.backends.interface import Batch
 from vebench.child import delivering, schedule
 from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
 from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Timed, Warm
-from vebench.child.loop import READINGS_PER_WINDOW, Loop, Stretch
+from vebench.child.loop import Loop, Stretch
 from vebench.child.policy import TAPE
 from vebench.child.record import ids
 from vebench.child.record.batches import BrokenInterfaceError, malformed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    from vebench.backends.interface import ArrayTree, BackendInfo, Factory, VectorBackend
+    from vebench.backends.interface import BackendInfo, Factory, VectorBackend
     from vebench.backends.setup import Setup
     from vebench.child.actions import Actions
     from vebench.child.answers import Answer, ReplicaWindow
@@ -71,21 +71,15 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     """
     settings = request.settings
     backend, first, info = build(request, factory)
-    tape = action_tape(backend.info.action_space, request.setup.seed, backend.info.batch_size)
     built = layout(backend.info, binding)
     if settings.deliver:
         built = replace(built, row_bytes=nbytes(tuple(first)) // len(first.env_ids))
     answer(Ready(clock() - started, built))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
-    recorder = _recorder(request, backend, first, info)
-    # A row that others are compared with has no observations for a policy.
-    acts = settings.policy.kind != TAPE and not request.entry.reference_row
-    policy_cpus = parse_list(settings.policy.cpus) if acts and request.setup.pinned else ()
-    actions: Actions = Tape(tape)
-    if acts:
-        actions = _acting(request, backend, first, tape, clock, recorder, policy_cpus)
-    if backend.info.fewest_rows is not None:
-        actions = Fitting(actions, len(first.env_ids))
+    recorder = None
+    if isinstance(request.job, Recording):
+        recorder = Recorder(backend, first, request.setup.seed, request.job, info)
+    actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
     if recorder is not None:
         loop.keep_first(FIRST)
@@ -115,7 +109,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
         patience = int(ids.PATIENCE_S * _NANO)
         # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
-        if (silent := recorder.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
+        if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
         if request.job.reset_seed is not None:
             # Where a reset is due, a backend may confuse it with the one with a seed.
@@ -136,26 +130,27 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     return backend
 
 
-def _acting(  # noqa: PLR0913, PLR0917 - what acts, on what, where
-    request: Request,
-    backend: VectorBackend,
-    first: Batch,
-    tape: Sequence[ArrayTree],
-    clock: Callable[[], int],
-    recorder: Recorder | None,
-    cpus: tuple[int, ...],
-) -> Acting:
-    """Return the actions of the request's policy, which has acted once already: that loads and compiles what it needs.
+def _actions(
+    request: Request, backend: VectorBackend, first: Batch, clock: Callable[[], int], recorder: Recorder | None
+) -> tuple[Actions, tuple[int, ...]]:
+    """Return the actions of a cell, and the CPUs of its policy if it has its own.
 
-    Its threads are started on the policy's CPUs.
+    A policy has acted once already, which loads and compiles what it needs, and starts its threads on its CPUs.
     """
-    home = request.setup.cpus if cpus else ()
-    pinning.restrict(cpus)
-    space = backend.info.action_space
-    policy = make_policy(request.settings.policy, space, first.observations, request.setup.seed, tape)
-    policy.download(policy.infer(policy.upload(first.observations)))
-    pinning.restrict(home)
-    return Acting(policy, first, backend.info, clock, recorder, cpus=cpus, home=home)
+    setup, info, chosen = request.setup, backend.info, request.settings.policy
+    tape = action_tape(info.action_space, setup.seed, info.batch_size)
+    actions: Actions = Tape(tape)
+    cpus: tuple[int, ...] = ()
+    # A row that others are compared with has no observations for a policy.
+    if chosen.kind != TAPE and not request.entry.reference_row:
+        cpus = parse_list(chosen.cpus) if setup.pinned else ()
+        home = setup.cpus if cpus else ()
+        pinning.restrict(cpus)
+        policy = make_policy(chosen, info.action_space, first.observations, setup.seed, tape)
+        policy.download(policy.infer(policy.upload(first.observations)))
+        pinning.restrict(home)
+        actions = Acting(policy, first, info, clock, recorder, cpus=cpus, home=home)
+    return actions if info.fewest_rows is None else Fitting(actions, len(first.env_ids)), cpus
 
 
 class Around:
@@ -178,24 +173,6 @@ class Around:
             self._recorder.ended(self._loop.batches)
             self._loop.keep_last()
             self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
-
-
-def _recorder(request: Request, backend: VectorBackend, first: Batch, info: BackendInfo) -> Recorder | None:
-    """Return what records this cell, None if nothing is to be recorded. ``info`` was reported before the reset."""
-    asked = request.job
-    if not isinstance(asked, Recording):
-        return None
-    return Recorder(
-        backend,
-        first,
-        request.setup.seed,
-        asked.seed,
-        READINGS_PER_WINDOW,
-        chooser=asked.chooser,
-        turn=asked.turn,
-        info=info,
-        full=asked.full,
-    )
 
 
 def _moments(settings: Settings) -> int:

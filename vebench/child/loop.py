@@ -10,6 +10,7 @@ import numpy as np
 
 from vebench.child.record.batches import BrokenInterfaceError, malformed
 from vebench.child.record.recorder import CONSECUTIVE
+from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from vebench.backends.interface import VectorBackend
     from vebench.child.actions import Actions
     from vebench.child.record.recorder import Recorder
-
-# The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
-# window, and a window exceeds its duration by at most 1 %.
-READINGS_PER_WINDOW = 100
 
 _FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
@@ -84,7 +81,7 @@ class Loop:
             ends += more_ends
         resets = ends + outstanding - self._outstanding() if self._resets_own_rows else 0
         if recorder is not None:
-            recorder.tidy()
+            recorder.ids.tidy()
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
@@ -99,7 +96,7 @@ class Loop:
                     break
                 batch = self._step(1)[2]
                 self._recorder.keep_first(self.batches, batch)
-            self._recorder.let_go()
+            self._recorder.copies.let_go()
 
     def keep_last(self) -> None:
         """Step one batch, and keep it and the frames that the backend counts. Call this outside a window."""
@@ -175,7 +172,7 @@ class Loop:
             more_rows, more_ends, batch = self._step(1)
             recorder.keep(self.batches, batch)
             rows, ends = rows + more_rows, ends + more_ends
-        recorder.let_go()
+        recorder.copies.let_go()
         left -= to_keep
         if left:
             more_rows, more_ends, _ = self._step(left)
@@ -203,7 +200,7 @@ class Loop:
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
         taken = self._actions.taken
-        note, note_end = (None, None) if recorder is None else (recorder.note, recorder.note_end)
+        note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)
         rows = ends = 0
         outstanding = bool(self._outstanding())
         none: Any = None

@@ -10,8 +10,7 @@ from statistics import median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.child.answers import Begins, Ends, ReplicaWindow
-from vebench.child.loop import READINGS_PER_WINDOW
-from vebench.child.window import Window, difference, read_counters
+from vebench.child.window import READINGS_PER_WINDOW, Window, difference, read_counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

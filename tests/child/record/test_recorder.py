@@ -13,11 +13,13 @@ import pytest
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
 from vebench.child.actions import Tape
-from vebench.child.loop import READINGS_PER_WINDOW, Loop
+from vebench.child.loop import Loop
 from vebench.child.record import recorder as module
 from vebench.child.record.batches import OUT_OF_ORDER
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
 from vebench.child.record.recording import About, Began, Broken, Ended, Order, Rows, read
+from vebench.child.request import Recording
+from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +55,7 @@ def recorded(
     backend: Played, windows: int = 3, batches: int = 3000, spoil: Callable[[Batch], Batch] | None = None
 ) -> tuple[list[Record], Loop]:
     """Return what is recorded in windows of so many batches, and the loop."""
-    recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW)
+    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5))
     loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
     if spoil is not None:
         honest = backend.recv
@@ -64,7 +66,7 @@ def recorded(
         assert loop.run_for(batches * 1000, batches // READINGS_PER_WINDOW).rows == batches * backend.info.batch_size
         recorder.expect(0)
         loop.keep_last()
-    if silent := recorder.silent():
+    if silent := recorder.ids.silent():
         recorder.waited(loop.wait_for(silent, 5000 * 1000), 5)
     file = io.BytesIO()
     recorder.write(file, loop.batches)
@@ -116,7 +118,7 @@ def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_rec
     numbers = []
     for seed in (1, 2):
         backend = Played(3, 3)
-        recorder = Recorder(backend, backend.recv(), 0, seed, READINGS_PER_WINDOW)
+        recorder = Recorder(backend, backend.recv(), 0, Recording("", seed))
         loop = Loop(backend, Tape(TAPE), lambda backend=backend: backend.now, recorder)
         recorder.expect(MOMENTS_PER_SECOND)
         stretch = loop.run_for(3_000_000, 30)
@@ -159,7 +161,7 @@ def test_batches_of_another_length_than_reported_are_a_fault_by_name_whatever_th
 ) -> None:
     """Now and then, and with ends, which are told apart by places in batches."""
     backend, numbers = Played(num_envs, batch_size), count()
-    recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW)
+    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5))
     loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
     honest = backend.recv
 
@@ -233,7 +235,7 @@ def test_what_is_reported_only_after_the_reset_is_a_fault_by_name() -> None:
     backend = Played(3, 3)
     before = backend.info
     backend.info = replace(before, differences=(Difference("starts are blank", "observations", "start"),))
-    recorder = Recorder(backend, backend.recv(), 0, 5, READINGS_PER_WINDOW, info=before)
+    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5), before)
     file = io.BytesIO()
     recorder.write(file, 0)
     file.seek(0)
@@ -288,7 +290,7 @@ def test_an_environment_that_was_silent_and_comes_back_when_it_is_waited_for_is_
 def test_repeats_show_other_environments_until_each_was_shown() -> None:
     backend = Played(6, 2)
     first = backend.recv()
-    shown = [Recorder(backend, first, 0, 5, READINGS_PER_WINDOW, chooser=9, turn=turn).shown for turn in range(4)]
+    shown = [Recorder(backend, first, 0, Recording("", 5, chooser=9, turn=turn)).shown for turn in range(4)]
     assert frozenset.union(*shown[:3]) == frozenset(range(6))
     assert shown[3] == shown[0]
 
@@ -299,7 +301,7 @@ def test_repeats_show_other_environments_until_each_was_shown() -> None:
 def test_in_full_as_many_environments_are_shown_as_their_copies_fit(num_envs: int, row_bytes: int, shown: int) -> None:
     backend = Played(num_envs, num_envs)
     first = backend.recv()._replace(observations=np.zeros((num_envs, row_bytes), np.uint8))
-    assert len(Recorder(backend, first, 0, 5, READINGS_PER_WINDOW, full=True).shown) == shown
+    assert len(Recorder(backend, first, 0, Recording("", 5, full=True)).shown) == shown
 
 
 def test_a_loop_goes_on_to_the_next_end_where_a_reset_is_due_but_not_for_ever() -> None:

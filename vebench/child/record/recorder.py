@@ -19,15 +19,17 @@ from vebench.child.answers import describe
 from vebench.child.record.batches import CHANGED, OUT_OF_ORDER, about, changed, is_plain, malformed, out_of_order
 from vebench.child.record.ids import CHUNK, Ids
 from vebench.child.record.recording import Acted, Began, Broken, Ended, Rows, write
+from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from typing import IO
 
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
     from vebench.child.record.recording import About, Record
+    from vebench.child.request import Recording
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
 # windows that these would be more than _MOST_MOMENTS has them in the first ones.
@@ -44,44 +46,39 @@ FIRST, _FIRST_BYTES = 10, 16 << 20
 MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
 # Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
 CONSECUTIVE = 3
+# Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
+_HELD, _HELD_BYTES = 4, 16 << 20
+_NOTHING = np.empty(0, np.int64)
+ROWS_CHANGED = f"rows {CHANGED}, though no reuse of buffers is declared"
+Arrays = tuple[Any, ...]  # those of a batch
 
 
 class Recorder:
-    """Draws the moments, and keeps what was returned at them.
+    """Draws the moments, and keeps what was returned at them, as it was ``asked``.
 
     ``first`` is the batch of the reset; the backend was built and reset with ``backend_seed``, and its actions are
-    drawn from it. ``readings`` is how often the loop asks for a moment in a window. ``seed``: moments are drawn from
-    it. ``chooser``: environments are; with the next ``turn`` of the same chooser they are those that come next.
-    ``info`` is what the backend reported before it was reset, which must not change. With ``full``, as many
-    environments are shown as can be.
+    drawn from it. ``info`` is what the backend reported before it was reset, which must not change.
     """
 
-    def __init__(  # noqa: PLR0913 - what is drawn, and what it is drawn from
-        self,
-        backend: VectorBackend,
-        first: Batch,
-        backend_seed: int,
-        seed: int,
-        readings: int,
-        *,
-        chooser: int = 0,
-        turn: int = 0,
-        info: BackendInfo | None = None,
-        full: bool = False,
+    def __init__(
+        self, backend: VectorBackend, first: Batch, backend_seed: int, asked: Recording, info: BackendInfo | None = None
     ) -> None:
-        self._backend, self._backend_seed, self._readings = backend, backend_seed, readings
-        self._info = backend.info
+        self._backend, self._info, self._backend_seed = backend, backend.info, backend_seed
         self._about = self._reported(info or backend.info)
-        self._random = Random(seed)  # noqa: S311 - it is the seed that is not known beforehand
+        self._random = Random(asked.seed)  # noqa: S311 - it is the seed that is not known beforehand
         row_bytes = max(1, nbytes(trees.part(first.observations, slice(1))))
-        self._ids, self._copies = Ids(backend.info, first.env_ids), Copies(backend)
+        self.ids, self.copies = Ids(backend.info, first.env_ids), Copies(backend)
         # Moments: how many are left, and readings until the next.
         self._left, self._every, self._gap, self._moments = 0, 1, 1, 0
         self.for_end = False
-        self._most_bytes = _MOST_FULL_BYTES if full else MOST_BYTES
-        count, few = backend.info.num_envs, _few(backend.info.num_envs, row_bytes, full=full)
-        order = Random(chooser).sample(range(count), count)  # noqa: S311 - likewise
-        self.shown = frozenset(order[(turn * few + place) % count] for place in range(few))
+        self._most_bytes = _MOST_FULL_BYTES if asked.full else MOST_BYTES
+        count = backend.info.num_envs
+        few = SHOWN if count >= _NOT_MANY else _FEW
+        if asked.full:
+            few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
+        few = min(count, few)
+        order = Random(asked.chooser).sample(range(count), count)  # noqa: S311 - likewise
+        self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = _mask(count, self.shown)
         fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
         self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
@@ -98,31 +95,21 @@ class Recorder:
         self.keep_first(0, tuple(first))
 
     @property
-    def note(self) -> Callable[[bytes], None] | None:
-        """What takes the bytes of each batch's ids, None if they are not noted."""
-        return self._ids.note
-
-    @property
-    def note_end(self) -> Callable[[NDArray[np.bool_]], None] | None:
-        """What takes the flags of each batch with an end, after its ids; None if they are not noted."""
-        return self._ids.note_end
-
-    @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        return self._copies.nbytes + self._action_bytes + self._ids.nbytes
+        return self.copies.nbytes + self._action_bytes + self.ids.nbytes
 
     @property
     def _is_over(self) -> bool:
         """Whether nothing is kept any more."""
-        is_full = self._copies.nbytes > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
-        return is_full or self._ids.is_full or self._copies.broken is not None
+        is_full = self.copies.nbytes > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
+        return is_full or self.ids.is_full or self.copies.broken is not None
 
     def expect(self, moments: int) -> None:
         """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
         moments = min(moments, max(0, _MOST_MOMENTS - self._moments))
         self._left = 2 * moments  # by chance there may be more than expected
-        self._every = max(1, self._readings // max(1, moments))
+        self._every = max(1, READINGS_PER_WINDOW // max(1, moments))
         self._gap = self._random.randint(1, 2 * self._every)
 
     def begins(self, number: int, moments: int) -> None:
@@ -170,88 +157,76 @@ class Recorder:
             self._action_bytes += nbytes(actions)
             self._actions.append(actions)
 
-    def keep(self, number: int, arrays: tuple[Any, ...], *, counts: bool = False) -> None:
+    def keep(self, number: int, arrays: Arrays, *, counts: bool = False) -> None:
         """Copy batch ``number``: its flags, rewards and ids, and the observations of environments that are shown.
 
         With ``counts``, also how often each environment has ended, and the backend's frames, which takes time.
         """
         if not self._is_over:
-            ends = self._ids.ends if counts else None
-            rows = self._copies.copy(number, arrays, self._is_shown, ends=ends, held=not counts)
+            ends = self.ids.ends if counts else None
+            rows = self.copies.copy(number, arrays, self._is_shown, ends=ends, held=not counts)
             self._kept += [] if rows is None else [rows]
 
-    def keep_first(self, number: int, arrays: tuple[Any, ...]) -> None:
+    def keep_first(self, number: int, arrays: Arrays) -> None:
         """Copy batch ``number``, one of the first, with the observations of as many environments as fit."""
         if not self._is_over:
-            rows = self._copies.copy(number, arrays, self._is_shown_first)
+            rows = self.copies.copy(number, arrays, self._is_shown_first)
             self._first += [] if rows is None else [rows]
 
     def keep_reset(self, seed: int) -> None:
         """Reset once more, with another seed, and copy the rows of that. Call this when all windows are over."""
-        if self._copies.broken is not None:
+        if self.copies.broken is not None:
             return
-        self.let_go()
+        self.copies.let_go()
         try:
             self._backend.reset(seed)
             arrays = tuple(self._backend.recv())
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
             self._at_end = self._at_end or f"a second reset, with another seed, fails: {describe(error)}"
             return
-        wrong = self._copies.wrong(arrays)
-        rows = None if wrong is not None else self._copies.copy(0, arrays, self._is_shown_first)
+        wrong = self.copies.wrong(arrays)
+        rows = None if wrong is not None else self.copies.copy(0, arrays, self._is_shown_first)
         self._at_end = self._at_end or (wrong and f"after a second reset {wrong}")
         self._again = None if rows is None else (seed, rows)
 
-    def let_go(self) -> None:
-        """Release the arrays of the backend: it is measured on."""
-        self._copies.let_go()
-
-    def keep_last(self, number: int, arrays: tuple[Any, ...]) -> None:
+    def keep_last(self, number: int, arrays: Arrays) -> None:
         """Copy batch ``number`` and the frames that the backend counts, outside a window; check what was held in it."""
-        self._copies.look_again()
-        self._ids.tidy()
+        self.copies.look_again()
+        self.ids.tidy()
         self.keep(number, arrays, counts=True)
-        self._copies.let_go()
-
-    def tidy(self) -> None:
-        """Put together what was noted of the last batches. Call this outside a window."""
-        self._ids.tidy()
+        self.copies.let_go()
 
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
         """Check that so many ``batches``, up to batch ``number``, had so many ``rows``; the last had ``env_ids``."""
         size, count = self._info.batch_size, self._info.num_envs
         looks = self._info.in_order and not self._is_over and type(env_ids) is np.ndarray
         if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
-            self._copies.breaks(number, OUT_OF_ORDER)
+            self.copies.breaks(number, OUT_OF_ORDER)
         if self._info.fewest_rows is not None and rows >= 0:
             self._rows += rows
         elif rows != batches * size and not self._is_over:
-            self._copies.breaks(number, f"rows counted that were not returned: batches without their {size} rows")
-        self._ids.tidy(CHUNK)
-
-    def silent(self) -> frozenset[int]:
-        """Return the environments that have not answered for a long time. Call this when all windows are over."""
-        return self._ids.silent()
+            self.copies.breaks(number, f"rows counted that were not returned: batches without their {size} rows")
+        self.ids.tidy(CHUNK)
 
     def waited(self, missing: set[int], seconds: float) -> None:
         """Note which environments have still not answered when others were stepped for so many seconds more."""
-        self._at_end = self._ids.left_behind(missing, seconds)
+        self._at_end = self.ids.left_behind(missing, seconds)
 
     def write(self, file: IO[bytes], batches: int) -> None:
         """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
-        self._copies.let_go()
-        self._copies.look_again()
-        self._ids.tidy()
-        first, kept = self._copies.sound(self._first), self._copies.sound(self._kept)
+        self.copies.let_go()
+        self.copies.look_again()
+        self.ids.tidy()
+        first, kept = self.copies.sound(self._first), self.copies.sound(self._kept)
         again = self._again
         if again is not None and not self._info.in_order and out_of_order(again[1].env_ids, self._info.num_envs):
-            self._ids.give_up_order()
-        write(file, replace(self._about, in_order=self._ids.in_order))
+            self.ids.give_up_order()
+        write(file, replace(self._about, in_order=self.ids.in_order))
         self._write_history(file, self._backend_seed, first, self._actions[:FIRST])
         if again is not None:
             self._write_history(file, again[0], [again[1]], [])
         self._write_history(file, self._backend_seed, self._with_orders(kept), self._actions)
-        broken = self._copies.broken
+        broken = self.copies.broken
         if broken is not None:
             write(file, Broken(*broken))
             write(file, Ended(broken[0]))
@@ -261,29 +236,28 @@ class Recorder:
 
     def _write_history(self, file: IO[bytes], seed: int, records: Iterable[Record], actions: list[ArrayTree]) -> None:
         """Write what followed a reset, with the actions of a policy if there was one."""
+
+        def stacked(*batches: NDArray[np.generic]) -> NDArray[np.generic]:
+            together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
+            for batch, each in zip(together, batches, strict=True):
+                batch[: len(each)] = each
+            return together
+
         write(file, Began(seed))
         if actions:
-            stacked: ArrayTree = trees.mapped(lambda *batches: self._stacked(batches), *actions)
-            write(file, Acted(stacked))
+            write(file, Acted(trees.mapped(stacked, *actions)))
         for record in records:
             write(file, record)
 
     def _with_orders(self, kept: list[Rows]) -> Iterator[Record]:
         """Yield batches, and before each the ids of all batches up to there, unless rows are in order."""
-        orders = iter(()) if self._ids.in_order else self._ids.orders()
+        orders = iter(()) if self.ids.in_order else self.ids.orders()
         known = 0
         for rows in kept:
             while known <= rows.number and (order := next(orders, None)) is not None:
                 yield order
                 known += len(order.env_ids)
             yield rows
-
-    def _stacked(self, batches: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
-        """Return batches of actions as one array, ``(batches, batch_size, *action_shape)``."""
-        stacked = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
-        for batch, each in zip(stacked, batches, strict=True):
-            batch[: len(each)] = each
-        return stacked
 
     def _reported(self, info: BackendInfo) -> About:
         """Return what the backend has reported about itself, as plain values."""
@@ -296,27 +270,11 @@ class Recorder:
         )
 
 
-def _few(count: int, row_bytes: int, *, full: bool) -> int:
-    """Return how many of ``count`` environments are shown."""
-    few = SHOWN if count >= _NOT_MANY else _FEW
-    if full:
-        few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
-    return min(count, few)
-
-
 def _mask(count: int, env_ids: Iterable[int]) -> NDArray[np.bool_]:
     """Return for each environment whether it is one of these."""
     mask = np.zeros(count, np.bool_)
     mask[list(env_ids)] = True
     return mask
-
-
-# Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
-_HELD, _HELD_BYTES = 4, 16 << 20
-_NOTHING = np.empty(0, np.int64)
-ROWS_CHANGED = f"rows {CHANGED}, though no reuse of buffers is declared"
-
-Arrays = tuple[Any, ...]  # those of a batch
 
 
 class Copies:

@@ -159,13 +159,13 @@ def row(gate: Gate, world: World, runs: int) -> str:
     passes: list[int] = []
     for _ in range(runs):
         found, took = gate.judge(random, world, SAME)
-        statuses[exit_status(found, "default")] += 1
+        statuses[exit_status(found)] += 1
         intervals += held(found, SAME, gate.metric)
         passes.append(took)
     # Every ratio that is judged is exactly at the tolerance. Of speedups, the loop must stay as it is.
     unchanged = {YARDSTICK.backend} | ({LOOP.backend} if gate.metric == "speedup" else set())
     edge = {key: 1.0 if key.backend in unchanged else 1 - gate.tolerance for key in TEMPLATE}
-    alarms = sum(exit_status(gate.judge(random, world, edge)[0], "default") == 1 for _ in range(runs))
+    alarms = sum(exit_status(gate.judge(random, world, edge)[0]) == 1 for _ in range(runs))
     power = []
     for slower in (0.10, 0.15, 0.25):
         verdicts: Counter[str] = Counter()

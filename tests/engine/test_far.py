@@ -75,7 +75,7 @@ class Host:
 
     def has_measured(self, start_ns: int, ns: int = SECOND, **counted: int) -> None:
         window = {"ns": ns, "rows": 10, "resets": 0, **counted}
-        self.answers(replica_window={"start_ns": start_ns, "window": window})
+        self.answers(ReplicaWindow={"start_ns": start_ns, "window": window})
 
 
 class Clock:
@@ -100,7 +100,7 @@ def replica(host: Host, duration: float = 1.0, told: Told | None = None) -> FarC
 
 
 def done(far: FarCell, host: Host) -> Done:
-    host.answers(done={})
+    host.answers(Done={})
     answer = far.look()
     assert isinstance(answer, Done)
     return answer
@@ -138,7 +138,7 @@ def test_a_host_that_claims_more_time_than_has_passed_is_refused(clock: Clock) -
     for number in range(3):
         host.has_measured(number * SECOND, 100 * SECOND)
         far.look()
-    host.answers(done={})
+    host.answers(Done={})
     with pytest.raises(CellError, match=OTHER_PACE):
         far.look()
 
@@ -167,7 +167,7 @@ def test_a_host_that_is_lost_while_its_clock_is_asked_for_says_so(clock: Clock) 
 def test_one_that_ends_once_it_is_done_is_no_fault(clock: Clock) -> None:
     host = Host(clock)
     far = replica(host)
-    host.answers(done={})
+    host.answers(Done={})
     host.lines.append(Said(cell=1, ended="its process ended with status 0", log="bye"))
     assert isinstance(far.look(), Done)
     assert far.look() is None
@@ -227,5 +227,5 @@ def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
     request = replace(REQUEST, mode="alone", job=Replaying("x.rows"))
     far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), 60.0)
     assert host.told == ["start"]
-    host.answers(cell_proof={"verdict": "identical"})
+    host.answers(CellProof={"verdict": "identical"})
     assert far.look() == CellProof("identical")

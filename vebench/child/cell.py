@@ -188,9 +188,11 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, Bac
     info = backend.info
     backend.reset(request.setup.seed)
     first = backend.recv()
-    fault = malformed(first, info.num_envs, info.batch_size, info.fewest_rows)
-    if fault is not None:
-        raise BrokenInterfaceError(fault)
+    # Reference rows, such as the bare simulator, return nothing that a learner could use, and need not.
+    if not request.entry.reference_row:
+        fault = malformed(first, info.num_envs, info.batch_size, info.fewest_rows)
+        if fault is not None:
+            raise BrokenInterfaceError(fault)
     return backend, Batch(*first), info
 
 

@@ -58,7 +58,6 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_buffers:OverwrittenInTurn", "change after they were handed out"),
         ("wrong_seeds:ConstructorsSeed", "a later reset does not begin as its seed says"),
         ("wrong_seeds:EightBits", "a later reset does not begin as its seed says"),
-        ("wrong_seeds:KeepsRunning", "a later reset does not begin as its seed says"),
         ("wrong_late:RaisesAtSecondReset", "a second reset, with another seed, fails"),
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,14 +86,16 @@ _ENGINES = {
 
 def inside_envpool(suite: str) -> tuple[Engine, ...]:
     """Return the engine inside EnvPool that steps a suite's tasks, or none if one of the versions is unknown."""
+    from importlib import metadata  # noqa: PLC0415 - slow, and the registry imports this module
+
     envpool = find_spec("envpool")
     if suite not in _ENGINES or envpool is None or envpool.origin is None:
         return ()
     name, package, library, pattern = _ENGINES[suite]
     try:
         inside = version_inside((Path(envpool.origin).parent / library).read_bytes(), pattern)
-        installed = version(package)
-    except (OSError, PackageNotFoundError):
+        installed = metadata.version(package)
+    except (OSError, metadata.PackageNotFoundError):
         return ()
     return () if inside is None else (Engine(name, inside, installed, f"{package}=={inside}"),)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import known_as
@@ -156,7 +155,9 @@ def _unverified(package: Package) -> OwnClasses | None:
 
 @cache
 def _version(name: str) -> str | None:
+    from importlib import metadata  # noqa: PLC0415 - slow, and the registry imports this module
+
     try:
-        return version(name)
-    except PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None

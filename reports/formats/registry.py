@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from vebench.errors import UsageError, shown
-from vebench.reports.document import PageKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vebench.reports.document import Page
+    from vebench.reports.document import Page, PageKind
 
     Content = RenderableType | bytes
 
-_EVERY: frozenset[PageKind] = frozenset(get_args(PageKind))
 _WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
+_EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list"}
 _RUN: frozenset[PageKind] = frozenset({"run"})
 _CHECK: frozenset[PageKind] = frozenset({"check"})
 

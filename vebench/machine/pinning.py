@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import re
 import sys
 from collections import Counter
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SUPPORTED = hasattr(os, "sched_setaffinity")
+
+# What a user can choose: for the CPUs that cells run on, for second threads of cores, and for memory.
+PIN_POLICIES = ("compact", "scatter", "none")
+SMT_POLICIES = ("last", "off", "close")
+MEMORY_POLICIES = ("local", "bind", "preferred")
 
 # Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
 # A library reads these variables when it is loaded, so they must be set before that.
@@ -38,7 +42,7 @@ ONE_THREAD_EACH = {
 # From the kernel's tables of system calls: get_mempolicy, set_mempolicy.
 _GENERIC = (236, 237)
 _CALLS = {"x86_64": (239, 238), "aarch64": _GENERIC, "riscv64": _GENERIC, "ppc64le": (260, 261), "s390x": (269, 270)}
-_NUMBERS = _CALLS.get(platform.machine()) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+_NUMBERS = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
 # linux/mempolicy.h
 _DEFAULT, _PREFERRED, _BIND, _INTERLEAVE, _LOCAL, _PREFERRED_MANY = range(6)
 _NAMES = ("default", "preferred", "bind", "interleave", "local", "preferred")

@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.errors import UsageError
+from vebench.machine.pinning import PIN_POLICIES
 from vebench.machine.sysfs import MAX_CPU
 from vebench.machine.topology import Topology, flat
 
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from vebench.machine.sysfs import Cpus
-
-# What a user can choose: for the CPUs that cells run on, for second threads of cores, and for memory.
-PIN_POLICIES = ("compact", "scatter", "none")
-SMT_POLICIES = ("last", "off", "close")
-MEMORY_POLICIES = ("local", "bind", "preferred")
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,7 @@ from vebench.backends import bracketed
 from vebench.backends.registry import BY_NAME, find
 from vebench.child.policy import TAPED, PolicyChoice, parse_policy
 from vebench.errors import UsageError, shown
-from vebench.machine.placement import MEMORY_POLICIES, PIN_POLICIES, SMT_POLICIES
+from vebench.machine.pinning import MEMORY_POLICIES, PIN_POLICIES, SMT_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

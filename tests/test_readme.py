@@ -1,4 +1,4 @@
-"""What the README and the how-tos tell users to type and to write works."""
+"""What the documents tell users to type, to write and to click works."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.main
@@ -15,42 +15,87 @@ from support.commands import ONE_PASS
 from support.in_this_process import world_here
 
 from vebench import cli
+from vebench.reports.columns import column_names
 
 if TYPE_CHECKING:
     from support.commands import Command
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "docs" / "examples" / "threads.py"
-ROVER = EXAMPLE.with_name("rover.py")
-PAGES = ("README.md", "docs/how-to.md")
-COMMAND = re.compile(r"^ {4}vebench (.+)$", re.MULTILINE)
+README = ROOT / "README.md"
+PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+EXAMPLES = ROOT / "docs" / "examples"
+ROVER = EXAMPLES / "rover.py"
+COMMAND = re.compile(r"^ {4}vebench (.+)$|\| `vebench ([^`]+)` \|", re.MULTILINE)  # in a block, or alone in a table
+IN_CI = re.compile(r"vebench ((?:run|check|compare|history) [^>\n]+)")
+PLAN = re.compile(r"PLAN: >-\n +(.+)\n +(.+)\n")
+LINK = re.compile(r"\]\(([^)#\s]*)#?([^)\s]*)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+SPAN = re.compile(r"`([^`\n]+)`")
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]+")
+FILE = re.compile(r"[\w./-]+/[\w-]+\.(?:py|c|json|md|yml)")
+WIDEST, LONGEST_README = 100, 150
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:
-    return [line for page in PAGES for line in COMMAND.findall((ROOT / page).read_text(encoding="utf-8"))]
+    found = [one or other for page in PAGES for one, other in COMMAND.findall(text_of(page).replace("\\\n", " "))]
+    for workflow in EXAMPLES.glob("*.yml"):
+        text = re.sub(r"\$\{\{.*?\}\}", "1", text_of(workflow))
+        (plan,) = PLAN.findall(text)
+        found += IN_CI.findall(text.replace("$PLAN", " ".join(plan)))
+    return [*dict.fromkeys(found)]
+
+
+def group() -> Any:  # noqa: ANN401 - typer's own copy of a click type
+    return typer.main.get_command(cli.app)
 
 
 @pytest.mark.parametrize("line", commands())
 def test_a_command_line_of_the_documents_has_only_options_that_there_are(line: str) -> None:
     name, *words = shlex.split(line, comments=True)
-    group = typer.main.get_command(cli.app)
-    command = group.get_command(typer.Context(group), name)  # type: ignore[attr-defined]
+    command = group().get_command(typer.Context(group()), name)
     assert command is not None
-    command.make_context(name, words, obj=None)
+    context = command.make_context(name, words, obj=None)
+    assert name == "run" or not context.args
+    column_names("--columns", context.params.get("columns") or ())
 
 
-def test_the_adapter_in_the_readme_is_the_one_among_the_examples() -> None:
-    (block,) = re.findall(
-        r"```python\n(\"\"\"A backend of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    assert block == EXAMPLE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_names_exists(page: Path) -> None:
+    text = text_of(page)
+    options = {name for command in group().commands.values() for option in command.params for name in option.opts}
+    spans = [span for span in SPAN.findall(text) if span.startswith(("--", "vebench "))]
+    assert {option for span in spans for option in OPTION.findall(span)} <= options
+    column_names("--columns", re.findall(r"--columns ([a-z_,]+)", text))
+    files = filter(FILE.fullmatch, SPAN.findall(text))
+    folders = (ROOT, ROOT / "vebench", ROOT / "docs")
+    assert [file for file in files if not any((folder / file).exists() for folder in folders)] == []
 
 
-def test_the_environment_in_the_readme_is_the_one_among_the_examples() -> None:
-    (block,) = re.findall(
-        r"```python\n(\"\"\"An environment of your own.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    assert block == ROVER.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(text_of(page)):
+        if "://" not in target:
+            there = page.parent / target if target else page
+            assert there.exists(), target
+            assert not anchor or anchor in {
+                re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text_of(there))
+            }, f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_narrow_and_the_readme_short(page: Path) -> None:
+    lines = text_of(page).splitlines()
+    assert [line for line in lines if len(line) > WIDEST and not line.startswith("|")] == []
+    assert page != README or len(lines) <= LONGEST_README
+
+
+def test_the_environment_in_the_readme_is_an_excerpt_of_the_example() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", text_of(README), re.DOTALL)
+    assert block in text_of(ROVER)
 
 
 def test_its_commands_work_as_they_stand_in_a_folder_that_has_nothing_else(vebench: Command, tmp_path: Path) -> None:
@@ -63,15 +108,14 @@ def test_its_commands_work_as_they_stand_in_a_folder_that_has_nothing_else(veben
     assert {each["verdict"] for each in json.loads(compared.out) if not each["reason"]} == {"identical"}
     assert vebench(*measure, *brief, world=world_here()).status == 0
     assert vebench("report", "-o", "report.md").status == 0
-    report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "rover:make_env[pixels=64,steps=500]" in report
+    assert "rover:make_env[pixels=64,steps=500]" in text_of(tmp_path / "report.md")
 
 
 def test_the_adapter_of_the_examples_does_the_same_work_as_the_loop(
     vebench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(EXAMPLE.parent)
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     done = vebench("verify", "--env", "CartPole", "-b", "threads:Threads", "--steps", "200", "-f", "json")
     (proof,) = json.loads(done.out)
     assert (proof["verdict"], proof["ends"] > 0) == ("identical", True)

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+OTHERS = ("fast", "method", "same-work", "shared-memory", "structure")
+DOCS = (page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem not in OTHERS)
+PAGES = (README, ROOT / "CHANGELOG.md", *DOCS)
 EXAMPLES = ROOT / "docs" / "examples"
 ROVER = EXAMPLES / "rover.py"
+SCRIPTS = (*EXAMPLES.glob("*.py"), *(ROOT / "tools").glob("*.py"))
 COMMAND = re.compile(r"^ {4}vebench (.+)$|\| `vebench ([^`]+)` \|", re.MULTILINE)  # in a block, or alone in a table
 IN_CI = re.compile(r"vebench ((?:run|check|compare|history) [^>\n]+)")
 PLAN = re.compile(r"PLAN: >-\n +(.+)\n +(.+)\n")
@@ -67,11 +70,12 @@ def test_a_command_line_of_the_documents_has_only_options_that_there_are(line: s
 def test_what_a_page_names_exists(page: Path) -> None:
     text = text_of(page)
     options = {name for command in group().commands.values() for option in command.params for name in option.opts}
+    options |= {name for script in SCRIPTS for name in re.findall(r"\"(--[a-z-]+)\"", text_of(script))}
     spans = [span for span in SPAN.findall(text) if span.startswith(("--", "vebench "))]
     assert {option for span in spans for option in OPTION.findall(span)} <= options
     column_names("--columns", re.findall(r"--columns ([a-z_,]+)", text))
     files = filter(FILE.fullmatch, SPAN.findall(text))
-    folders = (ROOT, ROOT / "vebench", ROOT / "docs")
+    folders = (ROOT, ROOT / "vebench", ROOT / "reports", ROOT / "docs")
     assert [file for file in files if not any((folder / file).exists() for folder in folders)] == []
 
 

@@ -216,7 +216,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "queue",
         "vebench.backends.processes:QueueBackend",
-        "a process for each CPU owned, told by multiprocessing.Queue",
+        "a process for each CPU owned, coordinated through multiprocessing.Queue",
         "processes",
         options=_WAITING_OPTIONS,
         by_default=False,
@@ -232,14 +232,14 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "free-loop",
         "vebench.backends.ceiling:FreeLoop",
-        "loops on every CPU owned that exchange nothing: what no vectoriser of them can beat",
+        "independent loops on every CPU owned: the bound to expect for backends that step the same environments",
         role="limit",
         by_default=False,
     ),
     BackendEntry(
         "ceiling",
         "vebench.backends.ceiling:Ceiling",
-        "the bare simulator on every CPU owned: what no backend can beat",
+        "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
         name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),

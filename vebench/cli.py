@@ -354,7 +354,7 @@ def tune(
         int | None, option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number.")
     ] = None,
     asynchronous: Annotated[
-        str, option(WHAT, "ok|no", "Whether rows may come from whichever environments are ready.", "--async")
+        str, option(WHAT, "ok|no", "Allow asynchronous backends.", "--async")
     ] = "ok",
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[str, option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.")] = "5%",

@@ -44,8 +44,8 @@ DOUBTS = {
     Doubt.OTHER_WORK: ("does other work", "do other work"),
     Doubt.UNVERIFIED: ("is not known to do the same work", "are not known to do the same work"),
     Doubt.ABOVE_CEILING: (
-        "is faster than the bare simulator, which cannot be",
-        "are faster than the bare simulator, which cannot be",
+        "is significantly faster than the bare simulator",
+        "are significantly faster than the bare simulator",
     ),
     Doubt.NOT_PINNED: ("was not held to its CPUs", "were not held to their CPUs"),
     Doubt.CONTESTED: (
@@ -182,7 +182,7 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
             sentences.remove(least)
     if winner.half_width is not None and winner.half_width > WIDE:
         known = "The ± of its rate is wide because passes differed; between backends that cancels."
-        unknown = "Its ± is wide, but all other backends are slower beyond doubt."
+        unknown = "Its ± is wide, but all other backends are significantly slower."
         sentences.insert(1, known if winner is answer.known else unknown)
     return tuple(sentences)
 

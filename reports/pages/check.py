@@ -70,7 +70,7 @@ class CheckPage:
         found = self.comparison
         names, tolerance = found.names, _percent(found.tolerance)
         envs = dict.fromkeys(cell.key.env for cell in found.cells)
-        certain = "beyond doubt" if found.paired else "and by more than two runs of the same code differ"
+        certain = "significantly" if found.paired else "and by more than two runs of the same code differ"
         document = Document(
             title=f"{names.command.capitalize()}: {self.outcome}",
             facts=tuple(_facts(self)),

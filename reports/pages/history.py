@@ -59,7 +59,7 @@ class HistoryPage:
             legend=(
                 "level now: since the newest change. ±: it lies within this distance, with 95 % confidence.",
                 "run to run: the standard deviation of a run around its level. levels: the oldest run comes first.",
-                f"A change: by {LEAST:.0%} or more, and beyond doubt, all series taken together.",
+                f"A change: by {LEAST:.0%} or more, and significant, all series taken together.",
                 f"new: the runs before the newest {RECENT} do not show it.",
             ),
             explanations=tuple(_explanations(found)),

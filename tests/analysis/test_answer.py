@@ -151,7 +151,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
             ),
         ),
     ),
-    "one is faster beyond doubt, and is of Gymnasium's kind": (
+    "one is significantly faster, and is of Gymnasium's kind": (
         [*LOOP, *curve("gym-sync", {1: 950}), *curve("shm-sync", {1: 1000, 2: 1900, 4: 3000})],
         {},
         ("Pong on this machine: shm-sync with 4 workers, 12,000 frames/s (±4.0%), 3.00x a plain loop (±5.7%).",),
@@ -357,7 +357,7 @@ SITUATIONS: dict[str, tuple[Cells, dict[str, object], tuple[str, ...]]] = {
         {},
         (
             "Pong on this machine: shm-sync with 2 workers, 16,395 frames/s (±78%), 4.10x a plain loop (±78%).",
-            "Its ± is wide, but all other backends are slower beyond doubt.",
+            "Its ± is wide, but all other backends are significantly slower.",
         ),
     ),
     "all rates are hardly known, since passes differ, but not what they are to each other": (

@@ -53,7 +53,7 @@ class Code(StrEnum):
 
     FAILED = "failed", Gravity.FAULT
     DIFFERENT_WORK = "different-work", Gravity.FAULT
-    ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # no backend can be so fast: this figure is wrong, or the ceiling's
+    ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # significantly faster: this figure is wrong, or the ceiling's
     UNUSABLE = "unusable", Gravity.FAULT  # others, or a quota, had most cells' CPUs: no figure is the backend's
 
     INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged; the rest is good

@@ -260,7 +260,7 @@ def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
 def _why_struck(cell: CellSummary) -> str:
     return {
         OTHER_WORK: f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
-        ABOVE_CEILING: "faster than the bare simulator, which no backend can be",
+        ABOVE_CEILING: "significantly faster than the bare simulator",
         CONTESTED: "it polls on CPUs that others had, too",
         NOT_PINNED: "not held to the CPUs that it owns",
     }[cell.why_struck]

@@ -1,6 +1,6 @@
 """Which of many settings may still be the fastest, while they are measured pass by pass. Pure functions.
 
-A setting that is slower than the leader beyond doubt is measured no more (successive elimination: E. Even-Dar,
+A setting that is significantly slower than the leader is measured no more (successive elimination: E. Even-Dar,
 S. Mannor, Y. Mansour, Action elimination and stopping conditions for the multi-armed bandit, JMLR 7, 2006). Where the
 time that is left does not suffice for all others, those with the lowest rates are left out, so that the best get as
 many passes as a comparison needs (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration in
@@ -51,7 +51,7 @@ _MOST_SHARE, _TIMES_CHEAPEST = 0.1, 2.0
 class Race(Generic[Key]):
     """How a race stands: those ``alive`` may still be the fastest, the leader first.
 
-    ``decided``: none of the others is faster than the leader by more than the tolerance, beyond doubt.
+    ``decided``: none of the others is significantly faster than the leader by more than the tolerance.
     """
 
     alive: tuple[Key, ...]

@@ -203,7 +203,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.key in sweep.above_ceiling:
         yield Finding(
             Code.ABOVE_CEILING,
-            "faster than the bare simulator, which no backend can be: it does less work, or the ceiling was disturbed",
+            "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed",
             "do not trust it: measure again with more --rounds, and check that it resets finished environments",
         )
     if cell.key in sweep.below_loop:

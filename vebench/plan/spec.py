@@ -212,7 +212,7 @@ class RunSpec:
 _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones."
 _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4."
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand)."
-_LEARNER = "Assumed time of learning for each batch (4ms), or for each STEPS steps (300ms/2048)."
+_LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
 # the value, the meaning, and their names. Fields without one are set by --set, or by no user.

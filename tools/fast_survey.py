@@ -40,8 +40,14 @@ FILED = HERE / "docs" / "same-bytes.json"
 PAGE = HERE / "docs" / "same-work.md"
 BEGIN, END = "<!-- own classes: begin -->\n", "<!-- own classes: end -->\n"
 SUITES = {"atari": "Atari", "mujoco": "MuJoCo"}
-FRAMES = (1, 2, 3, 4)
-KINDS = {"game over": "game over", "life": "life lost", "limit": "limit on frames"}
+# How an episode ended, in words, and by what names ``Answer.ends`` counts it: of Atari in frames 1 to 4 of a step.
+KINDS = {
+    "atari": [
+        (title, [f"{kind}, frame {frame}" for frame in (1, 2, 3, 4)])
+        for kind, title in (("game over", "game over"), ("life", "life lost"), ("limit", "limit on frames"))
+    ],
+    "mujoco": [("termination", ["terminated"]), ("limit on steps", ["limit"]), ("both at once", ["both"])],
+}
 
 
 @dataclass(frozen=True)
@@ -212,35 +218,28 @@ def write_page(filed: Mapping[Packages, Mapping[str, Answer]]) -> None:
 
 def section(packages: Packages, tasks: Mapping[str, Answer]) -> str:
     """Return as Markdown how much was compared with these packages, and how many episodes ended in which way."""
+    (python, version), *others = packages
     lines = [
-        f"### {', '.join(f'{name} {version}' for name, version in packages)}\n",
-        "| suite | tasks | same bytes | different | rows compared |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        f"### Our own classes with {python} {version}\n",
+        f"{', '.join(f'{name} {version}' for name, version in others)}:\n",
+        "| suite | tasks | same bytes | different | rows compared | episodes ended by | stepped by (tasks) |",
+        "| --- | ---: | ---: | ---: | ---: | --- | --- |",
     ]
-    ends: Counter[str] = Counter()
     for suite, title in SUITES.items():
-        answers = [tasks[task.id] for task in KNOWN if task.suite == suite and task.id in tasks]
-        different = sum(bool(answer.difference) for answer in answers)
-        rows = sum(answer.rows for answer in answers)
-        lines.append(f"| {title} | {len(answers)} | {len(answers) - different} | {different or ''} | {rows:,} |")
-        for answer in answers:
+        answers = {task.id: tasks[task.id] for task in KNOWN if task.suite == suite and task.id in tasks}
+        ends: Counter[str] = Counter()
+        how: Counter[str] = Counter()
+        for answer in answers.values():
             ends.update(answer.ends)
-    lines += [
-        "",
-        "| an Atari episode ended by | frame 1 | 2 | 3 | 4 of a step |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for kind, title in KINDS.items():
-        counts = [ends[f"{kind}, frame {frame}"] for frame in FRAMES]
-        lines.append(f"| {title} | {' | '.join(f'{count:,}' for count in counts)} |")
-    physics = (
-        f"{ends['terminated']:,} by termination, {ends['limit']:,} by the limit on steps, {ends['both']:,} by both"
-    )
-    lines += ["", f"MuJoCo's episodes ended {physics} at once.", ""]
-    lines += [f"- {name}: {answer.difference}" for name, answer in tasks.items() if answer.difference]
-    how: Counter[str] = Counter(way for answer in tasks.values() for way in answer.how)
-    lines += [f"Stepped by: {'; '.join(f'{way} ({count})' for way, count in how.most_common())}.", ""]
-    return "\n".join(lines)
+            how.update(answer.how)
+        ended = "; ".join(f"{kind} {' + '.join(f'{ends[name]:,}' for name in names)}" for kind, names in KINDS[suite])
+        stepped = "; ".join(f"{way} ({count})" for way, count in how.most_common())
+        different = sum(bool(answer.difference) for answer in answers.values())
+        rows = sum(answer.rows for answer in answers.values())
+        counts = f"{len(answers)} | {len(answers) - different} | {different or ''} | {rows:,}"
+        lines.append(f"| {title} | {counts} | {ended} | {stepped} |")
+    differences = [f"- {name}: {answer.difference}" for name, answer in tasks.items() if answer.difference]
+    return "\n".join([*lines, "", *differences, *([""] if differences else [])])
 
 
 if __name__ == "__main__":

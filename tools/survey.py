@@ -250,21 +250,23 @@ def write_page() -> None:
 def section(survey: dict[str, Any]) -> str:
     """Return one survey as Markdown: how often each verdict was found, and every task that is not plainly the same."""
     packages = ", ".join(f"{name} {version}" for name, version in sorted(survey["packages"].items()))
-    if python := survey.get("python"):
-        packages = f"Python {python}: {packages}"
-    length = f"At least {survey['steps']:,} steps of {survey['num_envs']} environments"
+    length = (
+        f"At least {survey['steps']:,} steps of {survey['num_envs']} environments; "
+        f"where no episode ended, {LONG_STEPS:,} of one."
+    )
     head = (
-        f"### {packages}\n\n{length}; at least {LONG_STEPS:,} steps of one where no episode ended within those.\n\n"
-        f"| suite | backend | {' | '.join(COLUMNS)} |\n"
+        f"### The survey with Python {survey['python']}\n\n{packages}.\n{length}\n\n"
+        f"| suite | backends | {' | '.join(COLUMNS)} |\n"
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
     )
-    rows = []
+    rows: dict[tuple[str, ...], list[str]] = {}
     for suite in SUITES.values():
         envs = {env: found for env, found in survey["verdicts"].items() if env in suite.tasks}
         for backend in dict.fromkeys(name for found in envs.values() for name in found):
             counts = Counter(found[backend][0] for found in envs.values() if backend in found)
-            rows.append(f"| {suite.title} | {backend} | {' | '.join(str(counts[name] or '') for name in COLUMNS)} |")
-    return head + "\n".join(rows) + "\n\n" + _reasons(survey)
+            rows.setdefault((suite.title, *(str(counts[name] or "") for name in COLUMNS)), []).append(backend)
+    lines = (f"| {title} | {', '.join(names)} | {' | '.join(counts)} |" for (title, *counts), names in rows.items())
+    return head + "\n".join(lines) + "\n\n" + _reasons(survey)
 
 
 def _reasons(survey: dict[str, Any]) -> str:

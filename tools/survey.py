@@ -19,6 +19,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from orphans import end_with_parent
@@ -255,7 +256,7 @@ def section(survey: dict[str, Any]) -> str:
         f"where no episode ended, {LONG_STEPS:,} of one."
     )
     head = (
-        f"### The survey with Python {survey['python']}\n\n{packages}.\n{length}\n\n"
+        f"### The survey with Python {survey['python']}\n\n{fill(f'{packages}. {length}', 100, break_on_hyphens=False)}\n\n"
         f"| suite | backends | {' | '.join(COLUMNS)} |\n"
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
     )

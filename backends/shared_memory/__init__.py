@@ -1,7 +1,7 @@
 """Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
-Begin reading with ``team``: the caller and its workers, which step environments of any kind. The other modules are in a
-table of docs/shared-memory.md, with the memory, the handshake and its proof.
+Begin reading with ``team``: the caller and its workers, which step environments of any kind. How they wait for each
+other, and why no row is torn and no wake-up lost: docs/shared-memory.md.
 
 What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
 only if its backend does.

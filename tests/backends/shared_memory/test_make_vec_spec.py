@@ -46,11 +46,16 @@ def test_make_vec_makes_ours_by_its_spec_with_the_settings_and_wrappers_given_th
     with_a_module.close()
 
 
-@pytest.mark.parametrize("name", ["gymnasium-make-vec", "gymnasium-async"])
-def test_the_recipes_of_the_documents_make_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gymnasium.vector, "AsyncVectorEnv", gymnasium.vector.AsyncVectorEnv)  # put back afterwards
-    envs = recipe(name)["envs"]
+def test_the_recipe_of_the_documents_makes_ours() -> None:
+    envs = recipe("gymnasium-make-vec")["envs"]
     assert isinstance(envs, SharedMemoryVectorEnv)
     envs.reset(seed=1)
     assert envs.step(envs.action_space.sample())[1].tolist() == np.ones(8).tolist()
+    envs.close()
+
+
+def test_gymnasium_makes_ours_where_its_own_class_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium.vector, "AsyncVectorEnv", SharedMemoryVectorEnv)
+    envs = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="async")
+    assert isinstance(envs, SharedMemoryVectorEnv)
     envs.close()

@@ -70,31 +70,31 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     """Return ``num_envs`` environments in one ``SharedMemoryVectorEnv``, stepped by our own class where there is one.
 
     Our own classes return what Gymnasium's do: the same observations, rewards and ends from the same seeds and actions.
-    Gymnasium's own class steps where ours cannot: there is none for the task, it lacks a setting, or other versions of
-    the packages are installed than it was verified with. ``stepped_by`` of what is returned says who steps, and a
-    warning if it could have been ours.
+    Gymnasium's class steps where ours cannot: there is none for the task, it lacks a setting, or it was not verified
+    with the installed versions of the packages. ``stepped_by`` of the result says which class steps, and a warning if
+    it could have been ours.
 
     - ``id``: as for ``gymnasium.make``; without a version it is the latest. ``Pong`` is ``ALE/Pong-v5``, as for
       ``vebench run --env``.
-    - ``settings``: those of the task. An Atari game is one with ``AtariPreprocessing`` and ``FrameStackObservation``
-      around it, and takes the settings of both by their names (``frame_skip``, ``noop_max``, ``screen_size``,
+    - ``settings``: those of the task. An Atari game is one in ``AtariPreprocessing`` and ``FrameStackObservation``, and
+      takes the settings of both by their names (``frame_skip``, ``noop_max``, ``screen_size``,
       ``terminal_on_life_loss``, ``grayscale_obs``, ...), those of ``gymnasium.make``
       (``repeat_action_probability``, ``full_action_space``, ...), ``stack``, and ``reward_clip``, which clips rewards
       to -1 and 1 as ``ClipReward`` does. Other tasks take those of ``gymnasium.make``.
-    - ``seed``: with what each environment is seeded at its first reset if that reset is given no seed of its own:
-      environment ``i`` with ``seed + i``, or ``seed[i]``. Later resets draw on from there.
-    - ``infos``: whether anybody reads infos. Our own classes have none, so that Gymnasium's then step. The
-      ``final_obs`` of ``SAME_STEP`` are there in either case.
+    - ``seed``: seeds the first reset if that is given no seed: environment ``i`` with ``seed + i``, or ``seed[i]``.
+      Later resets continue from there.
+    - ``infos``: whether you need infos. Our own classes have none, so Gymnasium's then step. The ``final_obs`` of
+      ``SAME_STEP`` are there in either case.
     - ``own_classes``: True insists on our own class, False on Gymnasium's.
     - ``compiled``: whether our own class may use its compiled parts.
-    - ``copy``: with False ``reset`` and ``step`` return one and the same array, which the next step overwrites. That of
-      our own classes can only be read: they change what is in a row, and do not write all of it anew.
+    - ``copy``: with False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. That
+      of our own classes is read-only, since they update rows in place.
 
-    The other arguments are those of ``SharedMemoryVectorEnv``; but a few processes step all environments, one for each
-    CPU by default and the caller among them, since they crash no process and draw from generators of their own.
+    The other arguments are those of ``SharedMemoryVectorEnv``, with other defaults: one process for each CPU steps a
+    share of the environments, the caller among them.
 
-    Raises TypeError for a setting that means nothing to the task, ValueError for arguments that make no sense and if
-    our own class is insisted on and cannot step, and what Gymnasium raises for a task that it cannot make.
+    Raises TypeError for a setting that the task does not have, ValueError for invalid arguments and if our own class is
+    insisted on and cannot step, and what Gymnasium raises for a task that it cannot make.
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name, as 'ALE/Pong-v5' is, not {id!r}")

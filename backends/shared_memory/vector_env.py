@@ -64,35 +64,35 @@ _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps environments in processes that share memory. It is used as ``AsyncVectorEnv``.
+    """Steps environments in processes that share memory. It is used like ``AsyncVectorEnv``.
 
-    ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean what they do there.
-    Arrays lie in shared memory whatever ``shared_memory`` says, and values that have no fixed shape are pickled.
-    ``max_concurrency`` is the largest number of processes that step. ``worker`` can only be None.
+    ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean the same as there.
+    ``shared_memory`` has no effect: arrays lie in shared memory, and values without a fixed shape are pickled.
+    ``max_concurrency`` is the largest number of processes that step. ``worker`` must be None.
 
-    By default each environment has a process of its own, as there. With ``caller_steps=True`` few processes step all,
-    the caller among them: several times faster for environments that step fast, and safe for those that neither crash
-    their process nor use what a process has once, such as the global generator of numpy. Further:
+    By default each environment has its own process. With ``caller_steps=True`` a few processes, the caller among them,
+    step all: several times faster for environments with fast steps, and safe for those that neither crash their process
+    nor use what exists once per process, such as numpy's global generator. Further arguments:
 
     - ``num_processes``: processes that step environments. By default one for each environment; with ``caller_steps``
-      one for each CPU that may be used, and with ``cpus`` one for each of them; ``max_concurrency`` at most;
-    - ``caller_steps``: whether the caller steps a share of the environments itself. They cannot be timed out;
+      one for each usable CPU, and with ``cpus`` one for each of them; ``max_concurrency`` at most;
+    - ``caller_steps``: whether the caller steps a share of the environments itself. These cannot time out;
     - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
-    - ``cpus``: a CPU for each process; worker ``k`` keeps to ``cpus[k]``. If the caller steps environments, ``cpus[0]``
+    - ``cpus``: a CPU for each process; worker ``k`` runs on ``cpus[k]``. If the caller steps environments, ``cpus[0]``
       is left to it; it is not moved;
-    - ``spin``: for how many microseconds a process that waits polls before it sleeps (by default 400, and 0 if there
-      are more processes than CPUs);
-    - ``infos``: False if nobody reads them, other than the last observations that ``SAME_STEP`` returns among them.
+    - ``spin``: for how many microseconds a waiting process polls before it sleeps (by default 400, and 0 if there are
+      more processes than CPUs);
+    - ``infos``: False leaves infos out, except the last observations that ``SAME_STEP`` returns in them.
 
-    An exception in an environment is raised as it is, its cause a ``WorkerError`` that names the environment and has
-    the worker's traceback. After a worker has died every call raises ``WorkerError``, until ``close``.
+    An exception in an environment is raised unchanged, with a ``WorkerError`` as its cause that names the environment
+    and has the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
-    Ctrl-C, or what another signal handler raises, may break off any call. Then ``reset`` can be called, or ``close``,
-    or what was broken off can be waited for, as with ``step_wait`` for a step. Another step raises
-    ``AlreadyPendingCallError`` before that; or ``BrokenOffError``, if an environment was stopped within a step that
-    the caller made itself, until that is reset. ``close`` can be called by another thread, and again.
+    Ctrl-C, or another signal handler that raises, may interrupt any call. Then call ``reset`` or ``close``, or finish
+    what was interrupted, such as a step with ``step_wait``. Another step before raises ``AlreadyPendingCallError``;
+    or ``BrokenOffError``, if the interrupt came within a step of an environment that the caller made itself, until that
+    is reset. ``close`` can be called by another thread, and again.
 
-    It can be used by the process that has made it alone, and not be copied or pickled.
+    Only the process that made it can use it. It cannot be copied or pickled.
     """
 
     closed = True  # until there is a team to close

@@ -255,8 +255,9 @@ def section(survey: dict[str, Any]) -> str:
         f"At least {survey['steps']:,} steps of {survey['num_envs']} environments; "
         f"where no episode ended, {LONG_STEPS:,} of one."
     )
+    said = fill(f"{packages}. {length}", 100, break_on_hyphens=False)
     head = (
-        f"### The survey with Python {survey['python']}\n\n{fill(f'{packages}. {length}', 100, break_on_hyphens=False)}\n\n"
+        f"### The survey with Python {survey['python']}\n\n{said}\n\n"
         f"| suite | backends | {' | '.join(COLUMNS)} |\n"
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
     )

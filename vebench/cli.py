@@ -353,9 +353,7 @@ def tune(
     batch: Annotated[
         int | None, option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number.")
     ] = None,
-    asynchronous: Annotated[
-        str, option(WHAT, "ok|no", "Allow asynchronous backends.", "--async")
-    ] = "ok",
+    asynchronous: Annotated[str, option(WHAT, "ok|no", "Allow asynchronous backends.", "--async")] = "ok",
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[str, option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.")] = "5%",
     form: Annotated[str, options.format_option("tune")] = "terminal",

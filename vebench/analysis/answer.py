@@ -117,7 +117,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     ``usable_cpus`` is how many CPUs cells could have. ``usable``: the run as a whole is not too disturbed.
 
     The best rate that is known to 20 % wins, unless a higher one that is hardly known is of another backend and cannot
-    be told from it. A rate that is hardly known wins only if all other backends are significantly slower even so. A
+    be told from it. A rate that is hardly known wins only if all other backends are slower beyond doubt even so. A
     rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
     """
     choices = [cell for cell in cells if not cell.reference_row]

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-OTHERS = ("fast", "method", "same-work", "shared-memory", "structure")
-DOCS = (page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem not in OTHERS)
-PAGES = (README, ROOT / "CHANGELOG.md", *DOCS)
+PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
 EXAMPLES = ROOT / "docs" / "examples"
 ROVER = EXAMPLES / "rover.py"
 SCRIPTS = (*EXAMPLES.glob("*.py"), *(ROOT / "tools").glob("*.py"))

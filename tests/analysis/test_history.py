@@ -189,7 +189,6 @@ def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
         for workers in range(1, 9)
     }
     found = run_spread(history(make_runs(rates)).series)
-    assert found is not None
     assert sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
     assert found.freedom == pytest.approx(58, abs=1)  # 60 runs, two levels
 
@@ -197,7 +196,6 @@ def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
 def test_a_spread_of_independent_cells_is_smaller_by_their_number() -> None:
     rates = {("gym-async", workers): around(workers, 60) for workers in range(1, 10)}
     found = run_spread(history(make_runs(rates)).series)
-    assert found is not None
     assert sqrt(found.variance) == pytest.approx(0.03 / sqrt(9), rel=0.25)
 
 
@@ -224,16 +222,13 @@ def test_a_run_of_cells_that_few_others_have_does_not_count() -> None:
     common = cells_of_runs([[1, 2]] * 6, shifts)
     beside = cells_of_runs([[1, 2]] * 6 + [[3]] * 4, [*shifts, 0, 0, 0, 0])
     expected = run_spread(history(common).series)
-    assert expected is not None
     found = run_spread(history(beside).series)
-    assert found is not None
     assert (found.freedom, found.variance) == (5, pytest.approx(expected.variance))
 
 
 def test_of_each_set_of_runs_without_a_cell_in_common_one_level_is_unknown() -> None:
     shifts = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
     found = run_spread(history(cells_of_runs([[1, 2]] * 6 + [[3, 4]] * 6, shifts * 2)).series)
-    assert found is not None
     assert found.freedom == 10
     assert found.variance == pytest.approx(12 * 0.03**2 / 10, rel=1e-3)
 
@@ -242,7 +237,6 @@ def test_shifts_of_runs_are_told_from_levels_where_runs_lack_cells() -> None:
     shifts = [0.04, -0.04, 0.04, -0.04, 0.04, -0.04, 0.04, -0.04]
     present = [[1, 2], [1], [1, 2], [1], [1, 2], [1, 2], [1, 2], [1]]
     found = run_spread(history(cells_of_runs(present, shifts)).series)
-    assert found is not None
     assert (found.freedom, found.variance) == (7, pytest.approx(8 * 0.04**2 / 7, rel=1e-3))
 
 
@@ -251,6 +245,4 @@ def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:
     assert spread_of_runs(runs, make_header(), "fps") is None
     one_more = [*runs, *make_runs({ASYNC: [1.0]}, first=8)]
     found = spread_of_runs(one_more, make_header(), "fps")
-    assert found is not None
-    assert found.shared is not None
     assert (found.shared.freedom, 0.005 < sqrt(found.shared.variance) < 0.02) == (4, True)

@@ -49,10 +49,6 @@ def together(cells: Mapping[CellKey, Sample], **conditions: Condition) -> dict[C
 
 def known(found: Estimate | None) -> tuple[float, float, float]:
     """Return the half width and the bounds of an estimate that has an interval."""
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert found.half_width is not None
     return found.half_width, found.low, found.high
 
 
@@ -115,8 +111,6 @@ def test_cells_of_unlike_conditions_are_pooled_apart() -> None:
     found, calm = together(cells, **crowded), together({key(n): cells[key(n)] for n in range(1, 5)})
     for cell, expected in calm.items():
         spread = found[cell].spread
-        assert spread is not None
-        assert expected.spread is not None
         ours, theirs = spread.pool, expected.spread.pool
         assert (ours.variance, ours.freedom) == (pytest.approx(theirs.variance), theirs.freedom)
     pools = [
@@ -179,9 +173,6 @@ def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float
 def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:
     ratios = [sample(1.01, 0.99), sample(1.02, 0.98), sample(1.3, 0.7)]
     calm, other, crowded = pooled_alone(ratios, ["calm", "calm", "crowded"])
-    assert calm.spread is not None
-    assert other.spread is not None
-    assert crowded.spread is not None
     assert calm.spread.pool is other.spread.pool is not crowded.spread.pool
     assert (calm.spread.pool.freedom, crowded.spread.pool.freedom) == (2, 1)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import exp, log, pi, sqrt
+from dataclasses import replace
+from math import exp, inf, log, pi, sqrt
 from random import Random
-from statistics import geometric_mean, stdev
+from statistics import geometric_mean, stdev, variance
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,23 @@ from hypothesis import strategies as st
 from scipy.special import stdtrit
 
 from vebench.analysis.statistics import (
+    COMMON,
     PROCESS_SPREAD,
+    Block,
+    Contrast,
+    Error,
     Estimate,
+    Pool,
     Sample,
+    Spread,
+    contrast,
     correlation_factor,
     estimate,
     middle_of,
     ratio,
+    rejected,
+    verdicts,
+    width_beside_others,
 )
 
 if TYPE_CHECKING:
@@ -43,36 +54,42 @@ def test_the_interval_is_the_documented_one() -> None:
     student = 3.182446305284263  # the 97.5 % quantile with 3 degrees of freedom, from a printed table
     half = student * stdev([log(rate) for rate in sample]) / sqrt(4)
     found = estimate(several(sample))
-    assert found is not None
     assert found.median == pytest.approx(geometric_mean(sample))
     assert found.low == pytest.approx(found.median * exp(-half))
     assert found.high == pytest.approx(found.median * exp(half))
 
 
-def test_one_window_has_no_interval() -> None:
-    assert estimate(several([7.0])) == Estimate(7.0, None, None)
+@pytest.mark.parametrize(
+    ("sample", "expected"), [([], None), ([7.0], Estimate(7.0)), ([0.0, 0.0], Estimate(0.0, 0.0, 0.0))]
+)
+def test_too_few_windows_have_no_interval(sample: list[float], expected: Estimate | None) -> None:
+    assert estimate(several(sample)) == expected
 
 
-def test_no_window_has_no_estimate() -> None:
-    assert estimate(several([])) is None
+@pytest.mark.parametrize(
+    ("above", "below", "expected"),
+    [
+        ([1.0, 2.0], [], None),
+        ([], [1.0, 2.0], None),
+        ([1.0, 2.0], [0.0, 0.0], None),
+        ([4.0], [2.0, 2.0], Estimate(2.0)),
+    ],
+)
+def test_a_ratio_to_nothing_is_none_and_one_of_single_windows_has_no_interval(
+    above: list[float], below: list[float], expected: Estimate | None
+) -> None:
+    assert ratio(several(above), several(below)) == expected
 
 
 def test_windows_that_agree_have_an_interval_of_no_width() -> None:
     found = estimate(several([5.0, 5.0, 5.0]))
-    assert found is not None
     assert (found.low, found.median, found.high) == pytest.approx((5.0, 5.0, 5.0))
 
 
 def test_a_window_without_transitions_does_not_crash() -> None:
     found = estimate(several([0.0, 100.0, 110.0]))
-    assert found is not None
     assert found.low == 0.0
-    assert found.high is not None
     assert found.high > found.median == 100.0
-
-
-def test_windows_without_any_transition_are_zero() -> None:
-    assert estimate(several([0.0, 0.0])) == Estimate(0.0, 0.0, 0.0)
 
 
 def test_an_estimate_changes_its_unit_with_its_interval() -> None:
@@ -96,9 +113,6 @@ def test_the_half_width_is_the_larger_one_over_the_median() -> None:
 @given(rates)
 def test_the_median_lies_in_its_interval(sample: list[float]) -> None:
     found = estimate(several(sample))
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
     assert 0 < found.low <= found.median * (1 + 1e-9)
     assert found.median * (1 - 1e-9) <= found.high < float("inf")
 
@@ -106,8 +120,6 @@ def test_the_median_lies_in_its_interval(sample: list[float]) -> None:
 @given(rates, st.floats(0.001, 1000))
 def test_an_interval_does_not_depend_on_the_unit(sample: list[float], factor: float) -> None:
     one, other = estimate(several(sample)), estimate(several([rate * factor for rate in sample]))
-    assert one is not None
-    assert other is not None
     scaled = one.scaled(factor)
     assert (other.median, other.low, other.high) == pytest.approx((scaled.median, scaled.low, scaled.high), rel=1e-6)
 
@@ -115,10 +127,6 @@ def test_an_interval_does_not_depend_on_the_unit(sample: list[float], factor: fl
 @given(rates, rates)
 def test_a_ratio_the_other_way_round_is_the_inverse(one: list[float], other: list[float]) -> None:
     there, back = ratio(several(one), several(other)), ratio(several(other), several(one))
-    assert there is not None
-    assert back is not None
-    assert there.low is not None
-    assert back.high is not None
     assert there.median * back.median == pytest.approx(1)
     assert there.low * back.high == pytest.approx(1)
 
@@ -128,44 +136,27 @@ def test_a_ratio_has_the_degrees_of_freedom_of_welch() -> None:
     # Equal spreads and sizes: 2 + 2 degrees of freedom, whose quantile is 2.776445 in a printed table.
     half = 2.776445105 * 0.1 * sqrt(2 / 3)
     found = ratio(several(one), several(other))
-    assert found is not None
     assert (found.low, found.median, found.high) == pytest.approx((exp(-1 - half), exp(-1), exp(-1 + half)))
-
-
-def test_a_ratio_to_nothing_or_to_zero_is_none() -> None:
-    assert ratio(several([1.0, 2.0]), several([])) is None
-    assert ratio(several([]), several([1.0, 2.0])) is None
-    assert ratio(several([1.0, 2.0]), several([0.0, 0.0])) is None
-
-
-def test_a_ratio_of_single_windows_has_no_interval() -> None:
-    assert ratio(several([4.0]), several([2.0, 2.0])) == Estimate(2.0)
 
 
 def test_a_ratio_with_a_window_at_zero_is_bounded_by_both_intervals() -> None:
     found = ratio(several([0.0, 10.0, 10.0]), several([10.0, 10.0, 10.0]))
-    assert found is not None
     assert found.low == 0.0
     assert found.median == pytest.approx(1.0)
-    assert found.high is not None
     assert found.high > 1.0
     unbounded = ratio(several([10.0, 10.0, 10.0]), several([0.0, 10.0, 10.0]))
-    assert unbounded is not None
     assert (unbounded.median, unbounded.low, unbounded.high) == (pytest.approx(1.0), None, None)
 
 
 def test_a_ratio_of_exact_windows_is_exact() -> None:
     found = ratio(several([4.0, 4.0]), several([2.0, 2.0]))
-    assert found is not None
     assert (found.low, found.median, found.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_one_process_cannot_tell_how_far_others_would_differ_so_its_interval_allows_for_that() -> None:
     steady = estimate(single([100.0] * 6))
-    assert steady is not None
     assert steady.high == pytest.approx(100 * exp(1.959964 * PROCESS_SPREAD))  # the normal quantile, from a table
     exact = estimate(several([100.0] * 6))
-    assert exact is not None
     assert exact.low == exact.high
 
 
@@ -175,8 +166,6 @@ def test_the_interval_of_one_process_adds_up_what_its_windows_and_other_processe
     total = own + PROCESS_SPREAD**2
     freedom = 3 * (total / own) ** 2
     found = estimate(single(sample))
-    assert found is not None
-    assert found.high is not None
     assert log(found.high / found.median) / sqrt(total) == pytest.approx(float(stdtrit(freedom, 0.975)))
 
 
@@ -213,3 +202,152 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says(windows: int, pr
     found = [estimate(simulated(random, windows, processes)) for _ in range(trials)]
     held = sum(one.low <= 100 <= one.high for one in found if one and one.low and one.high)
     assert 0.92 <= held / trials <= 0.98
+
+
+LEVELS_OF_RATIOS = {"slower": 0.9, "same": 1.0, "faster": 1.1, "unclear": 0.96}
+ONE = Sample((100.0, 104.0, 98.0, 102.0), one_process=False)
+OTHER = Sample((80.0, 84.0, 79.0), one_process=False)
+
+
+def test_a_ratio_of_processes_is_welchs_test_on_their_logs() -> None:
+    found = contrast([(1, ONE), (-1, OTHER)])
+    stats = pytest.importorskip("scipy.stats")  # which every process of the tests would take a second to import
+    expected = stats.ttest_ind([log(x) for x in ONE.rates], [log(x) for x in OTHER.rates], equal_var=False)
+    interval = expected.confidence_interval()
+    assert found.chance_below(1.0) == pytest.approx(expected.pvalue / 2)
+    assert (found.estimate.low, found.estimate.high) == pytest.approx((exp(interval.low), exp(interval.high)))
+
+
+def test_chances_of_both_sides_add_up() -> None:
+    found = contrast([(1, ONE), (-1, OTHER)])
+    assert found.chance_above(1.2) + found.chance_below(1.2) == pytest.approx(1)
+    assert found.chance_below(found.estimate.low) == pytest.approx(0.025)
+
+
+def test_the_windows_of_one_process_bring_the_spread_of_processes_with_them() -> None:
+    steady = Sample((50.0,) * 6, one_process=True)
+    found = contrast([(1, steady), (-1, Sample((25.0,) * 6, one_process=True))])
+    assert (found.estimate.median, found.error.variance) == pytest.approx((2.0, 2 * PROCESS_SPREAD**2))
+    noisy = contrast([(1, Sample((50.0, 55.0), one_process=True))])
+    spread = log(55 / 50) ** 2 / 2
+    assert noisy.error.variance == pytest.approx(PROCESS_SPREAD**2 + 3.14159265 / 4 * spread * correlation_factor(2))
+
+
+def test_what_is_divided_by_itself_cancels() -> None:
+    found = contrast([(1, ONE), (0.5, OTHER), (-1, ONE), (-0.5, OTHER)])
+    assert found == Contrast(0.0, Error(0.0, inf))
+
+
+def test_a_sample_that_comes_twice_is_no_two_independent_ones() -> None:
+    twice = contrast([(1, ONE), (1, ONE)])
+    single = contrast([(1, ONE)])
+    assert twice.error.variance == pytest.approx(4 * single.error.variance)
+
+
+@pytest.mark.parametrize("rates", [(), (5.0,), (5.0, 0.0)])
+def test_a_sample_without_an_interval_has_no_contrast(rates: tuple[float, ...]) -> None:
+    assert contrast([(1, ONE), (-1, Sample(rates, one_process=True))]) is None
+
+
+def test_rates_that_agree_leave_nothing_to_chance() -> None:
+    exact = contrast([(1, Sample((2.0, 2.0), one_process=False))])
+    assert [exact.chance_above(bound) for bound in (1.0, 2.0, 3.0)] == [1.0, 0.5, 0.0]
+
+
+def test_the_geometric_mean_of_cells_is_narrower_than_each() -> None:
+    cells = [Sample((100.0, 101.0, 99.5), one_process=False) for _ in range(4)]
+    mean = contrast([(0.25, cell) for cell in cells])
+    single = contrast([(1, cells[0])])
+    assert mean.log == pytest.approx(single.log)
+    assert sqrt(mean.error.variance) == pytest.approx(sqrt(single.error.variance) / 2)
+    assert mean.error.freedom == pytest.approx(8)
+
+
+def sample_of(spread: Spread, rates: tuple[float, ...] = (99.0, 100.0, 102.0), first: int = 0) -> Sample:
+    return Sample(rates, one_process=False, passes=tuple(range(first, first + len(rates))), spread=spread)
+
+
+EFFECTS = {0: -0.3, 1: 0.1, 2: 0.2}
+SHARED = Spread(Pool(0.01, 40), Block(3), EFFECTS)
+SHIFTED = tuple(100 * exp(effect) for effect in EFFECTS.values())
+
+
+def test_what_a_pass_did_to_all_cells_is_in_a_rate_and_cancels_from_a_ratio() -> None:
+    one, other = sample_of(SHARED, SHIFTED), sample_of(SHARED, SHIFTED)
+    rate, over = contrast([(1, one)]), contrast([(1, one), (-1, other)])
+    shift = variance(EFFECTS.values()) / 3
+    own = COMMON * 0.01 / (COMMON + 2) / 3  # what its own passes show, beside the effects, is nothing
+    assert rate.error.variance == pytest.approx(own + shift)
+    assert rate.error.freedom < 3
+    assert (over.error.variance, over.error.freedom) == (pytest.approx(2 * own), COMMON + 2)
+
+
+def test_the_variance_of_the_pool_is_weighed_against_what_the_passes_themselves_show() -> None:
+    one, other = sample_of(SHARED, (90.0, 100.0, 110.0)), sample_of(SHARED, (100.0, 100.0, 100.0))
+    found = contrast([(1, one), (-1, other)])
+    seen = variance([log(rate) for rate in one.rates])
+    assert found.error.variance == pytest.approx((COMMON * 0.02 + 2 * seen) / (COMMON + 2) / 3)
+
+
+def test_what_passes_do_to_one_kind_of_cells_only_is_in_a_ratio_of_both_kinds() -> None:
+    others = {0: -0.1, 1: 0.1, 2: 0.0}
+    many = Spread(SHARED.pool, SHARED.block, others)
+    found = contrast([(1, sample_of(many)), (-1, sample_of(SHARED))])
+    alike = contrast([(1, sample_of(many)), (-1, sample_of(many))])
+    assert found.error.variance >= variance([others[number] - EFFECTS[number] for number in EFFECTS]) / 3
+    assert alike.error.variance == pytest.approx(COMMON * 0.02 / (COMMON + 2) / 3)
+
+
+def test_a_pass_that_only_one_of_two_cells_has_is_left_out_of_their_ratio() -> None:
+    found = contrast([(1, sample_of(SHARED, SHIFTED)), (-1, sample_of(SHARED, SHIFTED[:2]))])
+    assert found.error.variance == pytest.approx(COMMON * 0.02 / (COMMON + 1) / 2)
+
+
+def test_where_most_passes_are_not_common_what_they_did_is_in_the_ratio() -> None:
+    spread = Spread(Pool(0.0, 40), Block(4), {0: -0.3, 1: 0.1, 2: 0.2, 3: 0.0})
+    four, two = sample_of(spread, (100.0,) * 4), sample_of(spread, (100.0,) * 2)
+    found = contrast([(1, four), (-1, two)])
+    assert found.error.variance > variance(spread.effects.values()) * 2 * (1 / 4) ** 2
+
+
+def test_nothing_is_known_better_than_the_variances_of_its_pool() -> None:
+    pool = Pool(0.01, 5)
+    found = contrast([(0.25, sample_of(Spread(pool))) for _ in range(4)])
+    assert found.error.freedom == 5
+
+
+def test_beside_others_a_level_is_known_better_than_alone_by_what_passes_did_to_all() -> None:
+    shaken, calm = sample_of(SHARED, SHIFTED), sample_of(replace(SHARED, effects={}), (100.0,) * 3)
+    alone = contrast([(1.0, calm)])
+    assert width_beside_others(calm) == pytest.approx(exp(alone.error.half_width()) - 1)
+    assert width_beside_others(shaken) == pytest.approx(width_beside_others(calm))
+    assert width_beside_others(Sample((1.0,), one_process=True)) is None
+    assert width_beside_others(Sample((0.0, 1.0), one_process=True)) is None
+
+
+def test_holm_rejects_step_by_step() -> None:
+    # Four tests at 5 %: 0.05 / 4, then / 3, then / 2; the first that fails ends it.
+    assert rejected(dict(enumerate([0.012, 0.016, 0.03, 0.04])), 0.05) == {0, 1}
+    assert rejected(dict(enumerate([0.04, 0.03, 0.016, 0.012])), 0.05) == {2, 3}
+    assert rejected({"a": 0.02, "b": 0.02}, 0.05) == {"a", "b"}
+    assert rejected({}, 0.05) == frozenset()
+
+
+def test_a_ratio_is_slower_faster_the_same_or_inconclusive() -> None:
+    ratios = {name: Contrast(log(level), Error(1e-4, 50)) for name, level in LEVELS_OF_RATIOS.items()}
+    known = {"slower": "slower", "same": "same", "faster": "faster", "unclear": "inconclusive", "none": "inconclusive"}
+    assert verdicts({**ratios, "none": None}, low=0.95, high=1.05, same=0.05) == known
+    assert {verdicts(ratios)[name] for name in ("same", "faster")} == {"inconclusive"}
+    assert [verdicts(ratios, high=1.0)[name] for name in ("slower", "same", "faster")] == [
+        "slower",
+        "inconclusive",
+        "faster",
+    ]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_rejects_at_least_what_bonferroni_does_and_nothing_above_the_level(chances: list[float]) -> None:
+    found = rejected(dict(enumerate(chances)), 0.05)
+    for number, chance in enumerate(chances):
+        assert number in found or chance > 0.05 / len(chances)
+        assert number not in found or chance <= 0.05

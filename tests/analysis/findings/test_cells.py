@@ -1,0 +1,323 @@
+"""Findings on cells: what each did, how it was measured, and what the machine did meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+from random import Random
+
+import pytest
+from support.findings import FAST, NOISY, STEADY, codes, findings
+from support.records import make_cell, make_header, shares
+
+from vebench.analysis.summary import summarise
+from vebench.backends.setup import Engine
+from vebench.child.window import Window
+from vebench.results.records import CellRecord, Run
+
+
+def test_a_cell_with_nothing_to_report_has_no_finding() -> None:
+    assert codes(make_cell("for-loop", 1, STEADY), make_cell("envpool-sync", 2, FAST)) == [[], []]
+
+
+def test_a_failed_cell_is_reported_with_its_reason() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, status="failed", reason="killed by signal 9"))
+    assert (found.code, found.message) == ("failed", "killed by signal 9")
+
+
+def test_failed_repeats_are_counted() -> None:
+    cells = (make_cell("for-loop", 1, STEADY), make_cell("for-loop", 1, status="failed", reason="boom", repeat=1))
+    ((found,),) = findings(*cells)
+    assert found.message == "1 of 2 repeats: boom"
+
+
+def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, status="failed", reason="boom"), file="my runs/a.jsonl")
+    assert "my runs/a.jsonl.log" in found.remedy
+    assert "vebench run --resume 'my runs/a.jsonl'" in found.remedy
+
+
+def test_an_interrupted_cell_needs_no_fixing() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, STEADY, status="failed", reason="interrupted"))
+    assert (found.code, found.remedy) == ("incomplete", "vebench run --resume a.jsonl measures it again")
+
+
+def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
+    reasons = ("boom", "interrupted")
+    cells = [make_cell("for-loop", 1, status="failed", reason=why, repeat=repeat) for repeat, why in enumerate(reasons)]
+    ((found,),) = findings(*cells)
+    assert (found.code, found.message) == ("failed", "1 of 2 repeats: boom")
+
+
+def test_a_repeat_that_the_user_ended_is_no_finding_once_a_later_one_was_measured_instead() -> None:
+    ended = make_cell("for-loop", 1, status="failed", reason="interrupted")
+    assert codes(ended, make_cell("for-loop", 1, STEADY, repeat=1)) == [[]]
+
+
+def test_other_work_is_reported_with_how_it_differs() -> None:
+    liar = make_cell("gym-sync", 1, FAST, verdict="different", verdict_reason="frame skip 5 instead of 4")
+    _, (found,) = findings(make_cell("for-loop", 1, STEADY), liar)
+    assert (found.code, found.message) == (
+        "different-work",
+        "not the same work as for-loop: frame skip 5 instead of 4; compared with nothing",
+    )
+
+
+def test_work_that_was_not_compared_is_reported() -> None:
+    found = codes(
+        make_cell("for-loop", 1, STEADY),
+        make_cell("gym-sync", 1, STEADY, verdict="unverified"),
+        make_cell("gym-async", 1, STEADY, verdict=None),
+        make_cell("ceiling", 1, FAST),
+    )
+    assert found == [[], ["unverified"], ["unverified"], []]
+
+
+def test_a_backend_slower_than_a_plain_loop_is_reported() -> None:
+    assert codes(make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY)) == [[], ["slower"]]
+
+
+def test_a_backend_that_may_be_as_fast_as_a_plain_loop_is_not_called_slower() -> None:
+    assert codes(make_cell("for-loop", 1, STEADY), make_cell("gym-async", 2, NOISY)) == [[], ["imprecise"]]
+
+
+def test_more_environments_are_no_remedy_where_each_is_a_process() -> None:
+    cells = (make_cell("for-loop", 1, FAST), make_cell("gym-async", 2, STEADY), make_cell("shm-sync", 2, STEADY))
+    _, (process_each,), (process_per_cpu,) = findings(*cells)
+    assert "--envs-per-worker" not in process_each.remedy
+    assert "--envs-per-worker" in process_per_cpu.remedy
+
+
+def test_a_backend_faster_than_the_bare_simulator_is_reported() -> None:
+    found = codes(make_cell("for-loop", 1, STEADY), make_cell("envpool-sync", 2, FAST), make_cell("ceiling", 2, STEADY))
+    assert found == [[], ["above-ceiling"], []]
+
+
+def test_a_backend_within_the_noise_of_the_ceiling_is_not_reported() -> None:
+    assert codes(make_cell("envpool-sync", 2, (1001, 1002, 1000, 1001)), make_cell("ceiling", 2, STEADY)) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("engine", "remedies"),
+    [
+        (Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0"), ["pip install mujoco==3.6.0"]),
+        (Engine("MuJoCo", "3.6.0", "3.6.0", "mujoco==3.6.0"), []),
+        (Engine("ALE", "0.11.2", "0.12.1", "ale-py==0.11.2"), []),  # they gave the same bytes
+    ],
+)
+def test_another_physics_engine_inside_a_backend_is_reported_with_the_version_that_would_match(
+    engine: Engine, remedies: list[str]
+) -> None:
+    (found,) = findings(make_cell("envpool-sync", 1, STEADY, engines=(engine,)))
+    assert [finding.remedy for finding in found if finding.code == "other-packages"] == remedies
+
+
+def test_a_backend_slower_than_with_fewer_workers_is_reported() -> None:
+    two_processes = {"processes": 2, "threads": 1}
+    cells = (
+        make_cell("shm-sync", 1, FAST),
+        make_cell("shm-sync", 2, STEADY, **two_processes),
+        make_cell("shm-sync", 2, STEADY, **two_processes, env="Ant-v5"),
+        make_cell("shm-sync", 2, STEADY, **two_processes, options={"k": 1}),
+        make_cell("gym-sync", 1, FAST),
+        make_cell("gym-sync", 2, STEADY),
+    )
+    assert codes(*cells) == [[], ["slower"], [], [], [], []]
+
+
+def test_of_many_pairs_one_that_is_just_beyond_chance_is_no_finding_though_alone_it_is() -> None:
+    random = Random(1)  # noqa: S311 - noise to repeat, no secret
+
+    def repeated(backend: str, workers: int, rate: float) -> list[CellRecord]:
+        steps = [round(rate * exp(random.gauss(0, 0.01))) for _ in range(5)]
+        return [make_cell(backend, workers, (count,) * 3, repeat=repeat) for repeat, count in enumerate(steps)]
+
+    pair = [*repeated("for-loop", 1, 1e6), *repeated("gym-sync", 1, 0.98e6)]
+    others = [record for workers in range(1, 61) for record in repeated("shm-sync", workers, 1.5e6)]
+    for cells, code in ((pair, ["slower"]), (pair + others, [])):
+        slower = summarise(Run(make_header(), tuple(cells)))[1]
+        assert slower.speedup.high < 1  # as a pair of its own
+        assert [finding.code for finding in slower.findings] == code
+
+
+@pytest.mark.parametrize(("windows", "too_few"), [(0, True), (1, True), (2, True), (3, True), (4, False)])
+def test_too_few_windows_are_reported(windows: int, too_few: bool) -> None:
+    assert codes(make_cell("for-loop", 1, STEADY[:windows])) == [["imprecise"] if too_few else []]
+
+
+def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
+    for count, expected in ((2, [("imprecise", "measure with --repeats 4 or more")]), (4, [])):
+        (found,) = findings(*(make_cell("for-loop", 1, STEADY, repeat=repeat) for repeat in range(count)))
+        assert [(finding.code, finding.remedy) for finding in found] == expected
+
+
+def test_an_unstable_reference_is_said_in_one_line_with_the_others() -> None:
+    (loop,), (other,) = findings(make_cell("for-loop", 1, NOISY), make_cell("gym-sync", 1, NOISY))
+    assert loop == other
+    assert (loop.code, loop.message) == ("imprecise", "its ± is wider than 20%: the rate is little more than a guess")
+
+
+def test_a_loop_that_costs_over_a_microsecond_is_reported() -> None:
+    assert codes(make_cell("null", 1, (900_000,) * 4)) == [["loop-cost"]]
+    assert codes(make_cell("null", 1, (1_100_000,) * 4)) == [[]]
+
+
+def test_a_loop_that_costs_over_a_hundredth_of_a_batch_is_reported() -> None:
+    null = make_cell("null", 1, (2_000_000,) * 4)
+    assert codes(null, make_cell("for-loop", 1, (10_000,) * 4)) == [[], []]
+    assert codes(null, make_cell("for-loop", 1, (30_000,) * 4)) == [[], ["loop-cost"]]
+    assert codes(null, make_cell("for-loop", 2, (30_000,) * 4)) == [[], []]
+
+
+@pytest.mark.parametrize(("steps", "share"), [(30_000, "1%"), (150_000, "1%"), (300_000, "10%"), (1_900_000, "10%")])
+def test_the_share_of_the_loop_is_reported_in_steps(steps: int, share: str) -> None:
+    _, (found,) = findings(make_cell("null", 1, (2_000_000,) * 4), make_cell("for-loop", 1, (steps,) * 4))
+    assert found.message == f"over {share} of the time is the measuring loop's own"
+
+
+def test_a_cell_that_did_not_get_as_precise_as_was_asked_is_reported() -> None:
+    narrow, wide = (1000, 1001, 999, 1000, 1002), (1000, 1500, 700, 1200, 900)
+    cells = [
+        make_cell(backend, 1, (steps,) * 3, repeat=repeat)
+        for backend, rates in (
+            *((backend, narrow) for backend in ("for-loop", "shm-sync", "shm-async")),
+            ("gym-sync", wide),
+        )
+        for repeat, steps in enumerate(rates)
+    ]
+    cells.append(make_cell("gym-async", 1, status="failed", reason="boom"))
+    asked, not_asked = (
+        [
+            cell.label
+            for cell in summarise(Run(make_header(until=until), tuple(cells)))
+            if any("--until" in finding.message for finding in cell.findings)
+        ]
+        for until in (0.02, None)
+    )
+    assert (asked, not_asked) == (["gym-sync"], [])
+
+
+def test_a_rate_that_drifts_is_reported_with_the_remedy_that_fits() -> None:
+    rising = tuple(round(1000 * 1.02**window) for window in range(6))
+    (up,), (down,) = findings(make_cell("for-loop", 1, rising), make_cell("for-loop", 2, rising[::-1]))
+    assert [up.code, down.code] == ["drifting", "drifting"]
+    assert "--warmup" in up.remedy
+    assert "falls" in down.message
+
+
+def test_a_warm_up_that_ended_before_the_rate_had_settled_is_reported() -> None:
+    cells = (make_cell("for-loop", 1, STEADY, settled=False), make_cell("for-loop", 2, STEADY, settled=True))
+    assert codes(*cells) == [["drifting"], []]
+
+
+def test_windows_of_few_batches_are_reported() -> None:
+    cells = (make_cell("for-loop", 1, (49, 60, 60, 60)), make_cell("for-loop", 2, (120, 120, 100, 120)))
+    assert [("short-windows" in found) for found in codes(*cells)] == [True, False]
+
+
+def test_an_outlier_is_reported_and_kept() -> None:
+    steps = (1000, 1001, 999, 1000, 1002, 998, 1003, 997, 1001, 999, 1000, 800)
+    (cell,) = summarise(Run(make_header(), (make_cell("for-loop", 1, steps),)))
+    assert [finding.code for finding in cell.findings] == ["outliers"]
+    assert len(cell.sample.rates) == 12
+
+
+def test_resets_in_bursts_are_reported() -> None:
+    windows = tuple(Window(ns=10**9, rows=1000 + count, resets=count) for count in (0, 64, 0, 0))
+    assert codes(make_cell(windows=windows)) == [["outliers"]]
+
+
+def test_more_workers_than_cpus_are_reported_unless_skipped() -> None:
+    found = codes(make_cell("for-loop", 4, STEADY), make_cell("gym-async", 4, status="skipped", reason="no memory"))
+    assert found == [["oversubscribed"], ["skipped"]]
+
+
+def test_more_processes_than_cpus_are_reported() -> None:
+    ((found,),) = findings(make_cell("gym-async", 2, STEADY, processes=16, envs_per_worker=8))
+    assert (found.code, found.message) == ("oversubscribed", "more processes or threads than the 2 CPUs owned")
+    assert "--envs-per-worker" in found.remedy
+
+
+def test_a_throttled_window_is_reported() -> None:
+    windows = tuple(Window(ns=10**9, rows=900, resets=0, throttled_ns=ns) for ns in (0, 0, 5, 0, 0))
+    calm = tuple(replace(window, throttled_ns=0) for window in windows)
+    assert codes(make_cell(windows=windows), make_cell(workers=2, windows=calm)) == [["throttled"], []]
+
+
+@pytest.mark.parametrize(
+    ("others", "steal", "disturbed"), [(10**8, 0, True), (0, 10**8, True), (4 * 10**7, 10**7, False)]
+)
+def test_cpus_that_worked_for_others_are_reported(others: int, steal: int, disturbed: bool) -> None:
+    window = Window(ns=10**9, rows=1000, resets=0, others_ns=others, steal_ns=steal)
+    assert codes(make_cell(windows=(window,) * 4)) == [["disturbed"] if disturbed else []]
+
+
+def test_others_work_of_a_tick_or_two_in_short_windows_is_not_reported() -> None:
+    window = Window(ns=5 * 10**7, rows=1000, resets=0, others_ns=10**7)
+    assert codes(make_cell(windows=(window,) * 4)) == [[]]
+
+
+def test_a_process_on_other_cpus_than_its_own_is_reported() -> None:
+    found = codes(make_cell("for-loop", 1, STEADY, affinity=(0, 1)), make_cell("for-loop", 2, STEADY, affinity=(1, 0)))
+    assert found == [["unpinned"], []]
+
+
+def test_a_thread_that_was_free_to_leave_its_cells_cpus_is_reported() -> None:
+    kept, strayed = (("0-1",), ("0",)), (("0-1",), ("0-2",))
+    cells = (make_cell("gym-async", 2, STEADY, seats=kept), make_cell("shm-sync", 2, STEADY, seats=strayed))
+    assert codes(*cells) == [[], ["unpinned"]]
+
+
+def test_memory_that_could_not_be_bound_is_reported_with_the_reason() -> None:
+    ((found,),) = findings(make_cell("shm-sync", 2, STEADY, unbound="set_mempolicy: not permitted"))
+    assert found.code == "unpinned"
+    assert "set_mempolicy: not permitted" in found.message
+
+
+@pytest.mark.parametrize(
+    ("backend", "seats", "found"),
+    [
+        ("gym-async", (("0-1",), ("0",), ("1",)), []),
+        ("gym-async", (("0-1",), ("0", "0"), ("1", "1")), ["extra-threads"]),
+        ("envpool-sync", (("0-1", "0-1", "0"),), []),
+    ],
+)
+def test_processes_with_more_threads_than_step_are_reported(
+    backend: str, seats: tuple[tuple[str, ...], ...], found: list[str]
+) -> None:
+    assert codes(make_cell(backend, 2, STEADY, seats=seats)) == [found]
+
+
+@pytest.mark.parametrize(
+    ("backend", "steal", "workers", "contested"),
+    [
+        ("pufferlib", 3 * 10**8, 2, True),
+        ("pufferlib", 0, 4, True),
+        ("pufferlib", 0, 2, False),
+        ("gym-async", 10**9, 2, False),
+    ],
+)
+def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
+    backend: str, steal: int, workers: int, contested: bool
+) -> None:
+    window = Window(ns=10**9, rows=1000, resets=0, steal_ns=steal)
+    (found,) = codes(make_cell(backend, workers, windows=(window,) * 4))
+    assert ("polling" in found) is contested
+
+
+def test_a_host_whose_cpus_others_took_is_named_however_little_that_is_of_all_hosts() -> None:
+    hosts = tuple(replace(share, disturbed=share.host == "host-1") for share in shares(*(100,) * 20))
+    (found,) = findings(make_cell("shm-sync", 20, STEADY, hosts=hosts))
+    (message,) = (finding.message for finding in found if finding.code == "disturbed")
+    assert message == "others took over 5% of the time of the CPUs of host-1"
+
+
+@pytest.mark.parametrize(
+    ("backend", "allowed", "found"),
+    [("pufferlib", (0, 1), True), ("pufferlib", (0, 1, 2), False), ("shm-sync", (0, 1), False)],
+)
+def test_one_that_has_fewer_cpus_than_processes_that_poll_shows_its_worst(
+    backend: str, allowed: tuple[int, ...], found: bool
+) -> None:
+    (said,) = codes(make_cell(backend, 2, STEADY, processes=2, cpus=(0, 1), affinity=allowed))
+    assert ("polling" in said) is found

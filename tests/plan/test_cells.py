@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vebench.backends import packages, registry
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
 from vebench.errors import UsageError
-from vebench.machine.placement import Placement
-from vebench.plan.cells import Cell, Plan, expand, format_bytes, without
-from vebench.plan.spec import BackendChoice, RunSpec, check_spec
+from vebench.machine.placement import Placement, place
+from vebench.plan.cells import (
+    MOST_PROCESSES,
+    Cell,
+    CellKey,
+    Plan,
+    Replica,
+    expand,
+    format_bytes,
+    interleaved,
+    next_pass,
+    report_order,
+    without,
+)
+from vebench.plan.spec import MAX_REPEATS, BackendChoice, RunSpec, check_spec
 
 MIB, GIB = 1 << 20, 1 << 30
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -182,7 +198,6 @@ def test_a_reference_row_without_meaning_is_left_out_unless_it_was_asked_for() -
     cells = plan(replace(SPEC, backends=()), CART_POLE).cells
     assert "ceiling" not in {cell.backend.name for cell in cells}
     skip = one(BackendChoice("ceiling"), 1, CART_POLE).skip
-    assert skip is not None
     assert "ceiling has no CartPole-v1" in skip
 
 
@@ -320,3 +335,155 @@ def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec
 def test_numbers_that_make_sense_pass() -> None:
     check_spec(SPEC)
     check_spec(replace(SPEC, warmup=0.0, timeout=6.5, seed=2_000_000_000))
+
+
+def test_one_backend_with_several_options_comes_as_asked_for() -> None:
+    choices = tuple(BackendChoice("envpool-async", {"ratio": ratio}) for ratio in (8, 2, 4))
+    backwards = choices[::-1]
+    listed = sorted(backwards, key=lambda choice: report_order("Ant-v5", choice, RunSpec(("Ant",), (1,), choices)))
+    assert listed == list(choices)
+
+
+@pytest.fixture
+def twice() -> Plan:
+    """Return four cells, twice each: two backends with one worker and with two."""
+    backends = (BackendChoice("for-loop"), BackendChoice("gym-sync"))
+    spec = RunSpec(("Pong",), (1, 2), backends, repeats=2)
+    return expand(spec, [Task("ALE/Pong-v5", "atari", 4)], place("compact", frozenset({0, 1})), None)
+
+
+def keys(twice: Plan) -> set[CellKey]:
+    return {cell.key.without_repeat for cell in twice.cells}
+
+
+def key_of(backend: str, workers: int) -> CellKey:
+    return CellKey(env="ALE/Pong-v5", backend=backend, workers=workers, envs_per_worker=1)
+
+
+def after(twice: Plan, repeats: int) -> dict[CellKey, int]:
+    """Return the next repeat of every cell, after so many that went well."""
+    return dict.fromkeys(keys(twice), repeats)
+
+
+def named(cells: tuple[Cell, ...]) -> list[tuple[str, int, int]]:
+    return sorted((cell.backend.name, cell.workers, cell.repeat) for cell in cells)
+
+
+def in_groups(twice: Plan) -> Plan:
+    """Return the plan with cells of as many workers in a group, whose members take turns."""
+    return replace(twice, cells=tuple(replace(cell, group=cell.workers) for cell in twice.cells))
+
+
+def test_cells_that_are_wanted_are_measured_once_more_in_one_pass(twice: Plan) -> None:
+    wanted = {key_of("for-loop", 1), key_of("gym-sync", 2)}
+    more = next_pass(twice, wanted, {**after(twice, 2), key_of("gym-sync", 2): 7})
+    assert named(more.cells) == [("for-loop", 1, 7), ("gym-sync", 2, 7)]
+    assert more.spec == twice.spec
+
+
+def test_a_cell_without_a_next_repeat_is_not_measured(twice: Plan) -> None:
+    repeats = after(twice, 2)
+    del repeats[key_of("gym-sync", 2)]
+    assert ("gym-sync", 2) not in {cell[:2] for cell in named(next_pass(twice, keys(twice), repeats).cells)}
+
+
+def test_a_cell_that_cannot_run_is_not_measured(twice: Plan) -> None:
+    cells = tuple(replace(cell, skip="no memory" if cell.workers == 2 else None) for cell in twice.cells)
+    more = next_pass(replace(twice, cells=cells), keys(twice), after(twice, 2))
+    assert {cell.workers for cell in more.cells} == {1}
+
+
+def test_no_cell_is_measured_more_often_than_may_be(twice: Plan) -> None:
+    assert len(next_pass(twice, keys(twice), after(twice, MAX_REPEATS - 1)).cells) == 4
+    assert next_pass(twice, keys(twice), after(twice, MAX_REPEATS)).cells == ()
+
+
+def test_each_pass_has_an_order_of_its_own_that_follows_from_the_seed(twice: Plan) -> None:
+    def order(repeat: int) -> tuple[CellKey, ...]:
+        more = next_pass(twice, keys(twice), after(twice, repeat))
+        return tuple(cell.key.without_repeat for cell in more.cells)
+
+    orders = [order(repeat) for repeat in range(2, 8)]
+    assert order(2) == orders[0]
+    assert len(set(orders)) > 1
+
+
+def test_cells_that_take_turns_stay_together_in_every_pass(twice: Plan) -> None:
+    pairs = in_groups(twice)
+    for seed in range(5):
+        more = next_pass(replace(pairs, spec=replace(twice.spec, seed=seed)), keys(twice), after(twice, 2))
+        assert [cell.group for cell in more.cells] in ([1, 1, 2, 2], [2, 2, 1, 1])
+
+
+def test_cells_that_take_turns_are_measured_together_if_one_of_them_is_wanted(twice: Plan) -> None:
+    more = next_pass(in_groups(twice), {key_of("gym-sync", 2)}, after(twice, 5))
+    assert named(more.cells) == [("for-loop", 2, 5), ("gym-sync", 2, 5)]
+
+
+def test_a_cell_that_can_be_measured_no_more_takes_no_others_with_it(twice: Plan) -> None:
+    repeats = after(twice, 5)
+    del repeats[key_of("gym-sync", 2)]
+    assert next_pass(in_groups(twice), {key_of("gym-sync", 2)}, repeats).cells == ()
+
+
+ANT = Task("Ant-v5", "mujoco", 5)
+
+
+def cell(workers: int = 1, repeat: int = 0, task: Task = PONG, processes: int = 1, skip: str | None = None) -> Cell:
+    shape = Shape(workers, workers, processes, 1)
+    return Cell(task, BackendChoice("gym-async"), workers, 1, shape, (0,), repeat=repeat, skip=skip)
+
+
+def seats(*cells: Cell, memory: int | None = None) -> list[tuple[int, int | None]]:
+    """Return each cell's number of workers and its group."""
+    plan = interleaved(Plan(RunSpec(("Pong",), (1,)), cells), memory)
+    return [(cell.workers, cell.group) for cell in plan.cells]
+
+
+def test_the_cells_of_a_pass_on_one_task_sit_in_one_group() -> None:
+    assert seats(cell(1), cell(2, task=ANT), cell(3), cell(4, repeat=1), cell(5, repeat=1)) == [
+        (1, 0),
+        (3, 0),
+        (2, 1),
+        (4, 2),
+        (5, 2),
+    ]
+
+
+def test_a_group_has_room_for_what_memory_and_processes_allow() -> None:
+    assert seats(cell(1), cell(2), memory=GIB) == [(1, 0), (2, 0)]
+    assert seats(cell(1), cell(2), memory=GIB // 8) == [(1, 0), (2, 1)]
+    half = MOST_PROCESSES // 2
+    assert seats(cell(1, processes=half), cell(2, processes=half), cell(3)) == [(1, 0), (2, 0), (3, 1)]
+    assert seats(cell(1), cell(2, processes=4 * half), cell(3)) == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_who_cannot_run_or_keeps_in_step_with_itself_sits_in_none() -> None:
+    pools = replace(cell(3), replicas=(Replica(1, Shape(1, 1, 1, 1), (0,)),) * 2)
+    assert seats(cell(1), cell(2, skip="no such game"), pools, cell(4)) == [(2, None), (3, None), (1, 0), (4, 0)]
+
+
+CELLS = st.lists(
+    st.builds(
+        cell,
+        st.integers(1, 9),
+        st.integers(0, 2),
+        st.sampled_from([PONG, ANT]),
+        st.integers(1, MOST_PROCESSES + 9),
+        st.sampled_from([None, "no"]),
+    ),
+    max_size=20,
+)
+
+
+@given(CELLS, st.one_of(st.none(), st.integers(1, GIB)))
+def test_whatever_the_plan_every_cell_is_measured_once_and_groups_hang_together(
+    cells: list[Cell], memory: int | None
+) -> None:
+    plan = interleaved(Plan(RunSpec(("Pong",), (1,)), tuple(cells)), memory)
+    assert Counter(repr(replace(cell, group=None)) for cell in plan.cells) == Counter(map(repr, cells))
+    groups = [
+        list(members) for number, members in groupby(plan.cells, key=lambda cell: cell.group) if number is not None
+    ]
+    assert len({group[0].group for group in groups}) == len(groups)
+    assert all(len({(cell.repeat, cell.task) for cell in group}) == 1 for group in groups)

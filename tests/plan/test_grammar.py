@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -24,6 +26,9 @@ from vebench.plan.grammar import (
     parse_share,
 )
 from vebench.plan.spec import MAX_WORKERS, BackendChoice, Hosts, Pinning, RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 counts = st.integers(1, MAX_WORKERS)
 
@@ -99,27 +104,30 @@ def test_a_list_of_workers_comes_back_sorted(workers: set[int]) -> None:
     assert parse_counts("--workers", [*map(str, workers)]) == tuple(sorted(workers))
 
 
-@given(st.text() | st.text(alphabet="0123456789.,:+*- \n", max_size=40))
-def test_any_text_is_a_worker_range_or_an_error_of_one_line(text: str) -> None:
+def test_environments_per_worker_are_written_as_workers_are() -> None:
+    assert PARSERS["envs_per_worker"](["1..9:+4", "16"]) == (1, 5, 9, 16)
+    with pytest.raises(UsageError, match=r"^--envs-per-worker 0"):
+        PARSERS["envs_per_worker"](["0"])
+
+
+@pytest.mark.parametrize(
+    ("parse", "alphabet"),
+    [
+        (partial(parse_counts, "--workers"), "0123456789.,:+*- \n"),
+        (parse_envs, "Pong[]=,m:/1 \n"),
+        (parse_backends, "null:[]=,m \n"),
+    ],
+    ids=["workers", "environments", "backends"],
+)
+@given(data=st.data())
+def test_any_text_is_understood_or_an_error_of_one_line(
+    parse: Callable[[list[str]], object], alphabet: str, data: st.DataObject
+) -> None:
+    text = data.draw(st.text() | st.text(alphabet=alphabet, max_size=40))
     try:
-        workers = parse_counts("--workers", [text])
+        assert parse([text])
     except UsageError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
-    else:
-        assert workers
-        assert all(1 <= count <= MAX_WORKERS for count in workers)
-
-
-@given(st.sampled_from(["1,4", "1..16", "1..9:+4", "0", "x", ""]) | st.text(alphabet="0123456789.,:+*- ", max_size=20))
-def test_environments_per_worker_are_written_as_workers_are(text: str) -> None:
-    try:
-        workers = parse_counts("--workers", [text])
-    except UsageError as error:
-        complaint = str(error).replace("--workers", "--envs-per-worker")
-        with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
-            PARSERS["envs_per_worker"]([text])
-    else:
-        assert PARSERS["envs_per_worker"]([text]) == workers
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,9 @@ def test_a_name_that_is_none_is_refused(text: str, complaint: str) -> None:
     ("texts", "choices"),
     [
         ([], ()),
-        (["for-loop"], (BackendChoice("for-loop"),)),
+        (["for-loop", "for-loop"], (BackendChoice("for-loop"),)),
+        (["envpool-async[ratio=3]", "envpool-async"], (BackendChoice("envpool-async"),)),  # its default
+        (["m:C[a=1,b=2]", "m:C[b=2,a=1]"], (BackendChoice("m:C", {"a": 1, "b": 2}),)),
         (["gym-sync,null", "for-loop"], (BackendChoice("gym-sync"), BackendChoice("null"), BackendChoice("for-loop"))),
         (
             ["envpool-async[ratio=2],shm-sync"],
@@ -191,21 +201,6 @@ def test_a_name_that_is_none_is_refused(text: str, complaint: str) -> None:
 )
 def test_backends_are_read_with_their_options(texts: list[str], choices: tuple[BackendChoice, ...]) -> None:
     assert parse_backends(texts) == choices
-
-
-def test_a_backend_named_twice_is_taken_once() -> None:
-    assert parse_backends(["null,for-loop,null", "for-loop"]) == (BackendChoice("null"), BackendChoice("for-loop"))
-
-
-def test_an_option_given_its_default_is_the_same_as_none() -> None:
-    assert parse_backends(["envpool-async[ratio=3]", "envpool-async"]) == (BackendChoice("envpool-async"),)
-
-
-def test_the_order_of_options_does_not_matter() -> None:
-    (first,) = parse_backends(["gym-async[context=fork,max_concurrency=2]"])
-    (second,) = parse_backends(["gym-async[max_concurrency=2,context=fork]"])
-    assert first.label == second.label
-    assert len(parse_backends(["m:C[a=1,b=2]", "m:C[b=2,a=1]"])) == 1
 
 
 @pytest.mark.parametrize(
@@ -285,24 +280,12 @@ def test_environments_that_no_command_line_gives_are_refused(names: tuple[str, .
         check_names(RunSpec(names))
 
 
-@given(st.text() | st.text(alphabet="Pong[]=,m:/1 \n", max_size=30))
-def test_any_text_names_environments_or_is_an_error_of_one_line(text: str) -> None:
-    try:
-        names = parse_envs([text])
-    except UsageError as error:
-        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
-    else:
-        check_names(RunSpec(names))
-
-
 @given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
-def test_labels_read_back_as_the_choices_that_they_label(choices: list[BackendChoice]) -> None:
+def test_labels_read_back_as_the_choices_that_they_label_and_pass_the_check_of_a_file(
+    choices: list[BackendChoice],
+) -> None:
     assert parse_backends([choice.label for choice in choices]) == tuple(choices)
     assert parse_backends([",".join(choice.label for choice in choices)] if choices else []) == tuple(choices)
-
-
-@given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
-def test_choices_that_were_parsed_pass_the_check_of_a_file(choices: list[BackendChoice]) -> None:
     check_names(RunSpec(("Pong",), backends=tuple(choices)))
 
 
@@ -320,16 +303,6 @@ def test_choices_that_were_parsed_pass_the_check_of_a_file(choices: list[Backend
 def test_choices_that_no_command_line_gives_are_refused(choice: BackendChoice, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         check_names(RunSpec(("Pong",), backends=(choice,)))
-
-
-@given(st.text() | st.text(alphabet="null:[]=,m \n", max_size=30))
-def test_any_text_names_backends_or_is_an_error_of_one_line(text: str) -> None:
-    try:
-        choices = parse_backends([text])
-    except UsageError as error:
-        assert len(str(error).splitlines()) == 1  # noqa: PT017 - either way is right
-    else:
-        assert choices
 
 
 @given(st.integers(1, 9999))

@@ -201,12 +201,6 @@ def test_a_verdict_on_the_task_as_it_is_registered_is_none_on_the_task_with_argu
     assert not lasts(Task("Ant-v5[xml_file=mine.xml]", "mujoco", 5), OURS)  # a file may change
 
 
-def test_a_verdict_that_is_known_already_is_not_kept_twice() -> None:
-    knowledge = Knowledge()
-    assert knowledge.add(PONG, POOL, SAME)
-    assert not knowledge.add(PONG, POOL, SAME)
-
-
 def test_a_run_learns_what_was_found_since() -> None:
     packages = dict(VERSIONS)
     knowledge = Knowledge([(key(PONG, POOL, packages), OTHER), (key(PONG, OURS, packages), SAME)])

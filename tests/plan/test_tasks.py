@@ -271,10 +271,6 @@ def test_a_known_task_needs_no_lookup(name: str, task: Task) -> None:
     assert resolve([name], python="/no/such/python") == (task,)
 
 
-def test_a_task_named_twice_is_one() -> None:
-    assert resolve(["Pong", "Ant", "ALE/Pong-v5", " Pong "]) == resolve(["Pong", "Ant"])
-
-
 @pytest.mark.parametrize(("name", "task"), ENVIRONMENTS.items())
 @pytest.mark.usefixtures("at_once")
 def test_any_registered_environment_of_arrays_is_looked_up(name: str, task: Task) -> None:
@@ -282,15 +278,11 @@ def test_any_registered_environment_of_arrays_is_looked_up(name: str, task: Task
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_known_name_with_arguments_means_the_full_id_with_these() -> None:
-    (task,) = resolve(["Pong[difficulty=1]"])
-    assert task == Task("ALE/Pong-v5[difficulty=1]", "atari", 4)
-    assert (task.name, task.arguments) == ("ALE/Pong-v5", {"difficulty": 1})
-
-
-@pytest.mark.usefixtures("at_once")
-def test_a_task_with_arguments_is_another_one_than_that_without() -> None:
-    assert len(resolve(["Pong", "Pong[difficulty=1]", "ALE/Pong-v5[difficulty=1]"])) == 2
+def test_a_task_named_twice_is_one_and_with_arguments_it_is_another() -> None:
+    assert resolve(["Pong", "Ant", "ALE/Pong-v5", " Pong "]) == resolve(["Pong", "Ant"])
+    plain, harder = resolve(["Pong", "Pong[difficulty=1]", "ALE/Pong-v5[difficulty=1]"])
+    assert (plain, harder) == (PONG, Task("ALE/Pong-v5[difficulty=1]", "atari", 4))
+    assert (harder.name, harder.arguments) == ("ALE/Pong-v5", {"difficulty": 1})
 
 
 @pytest.mark.usefixtures("beside_user")

@@ -9,6 +9,7 @@ import re
 import shutil
 import string
 import zlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.records import make_cell, make_header, on_hosts, write_lines, write_run
+from support.records import make_cell, make_header, on_hosts, on_machine, write_lines
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
@@ -25,11 +26,21 @@ from vebench.child.answers import CellProof, Done, Layout
 from vebench.child.window import Window
 from vebench.engine.interface import Outcome
 from vebench.errors import RunFileError, StorageError, UsageError
+from vebench.machine.host import read_host
+from vebench.machine.placement import order_of, place
+from vebench.machine.topology import Cache, Node, Topology
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice
-from vebench.results.header import fingerprint, machine_fingerprint, what_differs, work_fingerprint
+from vebench.results.header import (
+    fingerprint,
+    host_record,
+    machine_fingerprint,
+    topology_of,
+    what_differs,
+    work_fingerprint,
+)
 from vebench.results.paths import default_path, newest, run_files
-from vebench.results.records import CellRecord, HostRecord, Run, RunRecord, record, sealed
+from vebench.results.records import CellRecord, RunRecord, TopologyRecord, record, sealed
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 if TYPE_CHECKING:
@@ -67,12 +78,6 @@ def test_what_is_appended_is_read_again(written: Path) -> None:
     assert run.notes == ()
 
 
-def test_a_cell_is_on_the_disk_as_soon_as_it_is_appended(path: Path) -> None:
-    with RunWriter.create(path, make_header()) as writer:
-        writer.append(make_cell())
-        assert read(path).cells == (make_cell(),)
-
-
 def test_the_lines_are_those_that_the_design_fixes(written: Path) -> None:
     first, second, _ = map(json.loads, written.read_text().splitlines())
     assert (first["type"], first["schema"]) == ("run", 2)
@@ -103,13 +108,6 @@ def test_a_run_that_could_not_be_read_again_leaves_no_file(path: Path) -> None:
     assert not path.exists()
 
 
-def test_the_number_of_planned_cells_is_kept_and_need_not_be_there(written: Path, path: Path) -> None:
-    assert read(written).header.cells is None
-    written.unlink()
-    with RunWriter.create(path, msgspec.structs.replace(make_header(), cells=30)):
-        assert read(path).header.cells == 30
-
-
 def test_a_report_never_overwrites_a_run(written: Path, tmp_path: Path) -> None:
     other, link = tmp_path / "other.csv", tmp_path / "link.csv"
     other.write_bytes(written.read_bytes()[:40])  # damaged, and still one
@@ -129,28 +127,6 @@ def test_a_report_may_overwrite_what_is_no_run(written: Path, tmp_path: Path, co
     if content is not None:
         target.write_text(content)
     refuse_to_overwrite(target, [written, tmp_path / "gone.jsonl"])
-
-
-def test_runs_with_another_python_or_another_vebench_differ() -> None:
-    one = msgspec.structs.replace(make_header(), packages={"vebench": "1.0"})
-    python = msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, python="3.12.1"))
-    patch = msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, python="3.11.0"))
-    assert what_differs(one, python) == ["Python 3.11 against 3.12"]
-    assert what_differs(one, patch) == []
-    later = msgspec.structs.replace(one, packages={"vebench": "1.1"})
-    assert what_differs(one, later) == ["vebench 1.0 against 1.1"]
-
-
-def test_a_run_is_not_overwritten(written: Path) -> None:
-    before = written.read_bytes()
-    with pytest.raises(UsageError, match=r"would be overwritten.*--resume"):
-        RunWriter.create(written, make_header())
-    assert written.read_bytes() == before
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot write .*runs/pong.jsonl: No such file or directory"):
-        RunWriter.create(tmp_path / "runs" / "pong.jsonl", make_header())
 
 
 def test_the_default_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +158,6 @@ def test_a_resumed_run_first_cuts_off_a_damaged_last_line(written: Path) -> None
     assert run.notes == ()
 
 
-def test_resuming_a_foreign_file_leaves_it_as_it_is(path: Path) -> None:
-    path.write_text('{"a": 1}\nsome notes')
-    with pytest.raises(RunFileError, match="line 1: not a run file"):
-        RunWriter.resume(path)
-    assert path.read_text() == '{"a": 1}\nsome notes'
-
-
 def test_a_cell_measured_again_supersedes_what_was_measured_before(written: Path) -> None:
     with RunWriter.resume(written) as writer:
         writer.append(make_cell("for-loop", 1, (2500,)))
@@ -196,14 +165,6 @@ def test_a_cell_measured_again_supersedes_what_was_measured_before(written: Path
         writer.append(make_cell("for-loop", 1, (2700,), options={"a": 1}))
     rows = [(found.backend, found.windows[0].rows) for found in read(written).cells]
     assert rows == [("for-loop", 2500), ("gym-async", 2400), ("for-loop", 2600), ("for-loop", 2700)]
-
-
-@pytest.mark.parametrize("cut", [2, 20, 100])
-def test_a_cut_off_last_line_is_dropped_with_a_note(written: Path, cut: int) -> None:
-    written.write_bytes(written.read_bytes()[:-cut])
-    run = read(written)
-    assert len(run.cells) == 1
-    assert run.notes == (f"{written}, line 3: cut off, left out",)
 
 
 @pytest.mark.parametrize("line", ['{"type": "cell", "env"', "", "null"])
@@ -214,18 +175,6 @@ def test_a_last_line_that_was_written_to_its_end_is_not_pardoned(written: Path, 
         with pytest.raises(RunFileError, match=r"pong.jsonl, line 3: "):
             reader(written)
     assert written.read_bytes() == before
-
-
-def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(written: Path) -> None:
-    replace_line(written, 2, '{"type": "cell", "env"')
-    with pytest.raises(RunFileError, match=r"pong.jsonl, line 2: JSON is malformed"):
-        read(written)
-
-
-def test_a_line_of_a_type_that_this_version_does_not_know_is_an_error_that_names_it(written: Path) -> None:
-    replace_line(written, 3, '{"type": "note"}')
-    with pytest.raises(RunFileError, match=r"line 3: a line of type note, which schema 2 does not have"):
-        read(written)
 
 
 def test_a_value_out_of_range_is_named_with_its_line_and_place(written: Path) -> None:
@@ -305,17 +254,6 @@ def test_a_foreign_file_is_an_error(path: Path, data: bytes, message: str) -> No
     assert "\n" not in str(error.value)
 
 
-def test_a_header_that_was_cut_off_is_an_error(written: Path) -> None:
-    written.write_bytes(written.read_bytes().splitlines()[0])
-    with pytest.raises(RunFileError, match="line 1: cut off"):
-        read(written)
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunFileError, match="No such file"):
-        read(tmp_path / "none.jsonl")
-
-
 def test_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match="Is a directory"):
         read(tmp_path)
@@ -369,23 +307,10 @@ def test_the_newest_run_is_the_one_written_to_last(tmp_path: Path) -> None:
     assert newest(tmp_path).name == "a.jsonl"
 
 
-def test_a_folder_means_its_runs_the_oldest_first(tmp_path: Path) -> None:
-    for seconds, name in ((300, "b.jsonl"), (500, "a.jsonl"), (900, "b.jsonl.log"), (400, "c.jsonl")):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (seconds, seconds))
-    alone = Path("alone.jsonl")
-    assert [file.name for file in run_files([tmp_path, alone])] == ["b.jsonl", "c.jsonl", "a.jsonl", "alone.jsonl"]
-
-
 def test_logs_are_left_out_of_several_files() -> None:
     run, log = Path("a.jsonl"), Path("a.jsonl.log")
     assert run_files([run, log, Path("odd.log")]) == [run, Path("odd.log")]
     assert run_files([log]) == [log]
-
-
-def test_where_there_is_no_run_it_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no run in .*measure first"):
-        newest(tmp_path / ".vebench")
 
 
 @pytest.mark.parametrize(
@@ -480,29 +405,14 @@ cells = st.builds(
     differences=st.lists(texts, max_size=2).map(tuple),
     affinity=st.none() | st.tuples(counts),
 )
-hosts = st.builds(
-    HostRecord,
-    system=texts,
-    kernel=texts,
-    machine=texts,
-    cpu_model=texts,
-    cpus_online=st.integers(1, 4096),
-    cpus_allowed=st.tuples(counts),
-    usable_cpus=st.integers(1, 4096),
-    topology=st.just(make_header().host.topology),
-    memory_bytes=st.none() | counts,
-)
 
 
-@given(
-    found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), host=hosts, command=st.text(string.printable)
-)
+@given(found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable))
 def test_any_run_is_read_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], host: HostRecord, command: str
+    tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], command: str
 ) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
-    first = make_header()
-    first = RunRecord(first.schema, first.spec, host, {"a": command}, " ".join(command.split()))
+    first = msgspec.structs.replace(make_header(), packages={"a": command}, command=" ".join(command.split()))
     with RunWriter.create(path, first) as writer:
         for cell in found:
             writer.append(cell)
@@ -540,16 +450,21 @@ def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
             read(path)
 
 
-def test_runs_under_another_governor_differ_unless_one_does_not_tell() -> None:
-    def under(governor: str | None) -> RunRecord:
-        return msgspec.structs.replace(
-            make_header(), host=msgspec.structs.replace(make_header().host, governor=governor)
-        )
-
-    assert what_differs(under("performance"), under("powersave")) == ["governor performance against powersave"]
-    assert what_differs(under("performance"), under(None)) == []
-    assert fingerprint(under("performance")) != fingerprint(under("powersave"))
-    assert fingerprint(under("performance")) == fingerprint(under("performance"))
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ({"python": "3.11.9"}, {"python": "3.12.1"}, ["Python 3.11 against 3.12"]),
+        ({"python": "3.11.9"}, {"python": "3.11.0"}, []),
+        ({"governor": "performance"}, {"governor": "powersave"}, ["governor performance against powersave"]),
+        ({"governor": "performance"}, {"governor": None}, []),
+    ],
+)
+def test_machines_differ_by_what_is_known_of_both(
+    one: dict[str, object], other: dict[str, object], told: list[str]
+) -> None:
+    first, second = (on_machine(make_header(), **facts) for facts in (one, other))
+    assert what_differs(first, second) == told
+    assert (fingerprint(first) == fingerprint(second)) == (not told and None not in other.values())
 
 
 def test_runs_on_hosts_differ_from_those_on_one_machine_and_by_what_the_hosts_are() -> None:
@@ -567,19 +482,14 @@ def test_runs_on_hosts_differ_from_those_on_one_machine_and_by_what_the_hosts_ar
 
 def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own() -> None:
     head = make_header()
-    elsewhere = msgspec.structs.replace(head, host=msgspec.structs.replace(head.host, cpu_model="Other CPU"))
+    elsewhere = on_machine(head, cpu_model="Other CPU")
     upgraded = msgspec.structs.replace(head, packages={"gymnasium": "1.5.0"})
     ours = msgspec.structs.replace(head, packages={**head.packages, "vebench": "0.2.0", "torch": "2.9"})
-    assert [machine_fingerprint(run) == machine_fingerprint(head) for run in (elsewhere, upgraded, ours)] == [
-        False,
-        True,
-        True,
+    same = [
+        (machine_fingerprint(run) == machine_fingerprint(head), work_fingerprint(run) == work_fingerprint(head))
+        for run in (elsewhere, upgraded, ours)
     ]
-    assert [work_fingerprint(run) == work_fingerprint(head) for run in (elsewhere, upgraded, ours)] == [
-        True,
-        False,
-        True,
-    ]
+    assert same == [(False, True), (True, False), (True, True)]
 
 
 def test_where_threads_may_run_is_kept_as_it_was_read_back(path: Path) -> None:
@@ -688,19 +598,6 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(written: Path, tmp_path: Path) 
     assert read(path) == read(written)
 
 
-@given(data=st.data())
-def test_damage_of_any_length_is_noticed_wherever_it_is(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    path = write_run(tmp_path_factory.mktemp("runs") / "damaged.jsonl", Run(make_header(), (make_cell(steps=(9, 8)),)))
-    whole = path.read_bytes()
-    start = data.draw(st.integers(0, len(whole) - 1))
-    wrong = data.draw(st.binary(min_size=1, max_size=len(whole) - start))
-    damaged = whole[:start] + wrong + whole[start + len(wrong) :]
-    path.write_bytes(damaged)
-    assert damaged == whole or noticed(path)
-
-
 def test_every_line_has_the_checksum_that_the_documentation_says(written: Path) -> None:
     for line in written.read_bytes().splitlines():
         body, _, end = line.rpartition(b',"crc32":"')
@@ -728,3 +625,21 @@ def test_cells_of_one_file_may_be_put_into_another(written: Path) -> None:
     first, second, third = written.read_text().splitlines()
     written.write_text(f"{first}\n{third}\n{second}\n")
     assert {cell.backend for cell in read(written).cells} == {"for-loop", "gym-async"}
+
+
+@pytest.mark.parametrize("policy", ["compact", "scatter"])
+def test_workers_are_placed_on_a_machine_of_a_run_file_as_on_the_machine(policy: str) -> None:
+    halves = ((0, 1, 4, 5), (2, 3, 6, 7))
+    machine = Topology(
+        online=tuple(range(8)),
+        cores=((0, 4), (1, 5), (2, 6), (3, 7)),
+        packages={"0": halves[0], "36": halves[1]},
+        nodes=tuple(Node(3 * index, cpus) for index, cpus in enumerate(halves)),
+        caches=tuple(Cache(3, 1 << 20, cpus) for cpus in halves),
+        kinds=halves[::-1],
+    )
+    kept = host_record(replace(read_host(), topology=machine), place("0", frozenset({0}))).topology
+    assert kept.core_cpus == ("0,4", "1,5", "2,6", "3,7")
+    again = topology_of(msgspec.convert(msgspec.to_builtins(kept), TopologyRecord))
+    assert (again.online, again.cores, again.kinds) == (machine.online, machine.cores, machine.kinds)
+    assert order_of(again, again.online, policy) == order_of(machine, machine.online, policy)

@@ -206,6 +206,20 @@ def test_folders_and_the_modules_beside_them_import_each_other_in_no_circle() ->
             pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_documents_no_page() -> None:
+    def reached(*names: str) -> set[str]:
+        return {other for name in names for other in imports(MODULES[f"vebench.reports.{name}"])}
+
+    pages = [name.removeprefix("vebench.reports.") for name in below("vebench.reports.pages")]
+    of_documents = ("terminal", "markdown", "latex", "figures_alone", "shared", "registry")
+    allowed = {"vebench.analysis.findings", "vebench.analysis.statistics", "vebench.errors"}
+    assert reached("document") <= allowed
+    assert reached("plots") & {*below("vebench.reports")} <= {"vebench.reports.document", "vebench.reports.figures"}
+    writing = {*below("vebench.reports.formats"), "vebench.reports.output", "vebench.reports.console"}
+    assert reached("document", "columns", *pages) & writing == set()
+    assert reached(*(f"formats.{name}" for name in of_documents)) & {*below("vebench.reports.pages")} == set()
+
+
 def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interface_for_python_alone() -> None:
     modules_of_commands = {f"vebench.commands.{command}" for command in WITH_MODULES}
     found = {(name, module) for name, path in MODULES.items() for module in imports(path) & modules_of_commands}

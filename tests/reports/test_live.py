@@ -36,11 +36,11 @@ from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports import live
 from vebench.reports.console import OurConsole
-from vebench.reports.live import RunScreen
+from vebench.reports.live import ProofScreen, RunScreen
 from vebench.reports.pages.plan import PlanPage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.engine.interface import Event
 
@@ -85,6 +85,12 @@ def events_of(plan: Plan) -> Iterator[Event]:
     yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, WINDOWS[:1]))
 
 
+def console_of(*, terminal: bool, width: int = 100) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None, legacy_windows=False
+    )
+
+
 def shown(
     events: Iterable[Event],
     *,
@@ -93,13 +99,10 @@ def shown(
     quiet: bool = False,
     step: float = 10.0,
 ) -> str:
-    console = Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None, legacy_windows=False
-    )
+    console = console_of(terminal=terminal, width=width)
     with RunScreen(console, Clock(step), quiet=quiet) as view:
         for event in events:
             view.show(event)
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
@@ -130,15 +133,16 @@ def test_the_null_backend_is_shown_by_what_the_loop_costs(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_fault_in_a_view_ends_no_run_and_is_said_once(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, *, terminal: bool
+@pytest.mark.parametrize("goes_on", ["run", "comparison"])
+def test_a_fault_in_a_view_ends_nothing_and_is_said_once(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, goes_on: str, *, terminal: bool
 ) -> None:
     def broken(*_: object) -> None:
         raise ValueError("view\nbroke")
 
-    monkeypatch.setattr(live, "_result", broken)
-    text = shown(events_of(plan), terminal=terminal)
-    said = "vebench: progress is not shown any more (ValueError: view broke); the run goes on"
+    monkeypatch.setattr(live, "_result" if goes_on == "run" else "_padded", broken)
+    text = shown(events_of(plan), terminal=terminal) if goes_on == "run" else compared(FOUND, terminal=terminal)
+    said = f"vebench: progress is not shown any more (ValueError: view broke); the {goes_on} goes on"
     assert text.endswith(f"{said}\n")
     assert text.count(said) == 1
     if terminal:
@@ -234,7 +238,6 @@ LEFT = re.compile(r"(\d+) of \d+ cells(?:, about (.*) left)?")
 def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
     """Return how many cells have ended, and the time left, as a view shows them in the end."""
     found = LEFT.search(last(shown(events, terminal=True, step=step))[-1])
-    assert found is not None
     return int(found[1]), found[2]
 
 
@@ -304,47 +307,25 @@ def test_nothing_is_drawn_in_the_background(plan: Plan) -> None:
         assert threading.active_count() == before
 
 
-def test_a_line_that_is_too_long_is_cut_off_and_not_wrapped(plan: Plan) -> None:
+def test_a_line_that_is_too_long_is_cut_off_and_not_wrapped_but_for_reasons(plan: Plan) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(events_of(plan), terminal=True, width=40))
     assert max(map(len, text.replace("\r", "\n").splitlines())) <= 40
     assert "[11/13] ALE/Pong-v5  shm-sync   2 worke…" in text
-
-
-def test_a_reason_is_shown_in_full_however_narrow_the_terminal(plan: Plan) -> None:
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(events_of(plan), terminal=True, width=40))
     assert "skipped: needs 34 GiB" in " ".join(text.split())
 
 
-def test_the_cursor_comes_back_when_a_run_is_interrupted(plan: Plan) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
-    view = RunScreen(console, Clock())
-
-    def interrupted() -> None:
-        with view:
-            view.show(RunStarted(plan))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
-
-
-def test_the_view_stays_if_a_run_is_interrupted_because_no_table_follows(plan: Plan) -> None:
+def test_the_cursor_comes_back_and_the_view_stays_if_a_run_is_interrupted_since_no_table_follows(plan: Plan) -> None:
     def ended_by(error: BaseException | None) -> str:
-        console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None, legacy_windows=False)
+        console = console_of(terminal=True)
         with suppress(KeyboardInterrupt, GeneratorExit), RunScreen(console, Clock()) as view:
             view.show(RunStarted(plan))
             if error is not None:
                 raise error
-        assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
-    erased = "\x1b[1A\x1b[2K"
-    assert [ended_by(error).endswith(erased) for error in (None, GeneratorExit(), KeyboardInterrupt())] == [
-        *(True, True, False),
-    ]
+    texts = [ended_by(error) for error in (None, GeneratorExit(), KeyboardInterrupt())]
+    assert [text.endswith("\x1b[1A\x1b[2K") for text in texts] == [True, True, False]
+    assert all(text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l") for text in texts)
 
 
 def test_windows_that_are_measured_again_do_not_count_beyond_the_last(plan: Plan) -> None:
@@ -420,3 +401,43 @@ def test_other_work_that_is_found_in_a_cell_is_a_line_and_the_same_work_is_none(
     line = shown(proven(plan, OTHER), terminal=False).splitlines()[1]
     assert line == "      ALE/Pong-v5  shm-sync  2 workers  other work while it was measured: rewards are clipped"
     assert "other work while it was measured: rewards are clipped" in shown(proven(plan, OTHER), terminal=True)
+
+
+COMPARED = (
+    make_cell("gym-sync", 2),
+    make_cell("envpool-async", 2, "not installed: envpool"),
+    make_cell("shm-sync", 2),
+)
+FOUND = ("identical", "unverified (not installed: envpool)", "different (rewards\n\x1b[2J are odd)")
+
+
+def compared(found: Sequence[str], *, terminal: bool) -> str:
+    """Return what is shown while backends are compared, on a clock on which each look takes four seconds."""
+    console = console_of(terminal=terminal)
+    with ProofScreen(console, Clock(4.0), COMPARED) as screen:
+        screen.say("comparing 20 steps")
+        for words in found:
+            screen.ended(words)
+    return console.file.getvalue()
+
+
+def test_each_comparison_is_one_line_that_a_terminal_keeps_below_which_it_shows_the_next_and_how_long_it_takes() -> (
+    None
+):
+    lines = [
+        "comparing 20 steps",
+        "[1/3] ALE/Pong-v5  gym-sync       identical",
+        "[2/3] ALE/Pong-v5  envpool-async  unverified (not installed: envpool)",
+        "[3/3] ALE/Pong-v5  shm-sync       different (rewards [2J are odd)",
+    ]
+    assert compared(FOUND, terminal=False).splitlines() == lines
+    text = re.sub(r"\x1b\[\??\d*[A-Za-z]|\r", "", compared(FOUND, terminal=True))
+    for line in lines:
+        assert f"{line}\n" in text
+    assert "ALE/Pong-v5  gym-sync       comparing\n" + " " * 24 + " 0 of 3 comparisons" in text
+    # The first took 4 s, one that cannot run takes no time, and one is left.
+    half = "━" * 12 + " " * 12
+    assert f"ALE/Pong-v5  envpool-async  comparing\n{half} 1 of 3 comparisons, about 4 s left" in text
+    assert "ALE/Pong-v5  shm-sync       comparing\n" in text
+    assert text.endswith("━" * 24 + " 3 of 3 comparisons\n")
+    assert "left" not in compared((), terminal=True), "no time is guessed before a comparison has ended"

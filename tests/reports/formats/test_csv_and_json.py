@@ -20,33 +20,6 @@ if TYPE_CHECKING:
     from vebench.reports.pages.run import RunPage
 
 
-def test_csv_has_a_line_for_each_cell_and_every_derived_number(page: RunPage) -> None:
-    lines = list(csv.DictReader(io.StringIO(data.csv_of(page))))
-    assert len(lines) == 14
-    pool = next(line for line in lines if (line["backend"], line["workers"]) == ("envpool-sync", "2"))
-    assert pool["cpus"] == "0-1"
-    assert float(pool["frames_per_second"]) == pytest.approx(14402)
-    assert float(pool["efficiency"]) == pytest.approx(14402 / 9212 / 2)
-    failed = next(line for line in lines if line["status"] == "failed")
-    assert (failed["frames_per_second"], failed["findings"]) == ("", "failed oversubscribed")
-
-
-def test_json_has_the_keys_that_the_design_fixes_in_that_order(page: RunPage) -> None:
-    cells = json.loads(data.json_of(page))
-    assert len(cells) == 14
-    assert list(cells[0])[:14] == [
-        "env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup",
-        "efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings",
-    ]  # fmt: skip
-    pool = next(cell for cell in cells if (cell["backend"], cell["workers"]) == ("envpool-sync", 2))
-    others = {
-        "envs_per_worker": 1, "batch_size": 2, "processes": 1, "threads": 1, "cpus": [0, 1], "frame_skip": 4,
-        "verdict": "identical", "verdict_reason": "", "options": {}, "file": "pong.jsonl", "loop_ns_per_batch": None,
-    }  # fmt: skip
-    assert {key: pool[key] for key in others} == others
-    assert list(cells[0]["speedup"]) == ["median", "low", "high"]
-
-
 def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
     cells = {(cell["backend"], cell["workers"]): cell for cell in json.loads(data.json_of(page))}
     failed = cells["gym-async", 4]

@@ -13,11 +13,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pages import on_terminal, page_of
-from support.records import make_cell, on_machine
+from support.records import make_cell, make_header, on_machine
 
 from vebench.reports import figures, plots
 from vebench.reports.formats.registry import FORMATS, TERMINAL
@@ -59,7 +60,6 @@ def written(form: Format, page: RunPage, width: int = WIDE) -> str:
 
 
 def median_of(cell: CellSummary) -> float:
-    assert cell.frames_per_second is not None
     return cell.frames_per_second.median
 
 
@@ -190,3 +190,17 @@ def test_what_differs_between_runs_comes_before_what_it_makes_of_their_rates(for
     other = Run(on_machine(one.header, cpu_model="Another 9000"), one.cells)
     text = DRAWN.sub("", written(form, RunPage.of([("a.jsonl", one), ("b.jsonl", other)])))
     assert text.index("Another 9000") < text.index("ALE/Pong-v5: B over A")
+
+
+@pytest.mark.parametrize("name", ["markdown", "html", "latex"])
+def test_no_folder_of_the_machine_is_in_what_others_read(name: str) -> None:
+    (form,) = (form for form in READ if form.name == name)
+    header = msgspec.structs.replace(make_header(), command="vebench run -e Pong -o /home/ada/a.jsonl", cells=30)
+    rated = [make_cell("mine:/home/ada/secret.py", workers, (100, 101, 99, 100)) for workers in (1, 2)]
+    failed = make_cell("mine", 4, status="failed", reason='File "/home/ada/mine.py", line 3: no /home/ada/x y')
+    runs = [(f"/home/ada/my runs/{number}.jsonl", Run(header, (*rated, failed))) for number in ("one", "two")]
+    for page in (RunPage.of(runs), RunPage.of(runs[:1])):
+        text = written(form, page)
+        assert "/home" not in text
+        assert "mine:secret.py" in text
+        assert name != "markdown" or "`vebench run -e Pong -o a.jsonl`" in text

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import html5lib
-import msgspec
 import pytest
 from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, browsing
 from support.pages import make_pages, page_of
@@ -16,11 +15,10 @@ from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
-from vebench.reports import figures
 from vebench.reports.document import Chart, ChartLine
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
-from vebench.results.records import Run, TopologyRecord
+from vebench.results.records import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SECOND = 1_000_000_000
-HOSTILE = '<script>document.title="acted"</script>|" onclick="x\x1b[31m\x9b\u202e\u2028\n</pre></style>&amp;{{ 7 * 7 }}'
 
 
 def parsed(text: str) -> ET.Element:
@@ -100,29 +97,6 @@ def wide() -> str:
     return html.html_page(page)
 
 
-def test_no_folder_of_the_machine_is_on_it_not_even_in_raw_numbers_and_figures() -> None:
-    cells = [make_cell("mine:/home/ada/secret.py", workers, (100, 101, 99, 100)) for workers in (1, 2)]
-    runs = [(f"/home/ada/my runs/{name}.jsonl", Run(make_header(), tuple(cells))) for name in ("one", "two")]
-    for page in (RunPage.of(runs), RunPage.of(runs[:1])):
-        text = html.html_page(page)
-        assert "/home" not in text
-        root = parsed(text)
-        raw = words(next(part for part in root.iter("pre") if part.get("id") == "raw-text"))
-        assert raw.count("one.jsonl,ALE/Pong-v5,mine:secret.py,") == 2
-    heading = next(root.iter("h1"))
-    assert words(heading) == "one.jsonl" or words(next(root.iter("h2"))) == "one.jsonl"
-
-
-def test_every_median_is_in_the_table_of_all_cells(root: ET.Element, of_sweep: RunPage) -> None:
-    rows = [words(row) for row in table_named(root, "All cells").iter("tr")][1:]
-    cells = of_sweep.sections[0].cells
-    assert len(rows) == len(cells) == 14
-    for row, cell in zip(rows, cells, strict=True):
-        shown = cell.loop_ns_per_batch or cell.frames_per_second
-        number = figures.number(shown.median / (1000 if cell.loop_ns_per_batch else 1)) if shown else cell.status
-        assert row.startswith(f"{cell.label} {cell.workers} {number}")
-
-
 def test_a_page_needs_nothing_from_elsewhere(text: str, root: ET.Element) -> None:
     targets = [value for element in root.iter() for name, value in element.attrib.items() if name in ("src", "href")]
     assert [target for target in targets if not target.startswith(("#", "data:,"))] == []
@@ -168,13 +142,6 @@ def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
     assert all("hidden" in button.attrib for button in buttons)
 
 
-def test_an_answer_comes_first_with_its_code(text: str, root: ET.Element, answer: AnswerText) -> None:
-    assert text.index('<p class="lead">') < text.index("<figure") < text.index("<table")
-    assert words(root).index(answer.sentences[0]) < words(root).index(answer.sentences[1])
-    code = next(element for element in root.iter("code") if element.attrib.get("id") == "d1-code1")
-    assert code.text == "\n".join(answer.code)
-
-
 def test_an_answer_without_a_winner_is_not_marked_as_one_and_an_option_in_it_ends_no_line() -> None:
     cells = [make_cell("gym-sync", 1, (1000, 1010, 990, 1000)), make_cell("shm-sync", 1, (1000, 3000, 2000, 4000))]
     undecided, decided = (
@@ -184,14 +151,6 @@ def test_an_answer_without_a_winner_is_not_marked_as_one_and_an_option_in_it_end
     assert (undecided.attrib["class"], decided.attrib["class"]) == ("answer open", "answer")
     whole = [part.text for part in undecided.iter("span") if part.attrib.get("class") == "whole"]
     assert {"--until", "shm-sync"} <= set(whole)
-
-
-def test_a_figure_has_its_numbers_in_a_table(root: ET.Element) -> None:
-    numbers = table_named(root, "ALE/Pong-v5: frames/s, by workers")
-    head, *rows = [[words(place) for place in row] for row in numbers.iter("tr")]
-    assert [row[0] for row in rows] == ["1", "2", "4"]
-    assert rows[1][head.index("gym-async")] == "9,740 ±6.7%"
-    assert rows[2][head.index("gym-async")] == "-"
 
 
 def test_what_a_model_expects_has_a_column_of_its_own() -> None:
@@ -217,42 +176,6 @@ def test_numbers_can_be_copied_as_they_are_written_for_programs(vebench: Command
     root = parsed(vebench("report", "a.jsonl", "-f", "html").out)
     raw = next(element for element in root.iter("pre") if element.attrib.get("id") == "raw-text")
     assert raw.text == vebench("report", "a.jsonl", "-f", "csv").out
-
-
-@pytest.fixture(scope="module")
-def hostile() -> str:
-    """Return a page on which everything from outside is hostile."""
-    return html.html_page(hostile_page())
-
-
-def hostile_page() -> RunPage:
-    cells = [
-        make_cell("for-loop", workers, (2300, 2310, 2320), env=HOSTILE, differences=(HOSTILE,)) for workers in (1, 2)
-    ]
-    cells += [
-        make_cell(HOSTILE, workers, (2300, 2310, 2900), env=HOSTILE, options={HOSTILE: HOSTILE}, differences=(HOSTILE,))
-        for workers in (1, 2)
-    ]
-    cells.append(make_cell(HOSTILE, 4, env=HOSTILE, status="failed", reason=HOSTILE))
-    header = make_header()
-    places = {HOSTILE: "0-1"}
-    topology = TopologyRecord(2, 1, places, places, (), (HOSTILE,), ("0-1",), ("0", "1"))
-    host = msgspec.structs.replace(
-        header.host, cpu_model=HOSTILE, kernel=HOSTILE, python=HOSTILE, topology=topology, system=HOSTILE
-    )
-    header = msgspec.structs.replace(header, host=host, packages={HOSTILE: HOSTILE}, command=HOSTILE, started=HOSTILE)
-    return RunPage.of([(f"{HOSTILE}\udcff", Run(header, tuple(cells)))])
-
-
-def test_what_comes_from_outside_is_text_and_nothing_else(hostile: str, root: ET.Element) -> None:
-    found = parsed(hostile)
-    assert len([*found.iter("script")]) == 1
-    assert {str(element.tag) for element in found.iter()} <= {str(element.tag) for element in root.iter()}
-    assert [name for element in found.iter() for name in element.attrib if name.startswith("on")] == []
-    assert [letter for letter in {*hostile} if not letter.isprintable() and letter != "\n"] == []
-    assert "<script>document.title" in words(found)
-    assert "{{ 7 * 7 }}" in words(found)
-    assert hostile.encode("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -344,8 +267,10 @@ def test_rows_that_are_equal_keep_their_order(browser: Browser, text: str, tmp_p
     assert all(labels == sorted(labels) for labels in by_workers)
 
 
-def test_nothing_hostile_acts_in_a_browser(browser: Browser, hostile: str, tmp_path: Path) -> None:
-    show(browser, hostile, tmp_path)
+def test_nothing_hostile_acts_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    name = '<script>document.title=`acted`</script>|" onclick="x</pre></style>'
+    cells = [make_cell(name, workers, (2300, 2310, 2900), env=name, differences=(name,)) for workers in (1, 2)]
+    show(browser, html.html_page(page_of(*cells, file=name)), tmp_path)
     assert browser.script("return document.title") != "acted"
     inserted = "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=`acted`\">')"
     browser.script(inserted)  # the page's policy holds even for what would get past the escaping

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pages import Pages, page_of
+from support.pages import page_of
 from support.records import make_cell, make_repeated
 
-from vebench.reports.document import AnswerText, View
+from vebench.reports.document import View
 from vebench.reports.formats import latex
 from vebench.reports.pages.run import RunPage
 
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+\{\}|[{}$&#%_])|\{\\char34\}|\{[\[\]*]\}|([-,])\{\}(?=\1)")
-
-
-def test_a_task_is_a_table_of_booktabs_with_a_line_for_each_backend(page: RunPage) -> None:
-    text = latex.latex_tables(page)
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1
-    assert r"\begin{tabular}{lrrrl}" in text
-    rules = [line.strip() for line in text.splitlines() if re.fullmatch(r" +\\(top|mid|bottom)rule", line)]
-    assert rules == [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
-    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len(lines) == 1 + 5
-    assert {line.replace(r"\&", "").count("&") for line in lines} == {4}
-    assert r"\textbf{14,402 \textpm{}4.0\% 1.56x}" in text
-    assert r"mine.adapters:Fast{[}mode=a\textbar{}b{]}" in text
-    assert r"\textit{ceiling}" in text
-
-
-def test_the_caption_is_the_answer_to_its_task(page: RunPage) -> None:
-    (document,) = page.documents
-    (table,) = document.tables
-    answers = (AnswerText("other", ("Not this.",)), AnswerText(table.group, ("A wins by 5 %.", "More.")))
-    text = latex.latex_tables(Pages(replace(document, answers=answers)))
-    assert r"\caption{A wins by 5 \%. ALE/Pong-v5: frames/s (4 frames per step).}" in text
-    assert r"\label{tab:vebench-pong}" in text
 
 
 def tables_of(text: str) -> list[str]:
@@ -87,11 +63,6 @@ def test_tables_of_several_tasks_have_labels_of_their_own() -> None:
     labels = re.findall(r"\\label\{(.*)\}", text)
     assert len(set(labels)) == 3
     assert labels[0] == "tab:vebench-ant"
-
-
-def test_no_folder_of_the_machine_is_in_it() -> None:
-    cell = make_cell("mine:/home/ada/secret.py", steps=(100,) * 4)
-    assert "/home" not in latex.latex_tables(page_of(cell, file="/home/ada/run.jsonl"))
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=1), max_size=60))

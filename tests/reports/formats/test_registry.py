@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, get_args
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.commands import Result
 from support.pages import make_pages
 from support.records import make_cell, make_header, write_run
 
-from vebench import cli
 from vebench.errors import UsageError
 from vebench.reports.document import PageKind
 from vebench.reports.formats import registry
@@ -20,9 +20,7 @@ from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.results.records import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Vebench = Callable[..., tuple[int, str, str]]
+    from support.commands import Command
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]
@@ -30,19 +28,12 @@ POINTS = Format("points", "support.points:render", frozenset({"run"}), (".pts",)
 
 
 @pytest.fixture
-def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Vebench:
+def with_points(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return the command, in a folder with the run file ``a.jsonl`` and with one format more."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "FORMATS", (*FORMATS, POINTS))
     cells = (make_cell(workers=workers, steps=(100 * workers,) * 4) for workers in (1, 2))
     write_run(Path("a.jsonl"), Run(make_header(), tuple(cells)))
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        status = cli.invoke(arguments)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return call
+    return vebench
 
 
 @pytest.mark.parametrize(("form", "kind"), PAIRS, ids=[f"{form.name}-{kind}" for form, kind in PAIRS])
@@ -106,7 +97,7 @@ def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> N
     )
 
 
-def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(vebench: Vebench) -> None:
+def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(with_points: Command) -> None:
     points = (
         "for-loop 1 frames_per_second 384.624 400 415.991\n"
         "for-loop 1 steps_per_second 96.1559 100 103.998\n"
@@ -115,21 +106,14 @@ def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_
         "for-loop 2 steps_per_second 192.312 200 207.996\n"
         "for-loop 2 speedup 1.89214 2 2.114\n"
     )
-    assert vebench("report", "a.jsonl", "-f", "points") == (0, points, "")
-    assert vebench("report", "a.jsonl", "-o", "a.pts") == (0, "", "")
+    assert with_points("report", "a.jsonl", "-f", "points") == Result(0, points, "")
+    assert with_points("report", "a.jsonl", "-o", "a.pts") == Result(0, "", "")
     assert Path("a.pts").read_text() == points
 
 
-def test_a_new_format_is_named_wherever_formats_are(vebench: Vebench) -> None:
+def test_a_new_format_is_named_wherever_formats_are(with_points: Command) -> None:
     assert registry.choices("run").endswith(" pdf or points")
-    _, _, unknown = vebench("report", "a.jsonl", "-f", "docx")
-    assert unknown.endswith(" pdf, points\n")
-    _, _, suffix = vebench("report", "a.jsonl", "-o", "a.docx")
-    assert ".pdf, .pts;" in suffix
-    status, _, refused = vebench("run", "-e", "Pong", "-o", "run.pts")
-    assert (status, "vebench report -o report.pts" in refused) == (2, True)
-    status, _, other = vebench("check", "a.jsonl", "b.jsonl", "-f", "points")
-    assert (status, other) == (
-        2,
-        "vebench: -f points: no such format; there are terminal, markdown, html, json, junit\n",
-    )
+    assert with_points("report", "a.jsonl", "-f", "docx").refusal.endswith(" pdf, points\n")
+    assert ".pdf, .pts;" in with_points("report", "a.jsonl", "-o", "a.docx").refusal
+    assert "vebench report -o report.pts" in with_points("run", "-e", "Pong", "-o", "run.pts").refusal
+    assert "-f points: no such format" in with_points("check", "a.jsonl", "b.jsonl", "-f", "points").refusal

@@ -32,15 +32,6 @@ def test_a_table_too_wide_is_split_and_loses_no_column(wide: RunPage, width: int
     assert len(re.findall(r"1\.00x ±5\.\d%", text)) == 2 * len(SIZES) - 1  # one is the loop over itself
 
 
-def test_three_worker_counts_fit_beside_each_other_in_80_columns() -> None:
-    fast = (1_111_111, 1_222_222, 1_111_111, 1_222_222)
-    cells = [
-        make_cell(backend, size, fast) for size in (1, 2, 4) for backend in ("for-loop", "envpool-async", "ceiling")
-    ]
-    text = on_terminal(page_of(*cells), 80)
-    assert re.search(r"backend +1 worker +2 workers +4 workers !", text)
-
-
 FAST = (12_345, 12_400, 12_300, 12_345)
 BACKENDS = ("for-loop", "gym-async", "shm-async", "envpool-sync", "envpool-async")
 
@@ -155,13 +146,6 @@ def test_differences_of_several_tasks_are_listed_once_with_the_tasks_that_have_t
     assert text.count("Not quite the same work as for-loop:") == 1
     assert "\n  gym-sync: rewards are odd" in text
     assert "\n  A-v0: gym-sync: ends are odd" in text
-
-
-def test_without_colour_the_best_is_still_marked(page: RunPage) -> None:
-    text = on_terminal(page, 100)
-    assert "\x1b" not in text
-    assert " *14,402 ±4.0%" in text
-    assert " * the winner. " in text
 
 
 def test_findings_come_before_the_table_with_what_they_mean_and_their_remedies(page: RunPage) -> None:

@@ -55,7 +55,6 @@ def test_it_says_that_nothing_of_it_was_measured_and_has_a_row_for_each_backend(
 
 def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> None:
     listing = table_of(MACHINE, 16).listing
-    assert listing is not None
     assert listing.lines == (
         "gym-sync: not predicted: not all of its 2 workers work at the same time",
         "shm-async: assumed: a second thread adds 20% of a core",
@@ -66,14 +65,12 @@ def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> No
 def test_what_needs_no_prediction_is_said_even_of_curves_that_would_bear_none() -> None:
     for workers, reason in ((2, "2 workers were measured"), (17, "there are 16 CPUs to work on: workers beyond")):
         listing = table_of(MACHINE, workers).listing
-        assert listing is not None
         (line,) = listing.lines
         assert line.startswith(f"every backend: not predicted: {reason}")
 
 
 def test_what_more_hosts_would_add_is_not_predicted_from_one_hosts_cpus() -> None:
     listing = table_of(on_hosts(MACHINE, 16, 16), 64).listing
-    assert listing is not None
     (line,) = listing.lines
     assert line.startswith("every backend: not predicted: replicas on hosts add up: measure with more hosts")
 

@@ -36,20 +36,12 @@ STEP = 200e-6
 pytestmark = pytest.mark.usefixtures("vebench")  # in an empty folder
 
 
-@pytest.mark.parametrize(
-    ("script", "words", "compared"),
-    [
-        ("exchange", (f"envs={TIMED}/Busy-500us-v0", "backends=for-loop,shm-sync", "envs_per_worker=1"), 1),
-        ("gil", ("envs=CartPole",), 3),
-        ("overlap", ("envs=CartPole", "backends=shm-sync,shm-half", "envs_per_worker=1,2"), 1),
-        ("timeout", ("envs=CartPole", "backends=queue,queue[recv_timeout=0.001]", "envs_per_worker=2"), 1),
-    ],
-)
-def test_each_script_runs_as_a_user_starts_it(script: str, words: tuple[str, ...], compared: int) -> None:
-    command = [sys.executable, EXAMPLES / f"{script}.py", *words, *BRIEF]
+def test_a_script_runs_as_a_user_starts_it() -> None:
+    words = ("envs=CartPole", "backends=shm-sync,shm-half", "envs_per_worker=1,2", *BRIEF)
+    command = [sys.executable, EXAMPLES / "overlap.py", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     # On a machine that others use, the run may be unusable.
-    assert len(re.findall(r"faster|slower|inconclusive|not comparable", done.stdout)) >= compared
+    assert re.search(r"faster|slower|inconclusive|not comparable", done.stdout)
     assert done.stderr == ""
     assert paths.newest().exists()
 

@@ -169,7 +169,6 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
     run = ("run", *NESTED, "-b", f"nested:{adapter}", "--set", "base=false", *BRIEF, "-q", "-o", "run.jsonl")
     status = vebench(*run, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
-    assert cell.proof is not None
     assert (status, cell.proof.verdict) == (1, "different")
     assert fault in " ".join(vebench("report", "run.jsonl").out.split())
 
@@ -188,7 +187,6 @@ def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(
     assert vebench(*run, "--policy", policy, world=world_here()).status == 0
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.reason is None
-    assert cell.proof is not None
     assert cell.proof.verdict == "identical"
 
 

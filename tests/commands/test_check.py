@@ -17,7 +17,6 @@ from support.fakes import FakeStart, fake_world, steady
 from support.records import make_cell, make_header, write_lines, write_run
 
 from vebench.results.records import Run
-from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,19 +105,6 @@ def test_rates_of_two_runs_that_did_the_same_are_inconclusive_since_runs_as_a_wh
     assert (found.status, found.err) == (3, "")
     assert found.out.startswith("Check: 8 inconclusive of 8 cells\n")
     assert "two runs of the same code may differ by as much" in " ".join(found.out.split())
-
-
-def test_a_slower_run_is_status_1_and_names_the_cell(check: Check, runs: Runs) -> None:
-    found = check(runs("a.jsonl"), runs("b.jsonl", 0.7), "-f", "json")
-    assert found.status == 1
-    answer = json.loads(found.out)
-    assert answer["status"] == 1
-    slower = [
-        (cell["env"], cell["backend"], cell["workers"]) for cell in answer["cells"] if cell["verdict"] == "slower"
-    ]
-    assert slower == [("ALE/Pong-v5", "shm-sync", 2), ("Ant-v5", "shm-sync", 2)]
-    for cell in answer["cells"]:
-        assert cell["ratio"]["low"] < cell["ratio"]["median"] < cell["ratio"]["high"]
 
 
 def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
@@ -255,15 +241,6 @@ def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdic
     assert suite.get("errors") == "4"
 
 
-def test_reference_rows_of_the_baseline_are_said_to_be_no_part_of_the_gate(vebench: Command) -> None:
-    plan = ("-e", "Pong", "-b", "for-loop,null", "-w", "1", "--repeats", "5", "-q")
-    for name in ("a.jsonl", "b.jsonl"):
-        assert vebench("run", *plan, "-o", name, world=fake_world()).status == 0
-    found = vebench("check", "a.jsonl", "b.jsonl", "--tolerance", "25%")
-    assert found.out.startswith("Check: 1 same of 1 cell\n")
-    assert "not gated 2 cells of null and yardstick, which others are compared with" in " ".join(found.out.split())
-
-
 def test_a_cut_off_last_line_is_no_pass(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl"), runs("b.jsonl")
     b.write_bytes(b.read_bytes()[:-20])
@@ -348,11 +325,10 @@ def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(check
         (("--junit", "."), ["--junit .", "file"]),
     ],
 )
-@pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_bad_input_is_status_2_whatever_the_runs_are_like(
-    check: Check, runs: Runs, more: tuple[str, ...], words: list[str], factor: float
+def test_bad_input_is_status_2_although_a_backend_is_slower(
+    check: Check, runs: Runs, more: tuple[str, ...], words: list[str]
 ) -> None:
-    a, b = runs("a.jsonl"), runs("b.jsonl", factor)
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.5)
     before = a.read_bytes()
     found = check(a, b, *more)
     assert (found.status, found.err.count("\n")) == (2, 1), found.err
@@ -361,39 +337,22 @@ def test_bad_input_is_status_2_whatever_the_runs_are_like(
     assert a.read_bytes() == before
 
 
-def test_junit_has_a_test_case_for_each_cell(check: Check, runs: Runs, tmp_path: Path) -> None:
-    check(runs("a.jsonl"), runs("b.jsonl", 0.7), "--junit", tmp_path / "check.xml")
-    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) == (
-        "8",
-        "2",
-        "0",
-        "0",
-    )
-    failed = [case.get("name") for case in suite if case.find("failure") is not None]
-    assert failed == ["ALE/Pong-v5, shm-sync, 2 workers", "Ant-v5, shm-sync, 2 workers"]
-
-
-def test_junit_shows_what_is_inconclusive_as_an_error(check: Check, runs: Runs, tmp_path: Path) -> None:
-    a, b = runs("a.jsonl", repeats=1), runs("b.jsonl", repeats=1)
-    check(a, b, "--junit", tmp_path / "check.xml")
-    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
-    assert all(case.find("error") is not None for case in suite if "inconclusive" in str(case.findtext("system-out")))
-    assert suite.get("failures") == "0"
-
-
-def test_junit_shows_what_is_inconclusive_as_it_counts_also_if_another_backend_is_slower(
+def test_junit_has_a_test_case_for_each_cell_in_which_what_is_inconclusive_is_an_error(
     check: Check, runs: Runs, tmp_path: Path
 ) -> None:
-    outcomes = {"shm-sync": {"failure", "skipped"}, "for-loop": {"error"}}
-    found = check(runs("a.jsonl"), runs("b.jsonl", 0.2), *RATES, "--junit", tmp_path / "check.xml")
-    assert found.status == 1
-    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
-    found: dict[str, set[str]] = {}
-    for case in suite:
+    suites = []
+    for metric, factor in (((), 0.7), (RATES, 0.2)):
+        check(runs("a.jsonl"), runs("b.jsonl", factor), *metric, "--junit", tmp_path / "check.xml")
+        suites += ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    counts = [[suite.get(name) for name in ("tests", "failures", "errors", "skipped")] for suite in suites]
+    assert counts[0] == ["8", "2", "0", "0"]
+    failed = [case.get("name") for case in suites[0] if case.find("failure") is not None]
+    assert failed == ["ALE/Pong-v5, shm-sync, 2 workers", "Ant-v5, shm-sync, 2 workers"]
+    outcomes: dict[str, set[str]] = {"shm-sync": set(), "for-loop": set()}
+    for case in suites[1]:
         _, backend, _ = str(case.get("name")).split(", ")
-        found.setdefault(backend, set()).add(case[0].tag)
-    assert found == outcomes
+        outcomes[backend].add(case[0].tag)
+    assert outcomes == {"shm-sync": {"failure", "skipped"}, "for-loop": {"error"}}
 
 
 def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
@@ -482,25 +441,6 @@ def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command,
     assert len(start.started) >= 3 * 5
 
 
-def test_what_is_measured_again_is_what_was_asked_for_and_what_speedups_are_relative_to(
-    vebench: Command, tmp_path: Path
-) -> None:
-    plan = ("-e", "CartPole", "-w", "1", "-b", "for-loop,null,gym-sync,faulty:Sound[length=3]", "--repeats", "2")
-    assert vebench("run", *plan, "-q", "-o", "baseline.jsonl", world=fake_world()).status == 0
-    asked = ("-b", "faulty:Sound[length=3]", *SPEEDUPS, "--tolerance", "30%", "-o", "now.jsonl", "-f", "json")
-    found = vebench("check", "baseline.jsonl", *asked, world=fake_world())
-    assert found.status in (0, 1, 3)
-    assert [cell["backend"] for cell in json.loads(found.out)["cells"]] == ["for-loop", "faulty:Sound[length=3]"]
-    head, *lines = map(json.loads, (tmp_path / "now.jsonl").read_text().splitlines())
-    cells = [line for line in lines if line["type"] == "cell"]
-    assert (head["spec"]["repeats"], head["spec"]["workers"]) == (2, [1])
-    # What it is relative to is measured with it; what is not asked for, and other reference rows, are not.
-    assert {cell["backend"] for cell in cells} == {"for-loop", "yardstick", "faulty:Sound"}
-    foretold, *progress = found.err.splitlines()
-    assert foretold.startswith("vebench: such a check finds a backend that is ")
-    assert len(progress) == len(cells) >= 6
-
-
 @pytest.mark.parametrize(
     ("more", "again"),
     [
@@ -512,12 +452,13 @@ def test_what_is_measured_again_is_what_was_asked_for_and_what_speedups_are_rela
 def test_what_a_run_added_to_its_plan_is_measured_again_only_with_what_needs_it(
     vebench: Command, more: tuple[str, ...], again: set[tuple[str, int]]
 ) -> None:
-    plan = ("-e", "Pong", "-b", "shm-sync,gym-sync", "-w", "2", "--repeats", "5", "-q")
+    plan = ("-e", "Pong", "-b", "shm-sync,gym-sync,null", "-w", "2", "--repeats", "5", "-q")
     assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
     start = FakeStart()
     asked = ("--tolerance", "25%", "-o", "b.jsonl", "-f", "json")
     found = vebench("check", "a.jsonl", *more, *asked, world=fake_world(start))
     assert found.status == 0
+    assert found.err.startswith("vebench: such a check finds a backend that is ")
     assert {(cell.backend.label, cell.workers) for cell, _ in start.started} == again
     assert len(start.started) >= 3 * len(again)
 
@@ -531,14 +472,6 @@ def test_a_regression_is_one_even_if_the_reader_of_the_output_goes_away(
         monkeypatch.setattr(sys, "stdout", stream)
         found = check(a, b, "-f", form)
     assert (found.status, found.err) == (1, "")
-
-
-def test_a_regression_is_one_in_a_pipe_of_a_shell(vebench: Command, runs: Runs, tmp_path: Path) -> None:
-    runs("a.jsonl")
-    runs("b.jsonl", 0.3)
-    result = vebench.shell("{ vebench check a.jsonl b.jsonl; echo $? > status; } | true")
-    assert result.err == ""
-    assert (tmp_path / "status").read_text() == "1\n"
 
 
 def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Path) -> None:
@@ -598,9 +531,7 @@ def write_past(path: Path, shift: float) -> None:
         for backend in ("for-loop", "gym-sync", "shm-sync", "yardstick")
         for repeat, noise in enumerate(NOISE)
     ]
-    with RunWriter.create(path, make_header()) as writer:
-        for cell in cells:
-            writer.append(cell)
+    write_run(path, Run(make_header(), tuple(cells)))
 
 
 @pytest.fixture

@@ -6,20 +6,16 @@ import json
 import re
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import lines
 from support.fakes import FakeStart, failing, fake_examine, fake_world, interrupted, steady
 from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
-from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
-from vebench.commands.compare import both_in_turn
 from vebench.errors import UsageError, shown
-from vebench.interpreters.interpreter import examine_python, packages_here
-from vebench.machine.placement import Placement
-from vebench.plan.cells import Plan, expand
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.interpreters.interpreter import examine_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,36 +27,17 @@ if TYPE_CHECKING:
     from vebench.child.answers import Answer
     from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
 
 OLD_AND_NEW = ("old", "new")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
-HERE_TWICE = (sys.executable, sys.executable)
 BRIEF = ("--duration", "0.05", "--set", "warmup=0.02", "--rounds", "2", "--repeats", "2")
-CART_POLE = Task("CartPole-v1", "classic", 1)
 
 
 def script(path: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
-
-
-def test_each_cell_is_first_in_one_interpreter_and_then_in_the_other() -> None:
-    spec = RunSpec(("CartPole",), (1, 2), (BackendChoice("for-loop"),), repeats=4)
-    placement = Placement((0, 1), 2)
-    one, other = (expand(spec, (CART_POLE,), placement, None) for _ in "AB")
-    sides = [
-        Plan(plan.spec, tuple(replace(cell, side=side) for cell in plan.cells))
-        for plan, side in ((one, "A"), (other, "B"))
-    ]
-    cells = both_in_turn(sides, None).cells
-    assert len(cells) == 2 * len(one.cells)
-    pairs = list(zip(cells[::2], cells[1::2], strict=True))
-    assert all((first.key, first.group) == (second.key, second.group) for first, second in pairs)
-    assert len({first.group for first, _ in pairs}) == len(pairs)
-    for repeat in range(4):
-        order = {first.side + second.side for first, second in pairs if first.repeat == repeat}
-        assert order == ({"AB"} if repeat % 2 == 0 else {"BA"})
 
 
 def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
@@ -73,26 +50,6 @@ def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
     return examined
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run file but those that say what was compared of its cells."""
-    return [line for line in map(json.loads, path.read_text().splitlines()) if line["type"] != "proof"]
-
-
-def test_an_interpreter_beside_itself_gives_a_verdict_and_a_run_file_for_each_side(
-    vebench: Command, tmp_path: Path
-) -> None:
-    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "2", *BRIEF)
-    done = vebench("compare", *HERE_TWICE, *plan, "-f", "json", "-o", "pair.jsonl")
-    assert done.status in (0, 1, 3), done.err
-    (cell,) = json.loads(done.out)["cells"]
-    assert (cell["backend"], cell["workers"]) == ("for-loop", 2)
-    assert cell["verdict"] in ("same", "slower", "faster") or cell["why"]
-    for side in "ab":
-        header, *cells = lines(tmp_path / f"pair-{side}.jsonl")
-        assert header["cells"] == len(cells) == 2
-        assert all(cell["status"] == "ok" for cell in cells)
-
-
 def test_a_ratio_is_bs_rate_over_as_with_its_interval(vebench: Command) -> None:
     world = fake_world(FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))}))
     (cell,) = json.loads(vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world).out)["cells"]
@@ -102,19 +59,23 @@ def test_a_ratio_is_bs_rate_over_as_with_its_interval(vebench: Command) -> None:
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
-def test_an_adapter_of_the_users_is_found_and_measured_in_a_python_3_10_that_has_numpy_and_no_vebench(
+def test_an_adapter_of_the_users_is_measured_on_both_sides_also_in_a_python_3_10_that_has_numpy_and_no_vebench(
     vebench: Command, tmp_path: Path
 ) -> None:
-    pythons = (OLDEST_PYTHON, sys.executable)
     plan = ("-e", "CartPole", "-b", "faulty:Sound", "-w", "1", *BRIEF)
-    done = vebench("compare", *pythons, *plan, "-o", "pair.jsonl")
+    done = vebench("compare", OLDEST_PYTHON, sys.executable, *plan, "-f", "json", "-o", "pair.jsonl")
     assert done.status in (0, 1, 3), done.err
-    header, *cells = lines(tmp_path / "pair-a.jsonl")
-    assert header["host"]["python"].startswith("3.10.")
-    assert [(cell["status"], len(cell["windows"]) >= 2) for cell in cells] == [("ok", True)] * 2
+    (cell,) = json.loads(done.out)["cells"]
+    assert (cell["backend"], cell["workers"]) == ("faulty:Sound", 1)
+    assert cell["verdict"] in ("same", "slower", "faster") or cell["why"]
+    for side, version in (("a", "3.10."), ("b", sys.version.split()[0])):
+        header, *cells = lines(tmp_path / f"pair-{side}.jsonl")
+        assert header["host"]["python"].startswith(version)
+        assert header["cells"] == len(cells) == 2
+        assert [(cell["status"], len(cell["windows"]) >= 2) for cell in cells] == [("ok", True)] * 2
 
 
-def test_each_cell_runs_in_the_interpreter_of_its_side(vebench: Command) -> None:
+def test_each_cell_runs_in_the_interpreters_of_both_sides_and_the_first_of_them_alternates(vebench: Command) -> None:
     start = FakeStart()
     plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2")
     found = vebench("compare", "old", "new", *plan, "-f", "json", world=fake_world(start))
@@ -122,6 +83,10 @@ def test_each_cell_runs_in_the_interpreter_of_its_side(vebench: Command) -> None
     assert [cell["workers"] for cell in json.loads(found.out)["cells"]] == [1, 2]
     assert {(cell.side, python) for cell, python in start.started} == {("A", "old"), ("B", "new")}
     assert start.left == 2
+    pairs = [(one, other) for (one, _), (other, _) in zip(start.started[::2], start.started[1::2], strict=True)]
+    assert all((one.key, one.group) == (other.key, other.group) for one, other in pairs)
+    assert len({one.group for one, _ in pairs}) == len(pairs)
+    assert {(one.repeat % 2, one.side + other.side) for one, other in pairs} == {(0, "AB"), (1, "BA")}
 
 
 def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Command) -> None:
@@ -307,8 +272,6 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("echo hello", "A .*/python: is no Python that runs: it ended with status 0, without an answer"),
-        ("echo broken >&2; exit 3", "A .*/python: is no Python that runs: it ended with status 3: broken"),
         ("""echo '{"version": [3, 9, 1], "packages": {}, "modules": ["numpy"]}'""", "Python 3.9 is too old"),
         ("""echo '{"version": [3, 12, 1], "packages": {}, "modules": []}'""", "has no numpy"),
     ],
@@ -331,26 +294,6 @@ def test_an_interpreter_is_found_from_the_current_folder_as_a_shell_would(
     assert examine_python("A", "bin/other").path == str(tmp_path / "bin" / "other")
     assert examine_python("A", "bin/../bin/other").path == str(tmp_path / "bin" / ".." / "bin" / "other")
     assert examine_python("A", "other").path == "other"
-
-
-def test_an_interpreter_reports_its_version_its_packages_and_what_can_be_imported() -> None:
-    found = examine_python("A", sys.executable)
-    assert found.version == ".".join(map(str, sys.version_info[:3]))
-    assert found.packages == packages_here()
-    assert "gymnasium" in found.packages
-    assert found.has("gymnasium")
-    assert not found.has("no_such_module")
-
-
-def test_a_backend_that_an_interpreter_lacks_is_skipped_there(tmp_path: Path) -> None:
-    answer = '{"version": [3, 12, 1], "packages": {}, "modules": ["numpy", "gymnasium"]}'
-    bare = examine_python("A", script(tmp_path / "python", f"echo '{answer}'"))
-    spec = RunSpec(("CartPole",), (1,), (BackendChoice("for-loop"), BackendChoice("envpool-sync")))
-    loop, pool = sorted(
-        expand(spec, (CART_POLE,), Placement((0,), 1), None, bare.has).cells, key=lambda cell: cell.backend.name
-    )[::-1]
-    assert loop.skip is None
-    assert pool.skip == "not installed: envpool (pip install envpool)"
 
 
 TWO = ("-e", "Pong", "-b", "for-loop,gym-sync", "-w", "1", "--repeats", "2", "-o", "pair.jsonl")

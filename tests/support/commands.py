@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,6 +45,12 @@ class Result:
         """The one line of a command that refused and printed nothing else."""
         assert (self.out, self.err.count("\n")) == ("", 1), self
         return self.err
+
+
+def lines(path: Path, *kinds: str) -> list[dict[str, Any]]:
+    """Return the lines of a run file of these types, if none is named all but those that say what was compared."""
+    found = map(json.loads, path.read_text().splitlines())
+    return [line for line in found if line["type"] in (kinds or ("run", "cell"))]
 
 
 @contextmanager

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.making import sample
-from vebench.backends.shared_memory import handshake, in_flight, team, worker
-from vebench.backends.shared_memory.in_flight import InFlight
+from vebench.backends.shared_memory import handshake, team, worker
 from vebench.backends.shared_memory.memory_layout import Leaf, divide
-from vebench.backends.shared_memory.team import Team
+from vebench.backends.shared_memory.team import InFlight, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 
 if TYPE_CHECKING:
@@ -124,6 +123,7 @@ def stress_one_by_one(team: Team, handshakes: int, rng: np.random.Generator) -> 
     done = 0
     while done < handshakes:
         ids = asked.recv(1, int(rng.integers(1, count + 1)))
+        team.finish()
         rows = observations[ids]
         for row, env_id in zip(rows, ids, strict=True):
             if counts[env_id]:
@@ -143,7 +143,7 @@ def check(found: Row, expected: Row) -> None:
 
 def stress(options: argparse.Namespace) -> None:
     """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
-    for module in (worker, team, in_flight):
+    for module in (worker, team):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.bell == "pipe":
         worker.FUTEX = 0

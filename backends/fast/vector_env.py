@@ -218,9 +218,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         first = self._first_seeds
         super()._begin_reset([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
 
-    def reset_wait(self, timeout: float | None = None) -> Reset:
-        """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
-        result = super().reset_wait(timeout)
+    def _end_reset(self, timeout: float | None = None) -> Reset:
+        result = super()._end_reset(timeout)
         for env_id in self._to_reset:
             self._first_seeds[env_id] = None
         return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frame
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.errors import OverdueError
-from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Leaf, divide
-from vebench.backends.shared_memory.team import Team
+from vebench.backends.shared_memory.team import InFlight, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
@@ -186,10 +185,8 @@ class ShmSync(_SharedMemoryBackend):
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        if self._team.busy:
-            self._team.discard()
         self._stepping = False
-        self._team.ask("reset", seed)
+        self._team.ask("reset", seed, anew=True)
 
     def send(self, actions: ArrayTree) -> None:
         """Write the actions into shared memory and let the workers step."""
@@ -260,36 +257,39 @@ class ShmAsync(_SharedMemoryBackend):
             for rows, picked in zip(trees.leaves(all_rows), trees.leaves(of_batch), strict=True)
         ]
         self._last = self._out.env_ids
-        self._stepping = False
+        self._asked: Literal["reset", "step"] | None = None
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        if self._team.busy:
-            self._team.discard()
-        self._in_flight.settle()
-        self._stepping = False
-        self._team.ask("reset", seed)
+        self._asked = None
+        self._team.ask("reset", seed, anew=True)
+        self._asked = "reset"
 
     def send(self, actions: ArrayTree) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
         ids = self._last
         self._actions[ids] = actions
         self._in_flight.send(ids.tolist())
-        self._stepping = True
+        self._asked = "step"
 
     def recv(self) -> Batch:
         """Return the rows of the environments that were ready first, copied out of shared memory.
 
         Raises RuntimeError with the traceback if an environment raised, and if a worker died.
         """
-        if self._team.busy:
+        if self._asked is None:
+            raise NothingToReceiveError
+        if self._asked == "reset":
             self._team.gather()
             self._in_flight.put_back(range(self.info.num_envs))
             self._team.finish()
-        elif not self._stepping:
-            raise NothingToReceiveError
-        self._stepping = False
-        out, ids = self._out, self._received()
+        self._asked = None
+        try:
+            ids = self._in_flight.recv(self._size, self._size, self._timeout)
+        except OverdueError:  # what is there after the timeout
+            ids = self._in_flight.recv(self._fewest, self._size)
+        self._team.finish()
+        out = self._out
         few = len(ids) < self._size
         if few:
             out = out.part(slice(len(ids)))
@@ -299,13 +299,6 @@ class ShmAsync(_SharedMemoryBackend):
             # "raise" would copy twice: it fills a buffer of its own first.
             rows.take(env_ids, 0, picked[: len(ids)] if few else picked, "clip")
         return out
-
-    def _received(self) -> list[int]:
-        """Return the ids of a whole batch, or of what is there after the timeout."""
-        try:
-            return self._in_flight.recv(self._size, self._size, self._timeout)
-        except OverdueError:
-            return self._in_flight.recv(self._fewest, self._size)
 
 
 class ShmHalf:

@@ -1,8 +1,9 @@
 """What may break off a team's work: exceptions in its environments, its processes' deaths, and signal handlers.
 
 Python runs signal handlers in the main thread, between any two instructions, and a handler may raise, as that of Ctrl-C
-does. The steps of a team bear that: see ``team``. What starts and ends processes does not, since a process or a
-descriptor is lost if its number is not stored. So handlers are ``held_back`` there.
+does. A step or another call that is broken off leaves the team to be reset or closed: see ``team``. What starts and ends
+processes cannot be broken off, since a process or a descriptor is lost if its number is not stored. So handlers are
+``held_back`` there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from vebench.backends.shared_memory.memory_layout import ProcessShare
 
@@ -42,15 +43,13 @@ class WorkerError(RuntimeError):
 
 
 class BrokenOffError(WorkerError):
-    """An interrupt has come within a step or a reset, so that some environments have made it and others have not.
+    """An interrupt has broken off a call: some environments may have made their step or reset, and others not.
 
-    They need a reset before they can be stepped.
+    All have to be reset, or closed.
     """
 
-    def __init__(self, env_ids: Iterable[int]) -> None:
-        super().__init__(
-            f"an interrupt has broken off a step or a reset of environments {[*env_ids]}: reset them", None
-        )
+    def __init__(self) -> None:
+        super().__init__("an interrupt has broken off a call: reset() of all environments and close() alone work now", None)
 
 
 class WorkerFailure(NamedTuple):
@@ -74,11 +73,7 @@ class WorkerFailure(NamedTuple):
             text = "".join((str(error), ""))  # a plain string, which can be sent
         except BaseException as other:  # noqa: BLE001 - as said above
             text = f"<its text cannot be had: {type(other).__name__}>"
-        try:
-            trace = traceback.format_exc()
-        except BaseException as other:  # noqa: BLE001 - as said above
-            places = "".join(traceback.format_tb(error.__traceback__))
-            trace = f"<its traceback cannot be had: {type(other).__name__}>\n{places}"
+        trace = traceback.format_exc()
         if share is not None and share.current is None:
             return cls(None, error, text, trace)
         env_id = start + (0 if share is None else share.current or 0)

@@ -86,9 +86,9 @@ class GymnasiumShare:
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self._columns = columns(config.observation_space, self._count)
-        self._rows = rows_of(config.observation_space, arrays.observations, self._columns)
+        self._rows = rows_of(config.observation_space, iter(arrays.observations), iter(self._columns))
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
-        self._read = reader(rows_of(config.action_space, arrays.actions, columns(config.action_space, 0)))
+        self._read = reader(rows_of(config.action_space, iter(arrays.actions), iter(columns(config.action_space, 0))))
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
@@ -301,7 +301,7 @@ class ValueColumn(list[Any]):
 def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
     return tuple(
-        Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in _flat(space) if isinstance(part, _ARRAYS)
+        Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in flatten(space, space) if isinstance(part, _ARRAYS)
     )
 
 
@@ -309,15 +309,18 @@ def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
     """Return a column of ``count`` values for each part of the space that has no fixed shape."""
     return tuple(
         ValueColumn(create_empty_array(part, count) or [None] * count)
-        for part in _flat(space)
+        for part in flatten(space, space)
         if not isinstance(part, _ARRAYS)
     )
 
 
-def rows_of(space: spaces.Space[Any], arrays: Leaves, held: Sequence[ValueColumn]) -> Tree:
-    """Return the tree of the space's arrays and columns."""
-    next_array, next_column = iter(arrays), iter(held)
-    return assemble(space, (next(next_array if isinstance(part, _ARRAYS) else next_column) for part in _flat(space)))
+def rows_of(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]], held: Iterator[ValueColumn]) -> Tree:
+    """Return the tree of the space's arrays and columns, which are taken one after another."""
+    if isinstance(space, spaces.Dict):
+        return {key: rows_of(part, arrays, held) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple([rows_of(part, arrays, held) for part in space.spaces])
+    return next(arrays if isinstance(space, _ARRAYS) else held)
 
 
 def as_batch(rows: Tree) -> Tree:
@@ -325,25 +328,8 @@ def as_batch(rows: Tree) -> Tree:
     return trees.mapped(lambda part: tuple(part) if isinstance(part, ValueColumn) else part, rows)
 
 
-def _flat(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from _flat(part)
-    else:
-        yield space
-
-
-def assemble(space: spaces.Space[Any], arrays: Iterator[Any]) -> Value:
-    """Return a value of the space, or a batch of them, out of its leaves, which are taken from ``arrays``."""
-    if isinstance(space, spaces.Dict):
-        return {key: assemble(part, arrays) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple([assemble(part, arrays) for part in space.spaces])
-    return next(arrays)
-
-
 def flatten(space: spaces.Space[Any], value: Value) -> Iterator[Any]:
-    """Return the leaves of a value of the space, or of a batch of them."""
+    """Return the leaves of a value of the space, of a batch of them, or of the space itself."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             yield from flatten(part, value[key])

@@ -61,6 +61,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
     def reset(self) -> Value:
         """Reset all environments; return their observations."""
         envs: Any = self.envs  # whose infos are formed by info_of_each
+        envs._pending = ""  # noqa: SLF001 - a step is one call here: one that is pending was broken off
         if not any(self._options):
             observations, self.reset_infos = envs.reset(seed=self._seeds)
         for env_id, options in enumerate(self._options if any(self._options) else ()):  # each has its own
@@ -73,8 +74,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
 
     def step_async(self, actions: Value) -> None:
         """Let every environment step."""
-        # Not step_async: to Stable-Baselines3 this and the wait are one call, and an interrupt may come in between.
-        self.envs._begin_step(actions)  # noqa: SLF001 - as said above
+        self.envs.step_async(actions)
 
     def step_wait(self) -> tuple[Value, Value, Value, list[Info]]:
         """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""

@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import time
+from collections import deque
 from functools import partial
 from itertools import count
 from multiprocessing import process
@@ -35,7 +36,7 @@ from vebench.backends.shared_memory.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vebench.backends.shared_memory.memory_layout import ProcessShare
 
@@ -48,10 +49,8 @@ class Team:
     team can only be closed. ``own`` is the caller's own share, which may be empty. ``opened`` is what ``open`` of each
     share has returned, the caller's first.
 
-    A signal handler may raise between any two lines here, as that of Ctrl-C does. So rounds are numbered. What has been
-    done is kept as the number of the last round for which it was done, with one assignment each, and everything between
-    two of these can be done again. A round that was broken off is ``busy`` still: ``gather`` finishes it, or
-    ``discard`` does. Only a share's step cannot be done again, so that one which was broken off is a BrokenOffError.
+    A signal handler may raise between any two lines here, as that of Ctrl-C does. What it breaks off stays ``busy``:
+    nothing but ``close`` works then, and ``ask`` for a reset ``anew``, which makes an end of whatever was asked for.
 
     A team that is forgotten instead of closed is ended by force, by a thread.
     """
@@ -62,10 +61,9 @@ class Team:
         self.lost: str | None = None  # why nothing can be asked for any more
         self.closed = False
         self._left = False
-        self._begun = self._asked = self._own_begun = self._own_done = self._finished = 0  # the last rounds
+        self.busy = False  # something was asked for, and ``finish`` has not been called since
         self._request: Callable[[], Any] | None = None  # what a round asks of the own share, if not a step
-        self._entries: list[int] = []  # then, its number among the entries of each worker
-        self._answers: list[Any] = []  # those of the last round, the caller's own first
+        self._answers: list[Any] = []  # those of the round, the caller's own first
         self.inside = 0  # the thread that is waiting for workers, or stepping the caller's own share
         self._ending = threading.RLock()
         self._fence = light_fence()
@@ -101,80 +99,65 @@ class Team:
 
     # Rounds.
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is a round that is not over."""
-        return self._begun != self._finished
-
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
-        if self._begun != self._finished or self.lost is not None:
+        if self.busy or self.lost is not None:
             self.check_idle()
+        self.busy = True
         self._request = None
-        self._begun = number = self._finished + 1
-        WorkerHandle.step_all(self.workers, number, self._fence)
-        self._asked = number
+        self._answers = []
+        WorkerHandle.step_all(self.workers, self._fence)
 
-    def ask(self, name: str, argument: object) -> None:
-        """Begin a round in which each share is asked for the same."""
-        self.check_idle()
+    def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
+        """Begin a round in which each share is asked for the same.
+
+        ``anew``: whatever was asked for before, and may have been broken off, is waited for and thrown away.
+        """
+        if anew:
+            self.raise_if_lost()
+        else:
+            self.check_idle()
+        message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
+        self.busy = True
+        for worker in self.workers if anew else ():
+            worker.take_back()
+            self.wait_for(worker.is_done, None, None)
+            worker.rest()
         if self.workers:
-            message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL)
             self._memory.write(MESSAGE_PLACE, message)
             self._message[0] = len(message)
-        self._entries = [worker.next_entry for worker in self.workers]
         self._request = partial(self.own.answer, name, argument)
-        self._begun = self._finished + 1
-        self._ask_all()
-
-    def _ask_all(self) -> None:
-        """Ask all workers. Some may have been asked already."""
-        if self._request is None:
-            WorkerHandle.step_all(self.workers, self._begun, self._fence)
-        else:
-            for worker, entry in zip(self.workers, self._entries, strict=False):
-                worker.ask_message(entry)
-        self._asked = self._begun
+        self._answers = []
+        for worker in self.workers:
+            worker.ask_message()
 
     def receive(self, timeout: float | None = None) -> list[Any]:
         """Wait for the round to be over and return what each share returned, None mostly. Raises as ``gather`` does."""
         answers = self.gather(timeout)
-        if self._request is None:
-            self._finished = self._begun  # what ``finish`` does, without a call
-        else:
-            self.finish()
+        self.finish()
         return answers
 
     def gather(self, timeout: float | None = None) -> list[Any]:
-        """Return what ``receive`` does, and leave the round to ``finish``: until then it can be gathered again.
+        """Return what ``receive`` does, and leave the round to ``finish``, until which it counts as broken off.
 
         Does the caller's own part, to the end however long that takes. Raises TimeoutError after ``timeout`` seconds,
         and can then be called again; WorkerError for an exception in an environment, with which the round is over, or a
-        worker that died; BrokenOffError if an interrupt came within the caller's own part: ``discard`` ends that.
+        worker that died.
         """
-        number = self._begun
+        answers = self._answers
         self.inside = get_ident()
         try:
-            if self._asked != number:
-                self._ask_all()
-                for worker in self.workers:
-                    worker.wake()  # an interrupt may have come before it was rung for
-            if self._own_done != number:
-                answer: Any
-                if self._own_begun == number and self.division.own:
-                    answer = _BROKEN_OFF
-                else:
-                    request = self._request or self.own.step
-                    self._own_begun = number
-                    try:
-                        answer = request()
-                    except Exception as error:  # noqa: BLE001 - described as those of workers are
-                        answer = WorkerFailure.of(error, 0, self.own)
-                self._answers = [answer]
-                self._own_done = number
-            answers = self._answers
+            if not answers:
+                try:
+                    answers.append((self._request or self.own.step)())
+                except Exception as error:  # noqa: BLE001 - described as those of workers are
+                    answers.append(WorkerFailure.of(error, 0, self.own))
             if self.workers:
-                self._gather_workers(answers, timeout)
+                deadline = None if timeout is None else time.monotonic() + timeout
+                for worker in self.workers[len(answers) - 1 :]:
+                    while (answer := worker.answer()) is NOT_YET:
+                        self.wait_for(worker.is_done, deadline, timeout)
+                    answers.append(answer)
         finally:
             self.inside = 0
             if self.closed:
@@ -182,44 +165,19 @@ class Team:
                 self.raise_if_lost()
         for answer in answers:
             if answer is not None and type(answer) is WorkerFailure:
-                self._raise(answer)
+                self.finish()
+                self._answers = []
+                raise WorkerError(answer.message, answer)
         return answers
 
-    def _raise(self, failure: WorkerFailure) -> NoReturn:
-        """Raise the error for a failure, with which the round is over unless an interrupt was its cause."""
-        if failure is _BROKEN_OFF:
-            raise BrokenOffError(range(self.division.own))
-        self.finish()
-        self._answers = []
-        raise WorkerError(failure.message, failure)
-
-    def _gather_workers(self, answers: list[Any], timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for worker in self.workers[len(answers) - 1 :]:
-            while (answer := worker.answer()) is NOT_YET:
-                self.wait_for(worker.is_done, deadline, timeout)
-            answers.append(answer)
-
     def finish(self) -> None:
-        """End the round."""
+        """Let what was asked for be over."""
         if self._request is not None:
             for worker in self.workers:
                 worker.rest()
             self._memory.free_long()
             self._request = None
-        self._finished = self._begun
-
-    def discard(self) -> None:
-        """End a round that was broken off: wait for the workers, and leave out what the caller has not begun of it."""
-        if self._own_done != self._begun:
-            self._answers = [None]
-            self._own_done = self._begun
-        try:
-            self.gather()
-        except WorkerError:
-            if self.lost is not None:
-                raise
-        self.finish()
+        self.busy = False
 
     def wait_for(self, changed: Callable[[], bool], deadline: float | None, timeout: float | None) -> None:
         """Wait until ``changed()``. Raises TimeoutError at the deadline, WorkerError once a worker has died."""
@@ -246,10 +204,10 @@ class Team:
             raise WorkerError(self.lost, None)
 
     def check_idle(self) -> None:
-        """Raise RuntimeError if a round is busy, and WorkerError if nothing can be asked for any more."""
+        """Raise BrokenOffError if the team is busy, and WorkerError if nothing can be asked for any more."""
         self.raise_if_lost()
         if self.busy:
-            raise RuntimeError("what was asked for before is not over: an interrupt may have broken it off")
+            raise BrokenOffError
 
     # The end.
 
@@ -316,7 +274,160 @@ class Team:
         raise TypeError("a team of processes cannot be pickled or copied")
 
 
-_BROKEN_OFF = WorkerFailure(None, None, "", "")  # the answer of the caller's own share if an interrupt came within
+class InFlight:
+    """The environments of a team that are asked for one by one. Those of one process come back in the order of sending.
+
+    The caller steps those of its own share, one at a time, while too few others are ready. Between processes the order
+    is that in which the caller sees them ready; none is passed over by one that was seen later.
+    """
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._ready: list[int] = []
+        self._remarks: dict[int, Any] = {}
+        self._failed = False  # whether one of the remarks is on a failure
+        self._own: deque[int] = deque()
+        self.away = bytearray(team.division.num_envs)  # 1 for each that was asked for and not received since
+        self._next_look = 0.0
+        # How to ask for each environment: by its index in the share of its process.
+        self._ask: list[tuple[Callable[[int], None], int]] = []
+        self._ask.extend((self._own.append, index) for index in range(team.division.own))
+        for worker in team.workers:
+            self._ask.extend((worker.ask, index) for index in range(worker.stop - worker.start))
+
+    def send(self, env_ids: Sequence[int]) -> None:
+        """Ask for the environments, none of which may be asked for or ready already."""
+        team = self._team
+        team.check_idle()
+        team.busy = True
+        for env_id in env_ids:
+            ask, index = self._ask[env_id]
+            ask(index)
+            self.away[env_id] = 1
+        for worker in team.workers:
+            worker.notify()
+        team.busy = False
+
+    def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
+        """Return ids, ``least`` to ``most`` of them, in the order in which they became ready.
+
+        Leaves the rest to ``Team.finish``, until which it counts as broken off. Raises RuntimeError if fewer are on
+        their way, and what ``Team.receive`` raises: what is ready stays so.
+        """
+        if (waiting := self.away.count(1)) < least:
+            raise RuntimeError(f"recv() of {least} environments, but {waiting} were sent actions")
+        self._collect(least, timeout)
+        # A worker that dies while others keep the caller busy is never waited for.
+        if (now := time.monotonic()) > self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._team.look()
+        received = self._ready[:most]
+        del self._ready[:most]
+        for env_id in received:
+            self.away[env_id] = 0
+        return received
+
+    def remarks(self, env_id: int) -> Any:  # noqa: ANN401 - whatever the share returned
+        """Return the remark on an environment that was received, or an empty list."""
+        return self._remarks.get(env_id, [])
+
+    def settle(self) -> None:
+        """Wait until all that was asked for is ready."""
+        if waiting := self.away.count(1):
+            self._collect(waiting, None)
+            self._team.finish()
+
+    # After a reset, while its round is still busy:
+
+    def put_back(self, env_ids: Sequence[int]) -> None:
+        """Let these environments count as ready. Nothing is on its way."""
+        self._own.clear()
+        self._ready = list(env_ids)
+        for env_id in env_ids:
+            self.away[env_id] = 1
+
+    def forget(self, env_ids: Sequence[int]) -> None:
+        """Let these environments count as received. Nothing is on its way."""
+        self._own.clear()
+        gone = set(env_ids)
+        self._ready = [env_id for env_id in self._ready if env_id not in gone]
+        for env_id in gone:
+            self.away[env_id] = 0
+
+    def _collect(self, least: int, timeout: float | None) -> None:
+        """Go on until as many environments are ready, and leave the team busy."""
+        ready, team = self._ready, self._team
+        deadline = None if timeout is None else time.monotonic() + timeout
+        team.check_idle()
+        team.busy = True
+        team.inside = get_ident()
+        try:
+            while True:
+                for worker in team.workers:
+                    if worker.has_answers():
+                        self._take(worker)
+                if self._failed:
+                    self._raise_failure()
+                if len(ready) >= least:
+                    return
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise OverdueError(timeout)
+                if team.closed:
+                    team.raise_if_lost()
+                if self._own:
+                    self._step_own()
+                else:
+                    team.wait_for(self._any_answer, deadline, timeout)
+        except (OverdueError, WorkerError):
+            team.busy = False
+            raise
+        finally:
+            team.inside = 0
+            if team.closed:
+                team.leave()
+
+    def _take(self, worker: WorkerHandle) -> None:
+        for env_id, remark in worker.answers():
+            if remark is not None or self._remarks:
+                self._keep(env_id, remark)
+            self._ready.append(env_id)
+
+    def _any_answer(self) -> bool:
+        for worker in self._team.workers:  # noqa: SIM110 - it is polled, and any() of a generator is slower
+            if worker.has_answers():
+                return True
+        return False
+
+    def _step_own(self) -> None:
+        env_id = self._own.popleft()
+        share = self._team.own
+        try:
+            remark = share.step_one(env_id)
+        except Exception as error:  # noqa: BLE001 - described as those of workers are
+            remark = WorkerFailure.of(error, 0, share)
+        if remark is not None or self._remarks:
+            self._keep(env_id, remark)
+        self._ready.append(env_id)
+
+    def _keep(self, env_id: int, remark: Any) -> None:  # noqa: ANN401 - whatever the share returned
+        if remark is None:
+            self._remarks.pop(env_id, None)  # that of an earlier step
+            return
+        self._remarks[env_id] = remark
+        if type(remark) is WorkerFailure:
+            self._failed = True
+
+    def _raise_failure(self) -> None:
+        """Raise WorkerError for the first environment that is ready with a failure, which counts as received."""
+        for env_id in self._ready:
+            failure = self._remarks.get(env_id)
+            if type(failure) is WorkerFailure:
+                self._ready.remove(env_id)
+                self.away[env_id] = 0
+                del self._remarks[env_id]
+                raise WorkerError(failure.message, failure)
+        self._failed = False
+
 
 _numbers = count()
 _living: dict[int, IfForgotten[Team]] = {}  # those that have not ended, by their numbers

@@ -37,9 +37,8 @@ from vebench.backends.shared_memory.gymnasium_share import (
     write_actions,
     write_as_they_are,
 )
-from vebench.backends.shared_memory.in_flight import TAKEN, InFlight
 from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
-from vebench.backends.shared_memory.team import Team
+from vebench.backends.shared_memory.team import InFlight, Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
 
 if TYPE_CHECKING:
@@ -87,10 +86,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     An exception in an environment is raised unchanged, with a ``WorkerError`` as its cause that names the environment
     and has the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
-    Ctrl-C, or another signal handler that raises, may interrupt any call. Then call ``reset`` or ``close``, or finish
-    what was interrupted, such as a step with ``step_wait``. Another step before raises ``AlreadyPendingCallError``;
-    or ``BrokenOffError``, if the interrupt came within a step of an environment that the caller made itself, until that
-    is reset. ``close`` can be called by another thread, and again.
+    Ctrl-C, or another signal handler that raises, may interrupt any call. After that ``reset`` of all environments and
+    ``close`` work; everything else raises ``BrokenOffError``, or ``AlreadyPendingCallError`` if the interrupt came between
+    asking and waiting. ``close`` can be called by another thread, and again.
 
     Only the process that made it can use it. It cannot be copied or pickled.
     """
@@ -134,10 +132,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
         self.single_action_space, self.action_space = spaces.single_action, spaces.action
         self.form_infos: Callable[[int, Iterable[tuple[int, Info]]], Any] = batch_infos
-        self._asked_for = ""  # what the team was asked for last
-        self._calling = False  # whether a method has begun and not ended: then an interrupt has broken it off
+        self._pending = ""  # what was asked for and is to be waited for by another call
         self._overdue = False
-        self._broken: set[int] = set()  # those whose step or reset was broken off: they can only be reset
         self._last_ids = self._to_reset = np.arange(count)
         in_flight = self.batch_size < count
         self._columns = columns(self.single_observation_space, count)
@@ -154,7 +150,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self._rows = rows_of(self.single_observation_space, arrays.observations, self._columns)
+        self._rows = rows_of(self.single_observation_space, iter(arrays.observations), iter(self._columns))
         self.observations = as_batch(self._rows)
         if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
@@ -193,8 +189,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
         write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets and steps. Each is begun, and finished with one assignment once all is there that is returned: what an
-    # interrupt breaks off before can be finished.
+    # Resets, steps and calls. Each is begun, and ended with one assignment once all is there that is returned. What an
+    # interrupt breaks off before leaves the team busy, and nothing pending.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
@@ -204,51 +200,52 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         last ``recv`` that are not reset, and then to those that are.
         """
         self._begin_reset(seed, options)
-        return self.reset_wait()
+        return self._end_reset()
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
         """Ask for a reset, to be waited for with ``reset_wait``."""
         self._begin_reset(seed, options)
-        self._calling = False
+        self._pending = "reset"
 
     def _begin_reset(self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
-        self._assert_idle("reset_async")
         count = self.num_envs
         seeds = checked_seeds(seed, count)
         mask = None
         if options is not None and "reset_mask" in options:
             options = dict(options)
             mask = checked_mask(options.pop("reset_mask"), count).tolist()
-        self._settle()
+        self._assert_idle("reset_async", anew=mask is None)
         self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
-        self._ask("reset", (seeds, mask, options))
+        self._ask("reset", (seeds, mask, options), anew=mask is None)
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        self._assert_pending("reset")
+        return self._end_reset(timeout)
+
+    def _end_reset(self, timeout: float | None = None) -> Reset:
         infos = self._infos("reset", timeout)
         observed = self._observed()
         reset = self._to_reset.tolist()
         if self._in_flight is not None:
             self._in_flight.forget(reset)
-            away = self._in_flight.away
-            others = self._last_ids[~np.isin(self._last_ids, self._to_reset)]  # in the order of that recv
-            kept = [env_id for env_id in others.tolist() if not away[env_id]]
+            away, gone = self._in_flight.away, set(reset)
+            kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
             self._last_ids = np.array([*kept, *reset])
-        self._broken.difference_update(reset)
         self._finish()
         return observed, infos
 
     def step(self, actions: Value) -> Step:
         """Step every environment and return what Gymnasium's vector environments return."""
         self._begin_step(actions)
-        return self.step_wait()
+        return self._end_step()
 
     def step_async(self, actions: Value) -> None:
         """Let every environment step, to be waited for with ``step_wait``."""
         self._begin_step(actions)
-        self._calling = False
+        self._pending = "step"
 
     def _begin_step(self, actions: Value) -> None:
         self._assert_idle("step_async")
@@ -256,11 +253,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise RuntimeError(
                 f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
             )
-        if self._broken:
-            self._refuse_broken()
         if self._write_step(actions):
-            self._calling = True
-            self._asked_for = "step"
             self._team.send()
         else:
             each = one_by_one(self.action_space, self.num_envs, actions)
@@ -269,6 +262,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        self._assert_pending("step")
+        return self._end_step(timeout)
+
+    def _end_step(self, timeout: float | None = None) -> Step:
         infos = self._infos("step", timeout)
         rewards, terminated, truncated = self._results
         result = self._observed(), rewards.copy(), terminated.copy(), truncated.copy(), infos
@@ -281,9 +278,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
         check_free(ids, in_flight.away)
-        if in_flight.broken or self._broken:
-            self._broken |= in_flight.broken
-            self._refuse_broken(ids)
         self._write_actions(ids, len(ids), actions)
         in_flight.send(ids)
 
@@ -291,15 +285,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Return ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
 
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
-        seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case. If an interrupt
-        breaks this off, the next call returns the same rows.
+        seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case.
         """
         self._assert_idle("recv")
         in_flight = self._checked_in_flight()
         least = self.batch_size if min_batch is None else min_batch
         if not 1 <= least <= self.batch_size:
             raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
-        ids = self._answered(lambda: in_flight.look(least, self.batch_size, timeout))
+        ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self._rows, rows)
         infos = batch_infos(
@@ -308,8 +301,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        self._overdue = False
-        in_flight.doing = TAKEN  # an interrupt before this leaves them to the next call
+        self._finish()
         return received
 
     # Everything else.
@@ -317,22 +309,25 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def call(self, name: str, *args: Value, **kwargs: Value) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``, or what it returns if it is a method."""
         self._begin_call(name, args, kwargs)
-        return self.call_wait()
+        return self._end_call()
 
     def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
         """Ask for a call, to be waited for with ``call_wait``. Steps that are on their way are finished first."""
         self._begin_call(name, args, kwargs)
-        self._calling = False
+        self._pending = "call"
 
     def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
         self._assert_idle("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._settle()
         self._ask("call", (name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        self._assert_pending("call")
+        return self._end_call(timeout)
+
+    def _end_call(self, timeout: float | None = None) -> tuple[Any, ...]:
         answers = self._wait("call", timeout)
         results = tuple(result for answer in answers if answer is not None for result in answer)
         self._finish()
@@ -346,9 +341,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Set each environment's attribute ``name``: to its own of a list or tuple of values, or all to the same."""
         self._assert_idle("set_attr")
         values = checked_values(values, self.num_envs)
-        self._settle()
         self._ask("set_attr", (name, values))
-        self._wait("set_attr", None)
+        self._wait("set_attr")
         self._finish()
 
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Value) -> list[_Result]:
@@ -359,9 +353,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._assert_idle("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
-        self._settle()
         self._ask("apply", (function, ids, args))
-        answers = self._wait("apply", None)
+        answers = self._wait("apply")
         found = dict(pair for answer in answers if answer is not None for pair in answer)
         results = [found[env_id] for env_id in ids]
         self._finish()
@@ -392,8 +385,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         By default it may take as long as its step and the environments' ``close`` do; 2 seconds if what was waited for
         last was not there in time. If ``terminate``, or if an interrupt comes, by force at once.
         """
-        if self._team.busy and not (self._overdue or self._calling):
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._asked_for}` to complete.")
+        if self._pending and not self._overdue:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
         try:
             if timeout is None:
                 timeout = END_WITHIN_SECONDS if self._overdue else math.inf
@@ -409,12 +402,26 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     # Helpers.
 
-    def _assert_idle(self, name: str) -> None:
-        team = self._team
-        if self.closed or team.lost is not None:
+    def _assert_idle(self, name: str, *, anew: bool = False) -> None:
+        """Raise an error unless something can be asked for; ``anew``, it can after an interrupt, too."""
+        if self.closed or self._team.lost is not None:
             self._refuse_lost()
-        if team.busy:
-            self._leave_behind(name)
+        if self._pending:
+            raise AlreadyPendingCallError(
+                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
+            )
+        if self._team.busy and not anew:
+            raise BrokenOffError
+
+    def _assert_pending(self, name: str) -> None:
+        """Raise an error unless this was asked for and is to be waited for; then it is not any more."""
+        if self.closed or self._team.lost is not None:
+            self._refuse_lost()
+        if self._pending != name:
+            if self._team.busy and not self._pending:
+                raise BrokenOffError
+            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+        self._pending = ""
 
     def _refuse_lost(self) -> None:
         """Raise the error that says why nothing can be asked for any more."""
@@ -422,51 +429,24 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
         self._team.raise_if_lost()
 
-    def _leave_behind(self, name: str) -> None:
-        """Discard a call that an interrupt has broken off, unless that might not be noticed."""
-        pending = self._asked_for
-        if not self._calling:
-            raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{pending}` to complete", pending
-            )
-        if pending in {"step", "reset"}:
-            if name != "reset_async":
-                raise AlreadyPendingCallError(
-                    f"Calling `{name}` after an interrupt has broken off a call to `{pending}`: `{pending}_wait` "
-                    "finishes that, and `reset` begins anew",
-                    pending,
-                )
-            self._broken.update(self._to_reset.tolist() if pending == "reset" else range(self.num_envs))
-        self._answered(self._team.discard)
-
-    def _refuse_broken(self, env_ids: Iterable[int] | None = None) -> None:
-        """Raise BrokenOffError if some of these environments, or of all, need a reset."""
-        if found := sorted(self._broken if env_ids is None else self._broken.intersection(env_ids)):
-            raise BrokenOffError(found)
-
     def _checked_in_flight(self) -> InFlight:
         if self._in_flight is None:
             raise RuntimeError("send() and recv() need batch_size, less than the number of environments; use step()")
         return self._in_flight
 
-    def _settle(self) -> None:
-        if self._in_flight is not None:
+    def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
+        """Ask the team, once the steps are made that are on their way."""
+        if self._in_flight is not None and not anew:
             self._answered(self._in_flight.settle)
+        self._answered(lambda: self._team.ask(name, argument, anew=anew))
 
-    def _ask(self, name: str, argument: object) -> None:
-        self._calling = True
-        self._asked_for = name
-        self._team.ask(name, argument)
-
-    def _wait(self, name: str, timeout: float | None) -> list[Any]:
-        """Return what the team answers to what it was asked for by this name, and leave it to ``_finish``."""
-        team = self._team
-        if self.closed or team.lost is not None:
-            self._refuse_lost()
-        if not team.busy or self._asked_for != name:
-            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
-        self._calling = True
-        return self._answered(lambda: team.gather(timeout))
+    def _wait(self, name: str, timeout: float | None = None) -> list[Any]:
+        """Return what the team answers, and leave it to ``_finish``. After the timeout it is pending by this name."""
+        try:
+            return self._answered(lambda: self._team.gather(timeout))
+        except OverdueError:
+            self._pending = name
+            raise
 
     def _infos(self, name: str, timeout: float | None) -> Any:  # noqa: ANN401 - of the form that ``form_infos`` gives
         """Wait for a reset or a step; return its infos, and keep the values that came with them."""
@@ -483,14 +463,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Count what was waited for as done."""
         self._overdue = False
         self._team.finish()
-        self._calling = False
 
     def _answered(self, ask: Callable[[], _Result]) -> _Result:
         """Return what ``ask`` does. An environment's exception is raised as it is, its cause is the ``WorkerError``."""
         try:
             return ask()
         except OverdueError:
-            self._overdue, self._calling = True, False
+            self._overdue = True
             raise
         except WorkerError as error:
             self._overdue = False

@@ -22,15 +22,14 @@ from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
     from vebench.backends.shared_memory.handshake import Bell
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, MemoryLayout, ProcessShare
 
     Pipe = tuple[Connection, Connection]
-    from collections.abc import Collection, Iterator, Sequence
-    from multiprocessing.process import BaseProcess
 
 
 # An entry of the ring is the index of an environment within the share, or one of these.
@@ -140,7 +139,8 @@ class _Worker:
 
     def _run(self) -> None:
         request, done, _, entries, remarks = self._words
-        fence, caller_asleep = light_fence(), self._caller_asleep
+        fence, caller_asleep, memory = light_fence(), self._caller_asleep, self._config.memory
+        first_place = self._config.team.layout.place_of(self._config.number, 0)
         ring = len(entries)
         said = bytearray(ring)  # 1 where ``remarks`` is not 0
         count = 0
@@ -149,8 +149,10 @@ class _Worker:
             return request[0] != count
 
         while True:
-            if request[0] == count and not self._wait(changed):
-                return
+            if request[0] == count:
+                while not self._waiter.wait(changed, LOOK_SECONDS):
+                    if not self._caller_lives():
+                        return
             if fence:
                 fence()
             slot = count % ring
@@ -158,7 +160,8 @@ class _Worker:
                 return
             remark = self._handle(entry)
             if remark is not None:
-                remarks[slot] = self._say(slot, remark)
+                memory.write(first_place + slot, remark)
+                remarks[slot] = len(remark)
                 said[slot] = 1
             elif said[slot]:
                 remarks[slot] = said[slot] = 0
@@ -167,18 +170,8 @@ class _Worker:
                 fence()
             done[0] = count
             if caller_asleep[0]:
-                self._wake_caller()
-
-    def _wait(self, changed: Callable[[], bool]) -> bool:
-        """Return True once ``changed()``, and False if the caller is gone, so that nothing will change any more."""
-        while not self._waiter.wait(changed, LOOK_SECONDS):
-            if not self._caller_lives():
-                return False
-        return True
-
-    def _wake_caller(self) -> None:
-        self._caller_asleep[0] = 0
-        self._caller_bell.ring()
+                caller_asleep[0] = 0
+                self._caller_bell.ring()
 
     def _handle(self, entry: int) -> bytes | None:
         """Do what an entry asks for, and return the bytes of the remark on it, None if there is none."""
@@ -188,36 +181,22 @@ class _Worker:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
             return WorkerFailure.of(error, self._start, self._share).pickled()
 
-    def _say(self, slot: int, remark: bytes) -> int:
-        """Write a remark where the caller reads it; return its length."""
-        config = self._config
-        place = config.team.layout.place_of(config.number, slot)
-        try:
-            config.memory.write(place, remark)
-        except OSError as error:  # there is no memory for it
-            remark = WorkerFailure.of(error, self._start, self._share).pickled()
-            config.memory.write(place, remark)
-        return len(remark)
-
     def _answer(self, entry: int) -> object:
         share = self._share
         if entry == _ALL and share is not None:
             return share.step()
         if share is None:
-            return self._open()
+            team, start, stop = self._config.team, self._start, self._stop
+            rows = team.layout.arrays(self._config.memory.map).rows(start, stop)
+            self._share = team.make_share(rows, start, stop)
+            opened = self._share.open()
+            # What was built stays: the garbage collector need not look through it again, in the middle of a step.
+            gc.freeze()
+            return opened
         if entry == _MESSAGE:
             message = self._config.memory.read(MESSAGE_PLACE, self._message[0])
             return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
         return share.step_one(entry)
-
-    def _open(self) -> object:
-        team, start, stop = self._config.team, self._start, self._stop
-        rows = team.layout.arrays(self._config.memory.map).rows(start, stop)
-        self._share = team.make_share(rows, start, stop)
-        opened = self._share.open()
-        # What was built stays: the garbage collector need not look through it again, in the middle of a step.
-        gc.freeze()
-        return opened
 
 
 END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
@@ -234,8 +213,8 @@ class WorkerHandle:
     each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
     environments again and again. The worker has the environments ``start`` to ``stop - 1``.
 
-    An interrupt may come between any two lines of the caller's. So entries are numbered: what has been done for one can
-    be done again, which changes nothing. And an answer can be read again.
+    An interrupt may come between any two lines of the caller's. Whatever it breaks off, ``take_back`` and ``rest`` make
+    an end of it.
     """
 
     def __init__(
@@ -272,40 +251,34 @@ class WorkerHandle:
     # Asking.
 
     @staticmethod
-    def step_all(workers: Sequence[WorkerHandle], entry: int, fence: Callable[[], None] | None) -> None:
+    def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
         """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
 
-        ``entry`` counts what they were asked for, this included: to ask again with the same number changes nothing.
-        This runs in every synchronous step, so it does by itself what ``notify`` does for one worker: without a call
-        for each worker, and with one fence for all.
+        This runs in every synchronous step, so it does by itself what ``ask`` and ``notify`` do for one worker: without
+        a call for each worker, and with one fence for all.
         """
         if fence:
             fence()
         for worker in workers:
-            worker._sent = entry  # noqa: SLF001 - its own class
+            worker._sent = entry = worker._sent + 1  # noqa: SLF001 - its own class
             worker._request[0] = entry  # noqa: SLF001 - likewise
             if worker._asleep[0]:  # noqa: SLF001 - likewise
                 worker.wake()
-
-    @property
-    def next_entry(self) -> int:
-        """The number of the next entry."""
-        return self._sent + 1
 
     def ask(self, index: int) -> None:
         """Put an entry into the ring: the index of an environment in the share, which asks for a step of it."""
         self._entries[self._sent % self._ring] = index
         self._sent += 1
 
-    def take_back(self) -> None:
-        """Take back the entries that were put into the ring since the worker was notified last."""
-        self._sent = self._request[0]
-
-    def ask_message(self, entry: int) -> None:
-        """Ask for what the message to all workers says, by the entry of this number; all before it are answered."""
-        self._entries[(entry - 1) % self._ring] = _MESSAGE
-        self._sent = entry
+    def ask_message(self) -> None:
+        """Ask for what the message to all workers says; all entries before are answered."""
+        self.ask(_MESSAGE)
         self.notify()
+
+    def take_back(self) -> None:
+        """Take back the entries of which the worker was not notified, and wake it for the others."""
+        self._sent = self._request[0]
+        self.wake()
 
     def rest(self) -> None:
         """Count everything as read, and let the first slot ask for a step of all environments, as it does at first."""
@@ -345,15 +318,6 @@ class WorkerHandle:
         """Return whether an entry has been answered whose answer was not read yet."""
         return self._done[0] != self._read
 
-    @property
-    def unread(self) -> int:
-        """How many entries there are whose answer was not read yet, answered or not."""
-        return self._sent - self._read
-
-    def on_their_way(self) -> list[int]:
-        """Return the ids of the environments whose steps were asked for and whose answers were not read yet."""
-        return [self.start + self._entries[entry % self._ring] for entry in range(self._read, self._sent)]
-
     def answer(self) -> Any:  # noqa: ANN401 - whatever the share returned
         """Return the remark on what was asked for last, None mostly; ``NOT_YET`` if that has not been answered."""
         if self._done[0] != self._sent:
@@ -364,23 +328,15 @@ class WorkerHandle:
         return self._remark(slot) if self._remarks[slot] else None
 
     def answers(self) -> Iterator[tuple[int, Any]]:
-        """Read the answers that there are, one by one: the id of the environment and the remark, None mostly.
-
-        An answer counts as read when the next is asked for: one with which an interrupt came is still there.
-        """
+        """Read the answers that there are, one by one: the id of the environment and the remark, None mostly."""
         done = self._done[0]
         if self._fence:
             self._fence()
         start, entries, remarks, ring = self.start, self._entries, self._remarks, self._ring
         while self._read != done:
             slot = self._read % ring
+            self._read += 1
             yield start + entries[slot], self._remark(slot) if remarks[slot] else None
-            self._read += 1
-
-    def skip(self, env_ids: Collection[int]) -> None:
-        """Count answers of these environments as read, up to the first of another one."""
-        while self.has_answers() and self.start + self._entries[self._read % self._ring] in env_ids:
-            self._read += 1
 
     def _remark(self, slot: int) -> Any:  # noqa: ANN401 - whatever the share returned
         text = self._memory.read(self._first_place + slot, self._remarks[slot])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.utils.env_checker import data_equivalence
 from support.interrupting import Interrupt
 from support.waiting import eventually
@@ -101,7 +101,7 @@ CALLS: dict[str, Callable[[SharedMemoryVectorEnv], object]] = {
     "call": lambda envs: envs.get_attr("level"),
     "apply": lambda envs: envs.apply(level_of, range(4)),
 }
-SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
+SAID = (NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
 
 
 @pytest.mark.parametrize("caller_steps", [True, False], ids=["caller-steps", "workers-step"])
@@ -139,26 +139,7 @@ def test_after_an_interrupt_every_call_works_or_says_why_not_and_a_reset_begins_
     envs.close()
 
 
-@pytest.mark.parametrize("name", ["step", "step with a list"])
-@pytest.mark.parametrize("space", [BOX, SHAPELESS], ids=SPACES.values())
-def test_a_step_that_was_broken_off_can_be_waited_for(name: str, space: spaces.Space[Any]) -> None:
-    envs = make(space, caller_steps=False)
-    step = partial(CALLS[name], envs)
-    envs.reset(seed=7)
-    expected = envs.step(ACTIONS)[0]
-    waited = 0
-    for moment in moments(step):
-        envs.reset(seed=7)
-        with suppress(KeyboardInterrupt):
-            Interrupt(moment).into(step)
-        with suppress(NoAsyncCallError):  # it was not begun, or it was over
-            assert data_equivalence(envs.step_wait()[0], expected)
-            waited += 1
-    assert waited > MOMENTS / 2
-    envs.close()
-
-
-def test_a_recv_that_was_broken_off_loses_no_rows() -> None:
+def test_a_recv_that_was_broken_off_loses_no_rows_in_silence() -> None:
     envs = make(batch_size=2, caller_steps=False)
     last = ""
     for at in count(1):
@@ -174,9 +155,10 @@ def test_a_recv_that_was_broken_off_loses_no_rows() -> None:
         last = interrupt.line
         if last == "return received":  # where Python runs no handler
             continue
-        while len(received) < 4:
-            received += envs.recv().env_ids.tolist()
-        assert sorted(received) == [0, 1, 2, 3], last
+        with suppress(BrokenOffError):
+            while len(received) < 4:
+                received += envs.recv().env_ids.tolist()
+            assert sorted(received) == [0, 1, 2, 3], last
     assert last == "return received"
     envs.close()
 
@@ -210,34 +192,29 @@ class Interrupted(Sampler):
 
 
 @pytest.mark.parametrize(("batch_size", "given_as"), [(4, np.array), (4, list), (2, np.array)])
-def test_environments_stopped_within_a_step_are_not_stepped_before_they_are_reset(
+def test_after_an_interrupt_in_the_middle_of_a_step_all_but_reset_and_close_is_refused(
     batch_size: int, given_as: Callable[[list[int]], Any]
 ) -> None:
     functions = [partial(Interrupted, spaces.Discrete(9), spaces.Discrete(3))] * 4
     envs = SharedMemoryVectorEnv(functions, num_processes=2, caller_steps=True, batch_size=batch_size)
     envs.reset(seed=1)
-    others = np.array([False, False, True, True])
+    refused: list[Callable[[], object]] = [
+        partial(envs.reset, options={"reset_mask": np.array([False, False, True, True])}),
+        *(partial(envs.get_attr, "level"), envs.reset_wait),
+    ]
     if batch_size == 4:
         with pytest.raises(KeyboardInterrupt):
             envs.step(given_as([0, 2, 0, 0]))
-        with pytest.raises(BrokenOffError, match="reset them"):
-            envs.step_wait()
-        with pytest.raises(AlreadyPendingCallError, match="`reset` begins anew"):
-            envs.step(ACTIONS * 0)
-        envs.reset(options={"reset_mask": others})
-        with pytest.raises(BrokenOffError, match=r"\[0, 1\]"):
-            envs.step(ACTIONS * 0)
+        refused += [envs.step_wait, partial(envs.step, ACTIONS * 0)]
     else:
         envs.send(np.array([0, 2, 0, 0]))
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - whichever recv meets it
             while True:
                 envs.recv(min_batch=1)
-        with suppress(RuntimeError):
-            while True:
-                envs.recv(min_batch=1)
-        with pytest.raises(BrokenOffError, match=r"\[1\]"):
-            envs.send(np.zeros(4, np.int64), range(4))
-        envs.send(np.zeros(3, np.int64), [0, 2, 3])
+        refused += [partial(envs.recv, min_batch=1), partial(envs.send, np.zeros(1, np.int64), [3])]
+    for call in refused:
+        with pytest.raises(BrokenOffError):
+            call()
     envs.reset()
     envs.send(ACTIONS * 0) if batch_size == 2 else envs.step(ACTIONS * 0)
     envs.close()

@@ -15,7 +15,6 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
-from vebench.backends.shared_memory.worker import WorkerHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -465,27 +464,3 @@ def test_those_received_and_not_reset_are_sent_to_in_the_order_in_which_they_cam
     with pytest.raises(ValueError, match="boom") as raised:
         ours.get_attr("_steps")
     assert "environment 2" in str(raised.value.__cause__)
-
-
-def test_an_interrupt_while_environments_are_asked_leaves_one_step_of_all_to_be_waited_for(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    envs = build([lambda: gymnasium.make("CartPole-v1")] * 3, num_processes=3)
-    reference = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
-    envs.reset(seed=1)
-    reference.reset(seed=1)
-    step_all = WorkerHandle.step_all
-
-    def interrupted(workers: list[WorkerHandle], entry: int, fence: Value) -> None:
-        monkeypatch.setattr(WorkerHandle, "step_all", staticmethod(step_all))
-        step_all(workers[:1], entry, fence)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(WorkerHandle, "step_all", staticmethod(interrupted))
-    actions = np.array([0, 1, 0])
-    with pytest.raises(KeyboardInterrupt):
-        envs.step(actions)
-    with pytest.raises(AlreadyPendingCallError):
-        envs.step(actions)
-    np.testing.assert_array_equal(envs.step_wait()[0], reference.step(actions)[0])
-    np.testing.assert_array_equal(envs.step(actions)[0], reference.step(actions)[0])

@@ -4,7 +4,7 @@
 
 Each trial starts a run of four cells, in turn or one after another, waits for a random time, sends a signal to some of
 its processes, and waits until it has ended. It counts as a fault if the run does not end in time, if a process, a
-scratch folder or shared memory of it is left (after the next run, where all guardians were killed with the runner), or
+scratch folder or shared memory of it is left (after the next run, where the guardian was killed with the runner), or
 if its run file cannot be read. A trial takes about 3 seconds.
 """
 
@@ -52,13 +52,10 @@ HARM = {
     "runner hung up": (HUP, ("runner",)),
     "runner interrupted": (INT, ("runner",)),
     "runner interrupted twice": (INT, ("runner", "runner")),
-    "one guardian killed": (KILL, ("guardian",)),
-    "all guardians killed": (KILL, ("guardians",)),
-    "all guardians stopped": (STOP, ("guardians",)),
-    "runner, then one guardian killed": (KILL, ("runner", "guardian")),
-    "one guardian, then runner killed": (KILL, ("guardian", "runner")),
-    "runner, then all guardians killed": (KILL, ("runner", "guardians")),
-    "all guardians, then runner killed": (KILL, ("guardians", "runner")),
+    "guardian killed": (KILL, ("guardian",)),
+    "guardian stopped": (STOP, ("guardian",)),
+    "runner, then guardian killed": (KILL, ("runner", "guardian")),
+    "guardian, then runner killed": (KILL, ("guardian", "runner")),
     "a cell killed": (KILL, ("cell",)),
     "runner and all cells killed": (KILL, ("runner", "cells")),
 }
@@ -102,7 +99,7 @@ def trial(folder: Path, harm: str, rng: random.Random) -> str:
     time.sleep(rng.uniform(0, LONGEST_S))
     number, whom = HARM[harm]
     victims = [process for name in whom for process in named(name, runner.pid, folder)]
-    unguarded = "runner" in whom and {*named("guardians", runner.pid, folder)} <= {*victims}
+    unguarded = "runner" in whom and {*named("guardian", runner.pid, folder)} <= {*victims}
     for process in victims:
         with suppress(ProcessLookupError):
             os.kill(process, number)
@@ -145,7 +142,7 @@ def named(name: str, runner: int, folder: Path) -> list[int]:
     """Return the processes of a run that a kind of harm means."""
     if name == "runner":
         return [runner]
-    mark = b"guardian.py" if name.startswith("guardian") else b"vebench.child.main"
+    mark = b"guardian.py" if name == "guardian" else b"vebench.child.main"
     found = [process for process in of_run(folder) if mark in command(process)]
     return found if name.endswith("s") else found[:1]
 

@@ -332,7 +332,7 @@ from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 
-adapter, group, guardians = sys.argv[1], None if sys.argv[2] == "alone" else 0, int(sys.argv[3])
+adapter, group, guardian = sys.argv[1], None if sys.argv[2] == "alone" else 0, sys.argv[3] == "guardian"
 task, backend = Task("CartPole-v1", "classic", 1), BackendChoice(adapter)
 cell = Cell(task, backend, 2, 1, Shape(2, 2, 1, 1), (), group=group)
 spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
@@ -340,16 +340,16 @@ with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
     for event in run(Plan(spec, (cell, cell)), launch):
         if isinstance(event, WindowDone):
             print(launch._token, flush=True)
-            for guardian in launch._guarded._guardians[:guardians]:
-                os.kill(guardian.pid, signal.SIGKILL)
+            if guardian:
+                os.kill(launch._guarded._guardian.pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def killed_runner(folder: Path, adapter: str, cells: str, guardians: int) -> str:
-    """Let a runner kill so many of its guardians and itself in the midst of a run, and return the run's token."""
+def killed_runner(folder: Path, adapter: str, cells: str, first: str) -> str:
+    """Let a runner kill itself in the midst of a run, its guardian ``first`` or nobody, and return the run's token."""
     runner = subprocess.run(
-        [sys.executable, "-c", KILLED, f"faulty:{adapter}", cells, str(guardians)],
+        [sys.executable, "-c", KILLED, f"faulty:{adapter}", cells, first],
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         text=True,
@@ -361,20 +361,17 @@ def killed_runner(folder: Path, adapter: str, cells: str, guardians: int) -> str
 
 @linux
 @pytest.mark.parametrize("cells", ["alone", "in turn"])
-@pytest.mark.parametrize("guardians", [0, 1])
-def test_a_killed_runner_leaves_neither_processes_nor_files_even_if_a_guardian_is_killed_too(
-    tmp_path: Path, cells: str, guardians: int
-) -> None:
-    token = killed_runner(tmp_path, "HangsOnClose", cells, guardians)
+def test_a_killed_runner_leaves_neither_processes_nor_files(tmp_path: Path, cells: str) -> None:
+    token = killed_runner(tmp_path, "HangsOnClose", cells, "nobody")
     assert eventually(lambda: not guardian.members(token) and not list(tmp_path.iterdir()))
 
 
 @linux
 @pytest.mark.parametrize("cells", ["alone", "in turn"])
-def test_the_kernel_ends_the_cells_of_a_runner_that_was_killed_with_all_its_guardians_and_the_next_run_tidies_up(
+def test_the_kernel_ends_the_cells_of_a_runner_that_was_killed_with_its_guardian_and_the_next_run_tidies_up(
     tmp_path: Path, cells: str
 ) -> None:
-    token = killed_runner(tmp_path, "HasWorkers", cells, 2)
+    token = killed_runner(tmp_path, "HasWorkers", cells, "guardian")
     far = 2 if cells == "in turn" else 1  # each cell has started a process that left its group
     assert eventually(lambda: len(states(token)) == far)
     with Guarded():
@@ -389,24 +386,15 @@ def test_a_folder_that_is_in_use_is_not_swept_away() -> None:
 
 @linux
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_guardian_that_is_killed_or_stopped_is_replaced_and_holds_nothing_up(number: signal.Signals) -> None:
+def test_a_guardian_that_is_killed_or_stopped_holds_nothing_up(number: signal.Signals) -> None:
     spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=3)
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
-        before = guardians(launch)
-        for event in run(Plan(spec, (cell("Sound"),)), launch):
-            if isinstance(event, WindowDone) and guardians(launch) == before:
-                for process in before:
-                    os.kill(process, number)
-                assert eventually(lambda: set(map(state, before)) <= {"Z", "T"})
-        after = guardians(launch)
-        assert not before & after
-        for process in after:
-            os.kill(process, number)
-    assert not any(Path(f"/proc/{process}").exists() for process in before | after)
-
-
-def guardians(launch: Launcher) -> set[int]:
-    return {process.pid for process in launch._guarded._guardians}  # noqa: SLF001 - to do them harm
+        process = launch._guarded._guardian.pid  # noqa: SLF001 - to do it harm
+        os.kill(process, number)
+        assert eventually(lambda: state(process) in {"Z", "T"})
+        ended = [event for event in run(Plan(spec, (cell("Sound"),)), launch) if isinstance(event, CellFinished)]
+    assert [event.outcome.reason for event in ended] == [None]
+    assert not Path(f"/proc/{process}").exists()
 
 
 def state(process: int) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Launcher:
-    """Launches the cells of one run, with a scratch folder and guardians that outlive the runner.
+    """Launches the cells of one run, with a scratch folder and a guardian that outlives the runner.
 
     ``python`` is the interpreter that cells run in, unless their backend has one of its own. It needs numpy and the
     simulators, but not vebench.

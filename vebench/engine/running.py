@@ -220,7 +220,6 @@ class LocalCell(RunningCell):
 
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
-        self._guarded.renew()
         if wakeful() > self._deadline:
             how_far = self._how_far() if self._tells_where else ""
             raise CellError(f"no end after {self._timeout:.3g} s ({self._option}){how_far}")

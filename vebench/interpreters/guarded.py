@@ -1,8 +1,8 @@
 """A scratch folder for processes that must not outlive this one, and what ends them however this one ends.
 
-This process cleans up itself. If it is killed, its guardians do: two, because one may be killed with it, or be stopped.
-If all of them are killed, the kernel has ended the process groups of cells (``child/lifeline.py``), and what is left is
-removed by the next process that needs a scratch folder.
+This process cleans up itself. If it is killed, its guardian does. If that is killed, too, the kernel has ended the
+process groups of cells (``child/lifeline.py``), and what is left is removed by the next process that needs a scratch
+folder.
 
 The folder has links to the part of vebench that processes in any Python import. A cell and a lookup before it must find
 the same code, or one would succeed where the other fails.
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 # What the child may import, besides the adapters.
 CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
 PREFIX = "vebench-"
-_GUARDIANS = 2
 _PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
-LOCK = "lock"  # held by this process and its guardians; it has the token, and the name of the machine
+LOCK = "lock"  # held by this process and its guardian; it has the token, and the name of the machine
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
@@ -53,7 +52,6 @@ class Guarded:
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self._groups: frozenset[int] = frozenset()
-        self._guardians: list[subprocess.Popen[bytes]] = []
         self._open: list[int] = []
 
     def __enter__(self) -> Self:
@@ -62,9 +60,10 @@ class Guarded:
         try:
             self.lifeline, writing = os.pipe()
             self._open += [self.lifeline, writing]
-            self._lock = _locked(self.scratch, self.token)
-            self._open.append(self._lock)
-            self._guardians = [self._started() for _ in range(_GUARDIANS)]
+            lock = _locked(self.scratch, self.token)
+            self._open.append(lock)
+            self._guardian = start_guardian(self.token, self.scratch, lock)
+            os.set_blocking(self._to_guardian(), False)  # one that is stopped reads nothing
         except BaseException as error:
             self._close()
             guardian.remove(str(self.scratch))
@@ -77,16 +76,16 @@ class Guarded:
         self._close()
         guardian.end(self.token, self._groups)
         guardian.remove(str(self.scratch))
-        for process in self._guardians if self.scratch.exists() else ():
-            # To remove it takes descriptors, of which this process may have no more: a guardian does.
-            if process.stdin is not None:
-                process.stdin.close()
+        if self.scratch.exists() and self._guardian.stdin is not None:
+            # To remove it takes descriptors, of which this process may have no more: the guardian does.
+            self._guardian.stdin.close()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
-        for process in self._guardians:
-            process.kill()  # at the same time, since each takes milliseconds
-        for process in self._guardians:
-            _dismiss(process)
+                self._guardian.wait(_PATIENCE_S)
+        self._guardian.kill()  # it has nothing to do any more
+        with suppress(subprocess.TimeoutExpired):
+            self._guardian.wait(_PATIENCE_S)
+        if self._guardian.stdin is not None:
+            self._guardian.stdin.close()
 
     @contextmanager
     def process(
@@ -107,44 +106,28 @@ class Guarded:
     def add(self, group: int) -> None:
         """Let a process group end with this context, even if its processes have not the token."""
         self._groups |= {group}
-        self._tell(b"%d\n" % group)
+        self._tell(group)
 
     def discard(self, group: int) -> None:
         """Forget a process group that has ended: another may get its number."""
         self._groups -= {group}
-        self._tell(b"-%d\n" % group)
-
-    def renew(self) -> None:
-        """Replace guardians that somebody has killed or stopped. Takes microseconds if there are none."""
-        for place, process in enumerate(self._guardians):
-            watches = False
-            with suppress(ChildProcessError):
-                watches = os.waitpid(process.pid, os.WNOHANG | os.WUNTRACED)[0] == 0
-            if not watches:
-                _dismiss(process)
-                with suppress(OSError):  # no process can be started now: the next call tries again
-                    self._guardians[place] = self._started()
+        self._tell(-group)
 
     def _close(self) -> None:
         while self._open:
             os.close(self._open.pop())
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        process = start_guardian(self.token, self.scratch, self._lock)
-        if process.stdin is not None:
-            os.set_blocking(process.stdin.fileno(), False)  # one that is stopped reads nothing
-        for group in self._groups:
-            _write(process, b"%d\n" % group)
-        return process
+    def _to_guardian(self) -> int:
+        assert self._guardian.stdin is not None  # noqa: S101 - it was started with a pipe
+        return self._guardian.stdin.fileno()
 
-    def _tell(self, line: bytes) -> None:
-        self.renew()
-        for process in self._guardians:
-            _write(process, line)
+    def _tell(self, group: int) -> None:
+        with suppress(OSError):  # it was killed or stopped: then the kernel ends the cells
+            os.write(self._to_guardian(), b"%d\n" % group)
 
 
 def sweep() -> None:
-    """End processes and remove scratch folders whose owner was killed together with all its guardians."""
+    """End processes and remove scratch folders whose owner was killed together with its guardian."""
     with suppress(OSError):
         for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
             with suppress(OSError):  # it is in use, or somebody else's
@@ -173,20 +156,6 @@ def _locked(scratch: Path, token: str) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.rename(scratch / LOCK)  # it has its name only once it is held
     return descriptor
-
-
-def _dismiss(process: subprocess.Popen[bytes]) -> None:
-    process.kill()  # it has nothing to do any more
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_PATIENCE_S)
-    if process.stdin is not None:
-        process.stdin.close()
-
-
-def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
-    with suppress(OSError):  # it was killed or stopped: another takes its place at the next call
-        if process.stdin is not None:
-            os.write(process.stdin.fileno(), line)
 
 
 def _make_scratch() -> Path:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vebench.machine.host import read_allowance
 from vebench.machine.placement import format_cpu_list
-from vebench.machine.sysfs import Quota, cpu_quota, parse_list, parse_mask
+from vebench.machine.sysfs import Quota, cpu_quota, parse_list
 from vebench.machine.topology import Cache, read_topology
 
 if TYPE_CHECKING:
@@ -84,24 +84,14 @@ def test_a_list_reads_back_as_what_was_written(cpus: frozenset[int]) -> None:
     assert parse_list(format_cpu_list(cpus)) == tuple(sorted(cpus))
 
 
-@given(CPUS, st.booleans())
-def test_a_mask_reads_back_as_what_was_written(cpus: frozenset[int], padded: bool) -> None:
-    digits = f"{sum(1 << cpu for cpu in cpus):x}"
-    whole = digits.rjust(-(-len(digits) // 8) * 8, "0")
-    words = [whole[at : at + 8] for at in range(0, len(whole), 8)]
-    text = ",".join(words) if padded else ",".join(words).lstrip("0,") or "0"
-    assert parse_mask(text) == tuple(sorted(cpus))
-
-
 @pytest.mark.parametrize("text", ["", "x", "0-", "3--5", "1 2", "²", "0-9999999", "99999999999999999999"])
 def test_what_is_no_list_names_nothing(text: str) -> None:
     assert parse_list(text) == ()
-    assert parse_mask(f"{text}.") == ()
 
 
 @given(st.text(max_size=30))
 def test_no_text_is_too_odd_to_be_parsed(text: str) -> None:
-    assert all(number >= 0 for number in (*parse_list(text), *parse_mask(text)))
+    assert all(number >= 0 for number in parse_list(text))
 
 
 def test_a_folder_that_is_no_machine_has_no_topology(tmp_path: Path) -> None:
@@ -111,12 +101,8 @@ def test_a_folder_that_is_no_machine_has_no_topology(tmp_path: Path) -> None:
 
 
 def test_threads_of_a_core_are_found_by_every_name_that_kernels_had_for_them(grow: Grow) -> None:
-    tree = grow("0-7")
-    tree.topology((0, 4), core_cpus_list="0,4")
-    tree.topology((1, 5), thread_siblings_list="1,5")
-    tree.topology((2, 6), core_cpus="00000044")
-    tree.topology((3, 7), thread_siblings="00000000,00000088")
-    assert tree.read().cores == ((0, 4), (1, 5), (2, 6), (3, 7))
+    tree = grow("0-3").topology((0, 2), core_cpus_list="0,2").topology((1, 3), thread_siblings_list="1,3")
+    assert tree.read().cores == ((0, 2), (1, 3))
 
 
 def test_a_cpu_of_which_nothing_is_told_is_a_core_of_its_own(grow: Grow) -> None:
@@ -155,34 +141,20 @@ def test_a_package_keeps_its_label_whatever_it_is(grow: Grow, labels: tuple[int,
     assert topology.packages == {str(labels[0]): (0,), str(labels[1]): (1, 3)}
 
 
-def test_packages_without_a_label_are_told_apart_by_their_siblings(grow: Grow) -> None:
-    tree = grow("0-5").topology(range(6), physical_package_id=-1)
-    tree.topology((0, 1), core_siblings="00000003").topology((2, 3), core_siblings_list="2-3")
-    tree.topology((4, 5), package_cpus_list="4-5")
-    assert tree.read().packages == {"-1.0": (0, 1), "-1.1": (2, 3), "-1.2": (4, 5)}
-
-
 def test_a_list_that_leaves_out_its_own_cpu_is_not_believed(grow: Grow) -> None:
     tree = grow("0-3").cache("0-1").cache("2-3")
     for cpu in (2, 3):
         folder = f"{CPU}/cpu{cpu}/cache/index3"
-        tree.file(f"{folder}/shared_cpu_list", "0-1").file(f"{folder}/shared_cpu_map", "0000000c")
+        tree.file(f"{folder}/shared_cpu_list", "0-1")
         tree.topology((cpu,), core_cpus_list="0", thread_siblings_list="2-3")
     topology = tree.read()
-    assert [cache.cpus for cache in topology.caches] == [(0, 1), (2, 3)]
+    assert [cache.cpus for cache in topology.caches] == [(0, 1)]
     assert topology.cores == ((0,), (1,), (2, 3))
 
 
 def test_nodes_that_all_name_the_same_cpus_are_one(grow: Grow) -> None:
-    tree = grow("0-3").node(0, cpumap="0000000f").node(1, cpumap="0000000f").node(2, cpumap="00000000")
+    tree = grow("0-3").node(0, cpulist="0-3").node(1, cpulist="0-3").node(2, cpulist="")
     assert [(node.id, node.cpus) for node in tree.read().nodes] == [(0, (0, 1, 2, 3)), (2, ())]
-
-
-def test_packages_that_books_number_alike_are_told_apart(grow: Grow) -> None:
-    tree = grow("0-2").topology((0,), book_id=1, drawer_id=0).topology((1, 2), book_id=2, drawer_id=0)
-    assert tree.core(0, package=1).core(1, package=1).core(2, package=2).read().packages == {
-        "0.1.1": (0,), "0.2.1": (1,), "0.2.2": (2,),
-    }  # fmt: skip
 
 
 def test_the_last_level_is_the_highest_that_each_cpu_has(grow: Grow) -> None:
@@ -193,12 +165,8 @@ def test_the_last_level_is_the_highest_that_each_cpu_has(grow: Grow) -> None:
     assert [cache.level for cache in topology.caches] == [1, 2, 2, 3]
 
 
-def test_a_cache_without_a_list_of_sharers_is_read_from_its_mask_and_without_both_left_out(grow: Grow) -> None:
-    tree = grow("0-3")
-    for cpu in range(4):
-        tree.file(f"{CPU}/cpu{cpu}/cache/index3/level", 3)
-    tree.file(f"{CPU}/cpu0/cache/index3/shared_cpu_map", "00000003")
-    assert tree.read().caches == (Cache(3, None, (0, 1)),)
+def test_a_cache_without_a_list_of_sharers_is_left_out(grow: Grow) -> None:
+    assert grow("0-3").file(f"{CPU}/cpu0/cache/index3/level", 3).read().caches == ()
 
 
 def test_a_kernel_without_numa_has_one_node(grow: Grow) -> None:
@@ -225,13 +193,6 @@ def test_cpus_may_belong_to_no_node(grow: Grow) -> None:
 def test_a_node_that_is_offline_holds_nothing(grow: Grow) -> None:
     tree = grow("0-1").node(0, cpulist="0").node(1, cpulist="1").file(f"{NODE}/online", "1")
     assert [node.id for node in tree.read().nodes] == [1]
-
-
-def test_a_nodes_cpus_are_read_from_its_list_or_its_mask_or_its_links(grow: Grow) -> None:
-    tree = grow("0-5").node(0, cpulist="0-1").node(1, cpumap="00000000,0000000c").node(2, cpulist="")
-    for cpu in (4, 5):
-        tree.file(f"{NODE}/node2/cpu{cpu}/x", "")
-    assert [node.cpus for node in tree.read().nodes] == [(0, 1), (2, 3), (4, 5)]
 
 
 def test_kinds_of_hybrid_x86_come_from_their_counters_before_all_else(grow: Grow) -> None:
@@ -271,7 +232,7 @@ def test_eight_threads_share_a_core_and_ids_have_gaps_on_power(grow: Grow) -> No
 
 
 def test_a_machine_of_two_thousand_cpus_is_read(grow: Grow) -> None:
-    tree = grow("0-2047").file("sys/devices/system/node/node0/cpumap", ",".join(["ffffffff"] * 64))
+    tree = grow("0-2047").node(0, cpulist="0-2047")
     tree.topology(range(0, 2048, 512), physical_package_id=0, core_cpus_list="0")
     topology = tree.read()
     assert len(topology.cores) == 2048
@@ -306,7 +267,8 @@ def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:
 
 @pytest.mark.parametrize("mount", ["sys/fs/cgroup", "cgroup/unified"])
 def test_a_cpuset_of_version_2_is_found_wherever_it_is_mounted(grow: Grow, mount: str) -> None:
-    tree = grow("0-31").file("proc/self/cgroup", "0::/job/step").file("proc/mounts", f"none /{mount} cgroup2 rw 0 0")
+    tree = grow("0-31").file("proc/self/cgroup", "0::/job/step")
+    tree.file("proc/self/mountinfo", f"41 31 0:38 / /{mount} rw - cgroup2 cgroup2 rw")
     tree.file(f"{mount}/job/cpuset.cpus.effective", "0-7").file(f"{mount}/job/cpuset.mems.effective", "0")
     tree.file(f"{mount}/job/step/cpuset.cpus.effective", "0-5")
     assert allowed(tree) == ("0-5", "0")
@@ -317,17 +279,6 @@ def test_a_cpuset_of_version_1_is_found(grow: Grow) -> None:
     tree.file("proc/self/mountinfo", "33 31 0:30 / /my\\040groups rw - cgroup cgroup rw,cpuset")
     tree.file("my groups/slurm/cpuset.cpus", "2-3").file("my groups/slurm/cpuset.mems", "0")
     assert allowed(tree) == ("2-3", "0")
-
-
-def test_without_a_list_of_groups_the_path_of_the_cpuset_will_do(grow: Grow) -> None:
-    tree = grow("0-7").file("proc/self/cpuset", "/job").file("sys/fs/cgroup/cpuset/job/cpuset.cpus", "1")
-    assert allowed(tree) == ("1", None)
-
-
-@pytest.mark.parametrize("mount", ["none /dev/cpuset cpuset rw 0 0", "none /dev/cpuset cgroup rw,cpuset,noprefix 0 0"])
-def test_a_cpuset_from_before_control_groups_is_found(grow: Grow, mount: str) -> None:
-    tree = grow("0-7").file("proc/self/cpuset", "/job").file("proc/mounts", mount)
-    assert allowed(tree.file("dev/cpuset/job/cpus", "4-5").file("dev/cpuset/job/mems", "0")) == ("4-5", "0")
 
 
 def test_a_set_that_leaves_no_cpu_is_not_believed(grow: Grow) -> None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 LIVE = Path("/")
 MEBIBYTE = 1 << 20
 _ONE_IS_ON = {"1": True, "0": False}
-# Version 2, version 1, and version 1 mounted without prefixes.
-_CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus")
-_CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems", "mems")
+# Version 2, and version 1.
+_CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+_CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems")
 # What /proc/cpuinfo calls a CPU: x86, POWER, RISC-V, s390.
 _MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")

@@ -21,12 +21,10 @@ PROC = Path("/proc")
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
 _DEFAULT_PERIOD_US = "100000"
 _POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
-# Mounted control groups, in ``mountinfo`` and in ``mounts``. The file system cpuset is older than they are: cpuset(7).
-_SYSTEM = r"(?P<system>cgroup2?|cpuset)"
-_IN_MOUNTINFO = re.compile(
-    rf"^(?:\S+ ){{3}}(?P<shows>\S+) (?P<folder>\S+) (?:\S+ )*?- {_SYSTEM} \S+ (?P<options>\S+)", re.MULTILINE
+# Mounted control groups, in ``mountinfo``.
+_MOUNTED = re.compile(
+    r"^(?:\S+ ){3}(?P<shows>\S+) (?P<folder>\S+) (?:\S+ )*?- (?P<system>cgroup2?) \S+ (?P<options>\S+)", re.MULTILINE
 )
-_IN_MOUNTS = re.compile(rf"^\S+ (?P<folder>\S+) {_SYSTEM} (?P<options>\S+)", re.MULTILINE)
 # The usual mount points, for trees that do not list their mounts.
 _CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
 _CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
@@ -41,11 +39,10 @@ class Quota:
 
 
 class _Mount(NamedTuple):
-    """A visible hierarchy: its folder, the group that this folder shows, and its controllers (version 1)."""
+    """A visible hierarchy: its folder, and the group that this folder shows."""
 
     folder: Path
     shows: str
-    controllers: frozenset[str]
     version: int
 
 
@@ -69,22 +66,6 @@ def parse_list(text: str) -> Cpus:
             return ()
         numbers.update(range(first, last + 1))
     return tuple(sorted(numbers))
-
-
-def parse_mask(text: str) -> Cpus:
-    """Return the numbers of a Linux mask (``00000000,0000000f``: words of 32 bits, the highest first), ascending."""
-    if re.fullmatch(r"[0-9a-f]{1,8}(,[0-9a-f]{1,8})*", text, re.ASCII | re.IGNORECASE) is None:
-        return ()
-    bits = 0
-    for word in text.split(","):
-        bits = bits << 32 | int(word, 16)
-    return tuple(index for index, bit in enumerate(reversed(f"{bits:b}")) if bit == "1")
-
-
-def cpus_in(path: Path) -> Cpus:
-    """Return the CPUs in a file: a list if its name ends in ``list``, as in the kernel, otherwise a mask."""
-    text = text_of(path)
-    return parse_list(text) if path.name.endswith("list") else parse_mask(text)
 
 
 def number_in(path: Path) -> int | None:
@@ -141,38 +122,31 @@ def cpu_quota(root: Path = Path("/")) -> Quota | None:
 
 def _memberships(controller: str, root: Path) -> Iterator[tuple[int, str]]:
     """Yield (version, path) of the groups that this process is in, from ``/proc/self/cgroup``."""
-    lines = text_of(root / "proc/self/cgroup").splitlines()
-    for line in lines:
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if hierarchy == "0" and not controllers:
             yield 2, path
         elif controller in controllers.split(","):
             yield 1, path
-    if not lines and controller == "cpuset" and (path := text_of(root / "proc/self/cpuset")):
-        yield from ((1, path), (2, path))
 
 
 def _mounts(controller: str, root: Path) -> Iterator[_Mount]:
     """Yield the hierarchies that may hold ``controller``: the mounted ones or, if unknown, the usual mount points."""
-    listed = [*_IN_MOUNTINFO.finditer(text_of(root / "proc/self/mountinfo"))] or [
-        *_IN_MOUNTS.finditer(text_of(root / "proc/self/mounts") or text_of(root / "proc/mounts"))
-    ]
+    listed = [*_MOUNTED.finditer(text_of(root / "proc/self/mountinfo"))]
     for match in listed:
-        fields = match.groupdict(default="")
+        fields = match.groupdict()
         # Blanks in paths are written as octal numbers.
         folder, shows = (
-            re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields.get(name, ""))
-            for name in ("folder", "shows")
+            re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[name]) for name in ("folder", "shows")
         )
-        controllers = frozenset({fields["system"], *fields["options"].split(",")})
-        if fields["system"] == "cgroup2" or controller in controllers:
-            version = 2 if fields["system"] == "cgroup2" else 1
-            yield _Mount(root / folder.lstrip("/"), shows, controllers, version)
+        unified = fields["system"] == "cgroup2"
+        if unified or controller in fields["options"].split(","):
+            yield _Mount(root / folder.lstrip("/"), shows, 2 if unified else 1)
     if not listed:
-        yield from (_Mount(root / place, "", frozenset(), 2) for place in _CUSTOMARY)
+        yield from (_Mount(root / place, "", 2) for place in _CUSTOMARY)
         places = dict.fromkeys(place.format(controller) for place in _CUSTOMARY_V1)
-        yield from (_Mount(root / place, "", frozenset({controller}), 1) for place in places)
+        yield from (_Mount(root / place, "", 1) for place in places)
 
 
 def _inside(mount: _Mount, path: str) -> Path:

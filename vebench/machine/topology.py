@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vebench.machine.sysfs import Cpus, cpus_in, entries, number_in, parse_list, text_of
+from vebench.machine.sysfs import Cpus, entries, number_in, parse_list, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -24,10 +24,7 @@ _NODE_FOLDER = Path("sys/devices/system/node")
 _KIBIBYTE = 1024
 # Hybrid x86 has one device of performance counters for each kind of core; the fastest kind is last.
 _HYBRID_KINDS = ("cpu_lowpower", "cpu_atom", "cpu_core")
-# Until Linux 5.3, cores and packages had the second names; the masks are even older.
-_CORE_FILES = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
-_PACKAGE_FILES = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
-_NO_LABEL = -1
+_CORE_FILES = ("core_cpus_list", "thread_siblings_list")  # the second until Linux 5.3
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
         return None
     return Topology(
         online=online,
-        cores=_partition(online, lambda cpu: _siblings(folder / f"cpu{cpu}" / "topology", _CORE_FILES, cpu)),
+        cores=_cores(folder, online),
         packages=_packages(folder, online),
         nodes=_nodes(root / _NODE_FOLDER, online),
         caches=_caches(folder, online),
@@ -108,54 +105,28 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
     )
 
 
-def _partition(online: Cpus, group_of: Callable[[int], Iterable[int]]) -> tuple[Cpus, ...]:
-    """Divide the CPUs online into groups. ``group_of`` the first CPU of each decides which others are its members."""
+def _cores(folder: Path, online: Cpus) -> tuple[Cpus, ...]:
+    """Divide the CPUs online into cores. What the first CPU of each says of its siblings counts."""
     left = set(online)
-    groups = []
+    cores = []
     for cpu in online:
         if cpu in left:
-            group = {cpu, *left.intersection(group_of(cpu))}
-            groups.append(tuple(sorted(group)))
-            left -= group
-    return tuple(groups)
-
-
-def _siblings(folder: Path, names: Iterable[str], cpu: int) -> Cpus:
-    """Return the CPUs in the first of these files that contains ``cpu`` itself, empty if none does."""
-    return next((cpus for name in names if cpu in (cpus := cpus_in(folder / name))), ())
+            topology = folder / f"cpu{cpu}" / "topology"
+            listed = (parse_list(text_of(topology / name)) for name in _CORE_FILES)
+            core = {cpu, *left.intersection(next((cpus for cpus in listed if cpu in cpus), ()))}
+            cores.append(tuple(sorted(core)))
+            left -= core
+    return tuple(cores)
 
 
 def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
-    """Return the CPUs of each package by its label.
-
-    If labels repeat in several drawers or books (s390), the numbers of those are prefixed. Packages without a label
-    (-1: s390, POWER in a partition) are distinguished by their siblings, and numbered.
-    """
-    labels: dict[int, tuple[int | None, ...]] = {}
-    unlabelled: list[int] = []
-    for cpu in online:
-        topology = folder / f"cpu{cpu}" / "topology"
-        package = number_in(topology / "physical_package_id")
-        if package == _NO_LABEL:
-            unlabelled.append(cpu)
-        elif package is not None:
-            labels[cpu] = (*(number_in(topology / name) for name in ("drawer_id", "book_id")), package)
-    distinct = set(labels.values())
-    ambiguous = len({label[-1] for label in distinct}) < len(distinct)
+    """Return the CPUs of each package by its label."""
     packages: dict[str, list[int]] = {}
-    for cpu, label in labels.items():
-        parts = [str(part) for part in label if part is not None]
-        packages.setdefault(".".join(parts) if ambiguous else parts[-1], []).append(cpu)
-    return {label: tuple(cpus) for label, cpus in packages.items()} | _unlabelled(folder, tuple(unlabelled))
-
-
-def _unlabelled(folder: Path, cpus: Cpus) -> dict[str, Cpus]:
-    """Return the packages of CPUs without a label: one if there are no files of siblings, numbered if several."""
-    siblings = {cpu: _siblings(folder / f"cpu{cpu}" / "topology", _PACKAGE_FILES, cpu) for cpu in cpus}
-    groups = _partition(cpus, lambda cpu: siblings[cpu] or cpus)
-    if len(groups) == 1:
-        return {str(_NO_LABEL): groups[0]}
-    return {f"{_NO_LABEL}.{number}": group for number, group in enumerate(groups)}
+    for cpu in online:
+        label = number_in(folder / f"cpu{cpu}" / "topology/physical_package_id")
+        if label is not None:
+            packages.setdefault(str(label), []).append(cpu)
+    return {label: tuple(cpus) for label, cpus in packages.items()}
 
 
 def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
@@ -170,9 +141,9 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
             level = number_in(cache / "level")
             if level is None or (level, cpu) in known or text_of(cache / "type") == "Instruction":
                 continue
-            listed = _siblings(cache, ("shared_cpu_list", "shared_cpu_map"), cpu)
+            listed = parse_list(text_of(cache / "shared_cpu_list"))
             sharing = tuple(other for other in listed if other in are_online and (level, other) not in known)
-            if listed:
+            if cpu in listed:
                 size = re.fullmatch(r"(\d{1,12})([KMG]?)", text_of(cache / "size"), re.ASCII)
                 found[level, sharing] = int(size[1]) * _KIBIBYTE ** " KMG".index(size[2] or " ") if size else None
                 known.update((level, other) for other in sharing)
@@ -190,7 +161,7 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
     cpus_of: dict[int, Cpus] = {}
     for node in ids:
         own = folder / f"node{node}"
-        listed_cpus = cpus_in(own / "cpulist") or cpus_in(own / "cpumap") or entries(own, "cpu")
+        listed_cpus = parse_list(text_of(own / "cpulist"))
         cpus = tuple(cpu for cpu in listed_cpus if cpu in left)
         for cpu in cpus:
             del left[cpu]
@@ -230,7 +201,6 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     sources: tuple[Callable[[int], int | None], ...] = (
         ranks.get,
         lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity"),
-        lambda cpu: number_in(folder / f"cpu{cpu}" / "cpufreq/base_frequency"),
         frequencies.get,
     )
     for source in sources:

@@ -212,21 +212,25 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             written[wrong] = 0
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
-    def _begin_reset(self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
-        """Begin a reset, with the seeds that ``make_vec`` was given for a first reset that is given none."""
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Ask for a reset, with the seeds that ``make_vec`` was given for a first reset that is given none."""
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds
-        super()._begin_reset([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
+        super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
 
-    def _end_reset(self, timeout: float | None = None) -> Reset:
-        result = super()._end_reset(timeout)
+    def reset_wait(self, timeout: float | None = None) -> Reset:
+        """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        result = super().reset_wait(timeout)
         for env_id in self._to_reset:
             self._first_seeds[env_id] = None
         return result
 
-    def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
+    def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
+        """Ask for a call. Raises AttributeError if the environments are of our own class."""
         self._refuse_if_own(name)
-        super()._begin_call(name, args, kwargs)
+        super().call_async(name, *args, **kwargs)
 
     def set_attr(self, name: str, values: Value) -> None:
         """Set each environment's attribute ``name``. Raises AttributeError if they are of our own class."""

@@ -61,7 +61,6 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
     def reset(self) -> Value:
         """Reset all environments; return their observations."""
         envs: Any = self.envs  # whose infos are formed by info_of_each
-        envs._pending = ""  # noqa: SLF001 - a step is one call here: one that is pending was broken off
         if not any(self._options):
             observations, self.reset_infos = envs.reset(seed=self._seeds)
         for env_id, options in enumerate(self._options if any(self._options) else ()):  # each has its own

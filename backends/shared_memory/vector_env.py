@@ -189,27 +189,25 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
         write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets, steps and calls. Each is begun, and ended with one assignment once all is there that is returned. What an
-    # interrupt breaks off before leaves the team busy, and nothing pending.
+    # Resets, steps and calls. Each is asked for, is pending then, and is waited for. What an interrupt breaks off leaves
+    # the team busy and nothing pending.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
-        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. Steps that are on their way are finished first;
-        those of environments that are not reset can still be received. The next ``send`` is by default to those of the
-        last ``recv`` that are not reset, and then to those that are.
+        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all throws away what is pending or was
+        broken off. Before one of some, steps that are on their way are finished; those of others can still be received.
+        The next ``send`` is by default to those of the last ``recv`` that are not reset, and then to those that are.
         """
-        self._begin_reset(seed, options)
-        return self._end_reset()
+        if options is None or "reset_mask" not in options:
+            self._pending = ""
+        self.reset_async(seed, options)
+        return self.reset_wait()
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
         """Ask for a reset, to be waited for with ``reset_wait``."""
-        self._begin_reset(seed, options)
-        self._pending = "reset"
-
-    def _begin_reset(self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> None:
         count = self.num_envs
         seeds = checked_seeds(seed, count)
         mask = None
@@ -219,13 +217,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("reset_async", anew=mask is None)
         self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
         self._ask("reset", (seeds, mask, options), anew=mask is None)
+        self._pending = "reset"
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         self._assert_pending("reset")
-        return self._end_reset(timeout)
-
-    def _end_reset(self, timeout: float | None = None) -> Reset:
         infos = self._infos("reset", timeout)
         observed = self._observed()
         reset = self._to_reset.tolist()
@@ -239,15 +235,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Value) -> Step:
         """Step every environment and return what Gymnasium's vector environments return."""
-        self._begin_step(actions)
-        return self._end_step()
+        self.step_async(actions)
+        return self.step_wait()
 
     def step_async(self, actions: Value) -> None:
         """Let every environment step, to be waited for with ``step_wait``."""
-        self._begin_step(actions)
-        self._pending = "step"
-
-    def _begin_step(self, actions: Value) -> None:
         self._assert_idle("step_async")
         if self._in_flight is not None:
             raise RuntimeError(
@@ -259,13 +251,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             each = one_by_one(self.action_space, self.num_envs, actions)
             # The caller's own environments may do with theirs what they like.
             self._ask("step", deepcopy(each) if self._team.division.own else each)
+        self._pending = "step"
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         self._assert_pending("step")
-        return self._end_step(timeout)
-
-    def _end_step(self, timeout: float | None = None) -> Step:
         infos = self._infos("step", timeout)
         rewards, terminated, truncated = self._results
         result = self._observed(), rewards.copy(), terminated.copy(), truncated.copy(), infos
@@ -308,26 +298,20 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call(self, name: str, *args: Value, **kwargs: Value) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``, or what it returns if it is a method."""
-        self._begin_call(name, args, kwargs)
-        return self._end_call()
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
 
     def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
         """Ask for a call, to be waited for with ``call_wait``. Steps that are on their way are finished first."""
-        self._begin_call(name, args, kwargs)
-        self._pending = "call"
-
-    def _begin_call(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
         self._assert_idle("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._ask("call", (name, args, kwargs))
+        self._pending = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         self._assert_pending("call")
-        return self._end_call(timeout)
-
-    def _end_call(self, timeout: float | None = None) -> tuple[Any, ...]:
         answers = self._wait("call", timeout)
         results = tuple(result for answer in answers if answer is not None for result in answer)
         self._finish()

@@ -43,7 +43,7 @@ class _Mount(NamedTuple):
 
     folder: Path
     shows: str
-    version: int
+    unified: bool  # of version 2
 
 
 def text_of(path: Path) -> str:
@@ -98,12 +98,15 @@ def control_groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
     If both versions are mounted, the folders of both are returned: a file that does not exist governs nothing.
     """
     found: dict[Path, None] = {}
-    for version, path in _memberships(controller, root):
-        for mount in _mounts(controller, root):
-            if mount.version == version and is_folder(mount.folder):
+    mounts = [mount for mount in _mounts(controller, root) if is_folder(mount.folder)]
+    for line in text_of(root / "proc/self/cgroup").splitlines():
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        unified = hierarchy == "0" and not controllers
+        if unified or controller in controllers.split(","):
+            for mount in [mount for mount in mounts if mount.unified == unified][:1]:
                 own = _inside(mount, path)
                 found.update(dict.fromkeys(one for one in (own, *own.parents) if one.is_relative_to(mount.folder)))
-                break
     return tuple(found)
 
 
@@ -120,17 +123,6 @@ def cpu_quota(root: Path = Path("/")) -> Quota | None:
     return min(found, key=lambda one: one.cpus, default=None)
 
 
-def _memberships(controller: str, root: Path) -> Iterator[tuple[int, str]]:
-    """Yield (version, path) of the groups that this process is in, from ``/proc/self/cgroup``."""
-    for line in text_of(root / "proc/self/cgroup").splitlines():
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if hierarchy == "0" and not controllers:
-            yield 2, path
-        elif controller in controllers.split(","):
-            yield 1, path
-
-
 def _mounts(controller: str, root: Path) -> Iterator[_Mount]:
     """Yield the hierarchies that may hold ``controller``: the mounted ones or, if unknown, the usual mount points."""
     listed = [*_MOUNTED.finditer(text_of(root / "proc/self/mountinfo"))]
@@ -142,11 +134,11 @@ def _mounts(controller: str, root: Path) -> Iterator[_Mount]:
         )
         unified = fields["system"] == "cgroup2"
         if unified or controller in fields["options"].split(","):
-            yield _Mount(root / folder.lstrip("/"), shows, 2 if unified else 1)
+            yield _Mount(root / folder.lstrip("/"), shows, unified)
     if not listed:
-        yield from (_Mount(root / place, "", 2) for place in _CUSTOMARY)
+        yield from (_Mount(root / place, "", unified=True) for place in _CUSTOMARY)
         places = dict.fromkeys(place.format(controller) for place in _CUSTOMARY_V1)
-        yield from (_Mount(root / place, "", 1) for place in places)
+        yield from (_Mount(root / place, "", unified=False) for place in places)
 
 
 def _inside(mount: _Mount, path: str) -> Path:

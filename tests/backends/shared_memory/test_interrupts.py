@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.utils.env_checker import data_equivalence
 from support.interrupting import Interrupt
 from support.waiting import eventually
@@ -101,7 +101,7 @@ CALLS: dict[str, Callable[[SharedMemoryVectorEnv], object]] = {
     "call": lambda envs: envs.get_attr("level"),
     "apply": lambda envs: envs.apply(level_of, range(4)),
 }
-SAID = (NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
+SAID = (AlreadyPendingCallError, NoAsyncCallError, BrokenOffError, ValueError, RuntimeError)
 
 
 @pytest.mark.parametrize("caller_steps", [True, False], ids=["caller-steps", "workers-step"])

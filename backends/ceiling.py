@@ -161,7 +161,6 @@ class FreeLoop(Ceiling):
 
     @staticmethod
     def _simulator_of(setup: Setup) -> FreeRunning:
-        """Return the environments of one process."""
         processes = min(setup.workers, len(setup.cpus))
         return FreeRunning(setup.task, max(1, setup.batch_size // processes))
 

@@ -1,4 +1,4 @@
-"""Gymnasium's own vector environments, ``SyncVectorEnv`` and ``AsyncVectorEnv``."""
+"""Gymnasium's own vector environments, whose observations are not copied (``copy=False``). Rewards are float64."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make, read_spaces
-from vebench.backends.one_in_flight import CountsInside, OneInFlight, kill_all, makers
+from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make
+from vebench.backends.one_in_flight import CountsInside, OneInFlight, kill_all, makers, spaces_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,33 +21,19 @@ _LAST_ANSWER_S = 1.0
 _EXIT_S = 1.0  # until a process whose pipe has broken has ended
 
 
-class _GymVector(OneInFlight):
-    """What both have: observations that are not copied (``copy=False``), and rewards in float64."""
-
-    _vector: Any
-
-    def _report_vector(self, setup: Setup, **reported: int) -> None:
-        try:
-            spaces = read_spaces(setup.task, self._vector.single_observation_space, self._vector.single_action_space)
-        except ValueError:
-            self._vector.close()
-            raise
-        self._report(setup, spaces, reuses_buffers=True, **reported)
-
-    def _reset(self, seed: int) -> ArrayTree:
-        observations: ArrayTree = self._vector.reset(seed=seed)[0]
-        return observations
-
-
-class GymSync(CountsInside, _GymVector):
-    """All environments in the calling process."""
+class GymSync(CountsInside, OneInFlight):
+    """``SyncVectorEnv``: all environments in the calling process."""
 
     def __init__(self, setup: Setup) -> None:
         from gymnasium.vector import SyncVectorEnv  # noqa: PLC0415 - imported on use
 
-        self._vector = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
+        self._report(setup, spaces_of(setup.task), reuses_buffers=True)
+        self._vector: Any = SyncVectorEnv([partial(make, setup.task)] * setup.batch_size, copy=False)
         self._task, self._inside = setup.task, self._vector.envs
-        self._report_vector(setup)
+
+    def _reset(self, seed: int) -> ArrayTree:
+        observations: ArrayTree = self._vector.reset(seed=seed)[0]
+        return observations
 
     def _receive(self) -> RowsOfAll:
         rows: RowsOfAll = self._vector.step(self._actions)[:4]
@@ -57,8 +43,8 @@ class GymSync(CountsInside, _GymVector):
         self._vector.close()
 
 
-class GymAsync(_GymVector):
-    """A process for each environment, shared memory on.
+class GymAsync(OneInFlight):
+    """``AsyncVectorEnv``: a process for each environment, shared memory on.
 
     ``max_concurrency`` limits how many environments step at any one time (Gymnasium 1.4 and later; None is no limit).
     ``context`` is the start method of the processes, ``fork``, ``forkserver`` or ``spawn`` (None is Python's default).
@@ -69,16 +55,17 @@ class GymAsync(_GymVector):
     def __init__(self, setup: Setup, *, max_concurrency: int | None = None, context: str | None = None) -> None:
         from gymnasium.vector import AsyncVectorEnv  # noqa: PLC0415 - imported on use
 
+        self._report(setup, spaces_of(setup.task), processes=setup.batch_size, reuses_buffers=True)
         # Earlier versions do not know the argument.
         limit: dict[str, Any] = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
-        self._vector = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
-        self._report_vector(setup, processes=setup.batch_size)
+        self._vector: Any = AsyncVectorEnv(makers(setup), shared_memory=True, copy=False, context=context, **limit)
 
     def _reset(self, seed: int) -> ArrayTree:
         try:
-            return super()._reset(seed)
+            observations: ArrayTree = self._vector.reset(seed=seed)[0]
         except (EOFError, ConnectionError) as error:
             raise self._death(error) from error
+        return observations
 
     def _send(self, actions: ArrayTree) -> None:
         try:

@@ -218,7 +218,6 @@ class Processes:
 def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
     task: Task, number: int, rows: Batch, own_actions: ArrayTree, cpu: int | None, bells: Bells, caller: int
 ) -> None:
-    """Step a share of the environments, until the caller says that it closes, or has ended."""
     ignore_sigint()
     restrict_worker(cpu, caller)
     actions = as_rows(own_actions)

@@ -77,15 +77,6 @@ _WAITING_OPTIONS: Mapping[str, Option] = {
 _OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
 
 
-def _for_loop_lines(built: Built) -> tuple[str, ...]:
-    return built.script((), (f"envs = [make_env() for _ in range({built.num_envs})]",))
-
-
-def _gym_sync_lines(built: Built) -> tuple[str, ...]:
-    line = f"envs = SyncVectorEnv([make_env] * {built.num_envs}, copy=False)"
-    return built.script(("from gymnasium.vector import SyncVectorEnv",), (_OVERWRITTEN, line))
-
-
 def _gym_async_lines(built: Built) -> tuple[str, ...]:
     arguments = (f"[make_env] * {built.num_envs}", "copy=False", *built.given("max_concurrency", "context"))
     lines = built.guarded((_OVERWRITTEN, *call("envs = AsyncVectorEnv", arguments)))
@@ -181,14 +172,17 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a Python loop in one process: the reference",
         role="reference",
         gymnasium_api=True,
-        lines=_for_loop_lines,
+        lines=lambda built: built.script((), (f"envs = [make_env() for _ in range({built.num_envs})]",)),
     ),
     BackendEntry(
         "gym-sync",
         "vebench.backends.gym_vector:GymSync",
         "Gymnasium's SyncVectorEnv",
         gymnasium_api=True,
-        lines=_gym_sync_lines,
+        lines=lambda built: built.script(
+            ("from gymnasium.vector import SyncVectorEnv",),
+            (_OVERWRITTEN, f"envs = SyncVectorEnv([make_env] * {built.num_envs}, copy=False)"),
+        ),
     ),
     BackendEntry(
         "gym-async",

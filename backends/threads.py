@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import NothingToReceiveError
-from vebench.backends.one_in_flight import CountsInside
+from vebench.backends.one_in_flight import CountsInside, OneInFlight
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from vebench.backends.interface import ArrayTree, Batch, Setup
+    from vebench.backends.interface import ArrayTree, Setup
+    from vebench.backends.one_in_flight import RowsOfAll
 
 
-class Threads(CountsInside):
+class Threads(CountsInside, OneInFlight):
     """``min(workers, CPUs owned)`` threads of a ``ThreadPoolExecutor``, each pinned to a CPU. Rewards are float64.
 
     They run at the same time as far as environments let go of Python's lock (the GIL). Environments that draw from a
@@ -31,53 +31,34 @@ class Threads(CountsInside):
         threads = min(setup.workers, len(setup.cpus))
         self._inside = [make(setup.task) for _ in range(count)]
         spaces = read_spaces(setup.task, self._inside[0].observation_space, self._inside[0].action_space)
-        self._batch = spaces.rows(count)
+        self._rows = spaces.rows(count)
         self._shares = [slice(count * part // threads, count * (part + 1) // threads) for part in range(threads)]
-        self._loops = [loop_over(self._inside[share], self._batch.part(share)) for share in self._shares]
+        self._loops = [loop_over(self._inside[share], self._rows.part(share)) for share in self._shares]
         cpus: SimpleQueue[tuple[int, ...]] = SimpleQueue()
         for cpu in setup.cpus[:threads]:
             cpus.put((cpu,) if setup.pinned else ())
         self._pool = ThreadPoolExecutor(threads, initializer=lambda: pinning.restrict(cpus.get()))
-        self._stepping: list[Future[None]] = []
-        self._reset_done = False
-        self.info = spaces.info(setup, threads=threads, in_order=True, reuses_buffers=True)
+        self._running: list[Future[None]] = []
+        self._report(setup, spaces, threads=threads, reuses_buffers=True)
 
-    def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        self._settle()
+    def _reset(self, seed: int) -> ArrayTree:
         for resetting in [self._pool.submit(loop.reset, seed) for loop in self._loops]:
             resetting.result()
-        self._reset_done = True
+        return self._rows.observations
 
-    def send(self, actions: ArrayTree) -> None:
-        """Let every thread step its share."""
+    def _send(self, actions: ArrayTree) -> None:
         rows = as_rows(actions)
-        self._stepping = [
+        self._running = [
             self._pool.submit(loop.step, rows[share]) for loop, share in zip(self._loops, self._shares, strict=True)
         ]
 
-    def recv(self) -> Batch:
-        """Wait for every thread and return all rows, in the order of ids. Raises RuntimeError if an environment did."""
-        if self._stepping:
-            stepping, self._stepping = self._stepping, []
-            for share in stepping:
-                share.result()
-        elif self._reset_done:
-            self._reset_done = False
-        else:
-            raise NothingToReceiveError
-        return self._batch
+    def _receive(self) -> RowsOfAll:
+        running, self._running = self._running, []
+        for share in running:
+            share.result()
+        return self._rows[:4]
 
-    def close(self) -> None:
-        """End every thread once it has made its step, and close every environment."""
-        self._settle()
-        self._pool.shutdown()
+    def _end(self) -> None:
+        self._pool.shutdown()  # once they have made their steps
         while self._inside:
             self._inside.pop().close()
-
-    def _settle(self) -> None:
-        """Wait until nothing steps."""
-        stepping, self._stepping = self._stepping, []
-        for share in stepping:
-            share.exception()
-        self._reset_done = False

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.backends.environments.making import sample
+from vebench.backends.environments.making import ArraySpec, sample
 from vebench.backends.shared_memory import handshake, team, worker
-from vebench.backends.shared_memory.memory_layout import Leaf, divide
+from vebench.backends.shared_memory.memory_layout import divide
 from vebench.backends.shared_memory.team import InFlight, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 
@@ -93,7 +93,7 @@ def make_team(workers: int, one_by_one: bool, spin: float | None) -> Team:
     division = divide(
         workers * ENVS_EACH + 1, workers + caller_steps, caller_steps=caller_steps, spin=spin, one_by_one=one_by_one
     )
-    leaf = (Leaf((WIDTH,), np.dtype(np.int64)),)
+    leaf = (ArraySpec((WIDTH,), np.dtype(np.int64)),)
     return Team(TeamConfig(division, division.layout(leaf, leaf), Echo, context="fork"))
 
 

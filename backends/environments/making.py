@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -88,10 +89,14 @@ def make_counting(task: Task) -> gymnasium.Env[Any, Any]:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array of what an environment observes: shape and type for one environment."""
+    """One array of what an environment observes, or takes as its action: the shape and type for one environment."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    def nbytes(self, count: int) -> int:
+        """Return the size of this array for ``count`` environments, in bytes."""
+        return count * math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ def full_id(task: Task) -> str:
 
 
 def _arguments_of(task: Task) -> tuple[str, ...]:
-    """Return a task's arguments as Python has them in a call."""
     return tuple(
         f"{key}={literal(value)}" if key.isascii() and not iskeyword(key) else f"**{{{key!a}: {literal(value)}}}"
         for key, value in task.arguments.items()

@@ -138,7 +138,6 @@ class _Simulations:
         self._ended = np.flatnonzero(self._rows.terminated | self._rows.truncated)
 
     def _look(self) -> None:
-        """Write the rows of what the simulations have come to."""
         for part, source, target in self._shown:
             if part.low > -np.inf or part.high < np.inf:
                 np.clip(source, part.low, part.high, out=target)

@@ -74,7 +74,6 @@ class GpuSampler(OneInFlight):
         return buffer.observation, buffer.reward, ended & ~truncated, truncated
 
     def _begin(self) -> None:
-        """Let the workers begin a batch of the sampler's."""
         self._sampler.ctrl.barrier_in.wait()
         self._wait()
 
@@ -107,7 +106,6 @@ def _told(name: str, field: str) -> Any:  # noqa: ANN401 - rlpyt has no types
 
 
 def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa: ANN401 - rlpyt has no types
-    """Return a sampler whose workers have started."""
     import torch  # noqa: PLC0415 - imported on use
     from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: PLC0415 - likewise
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make, read_spaces
+from vebench.backends.environments.making import THE_SIMULATOR, ArraySpec, as_counts, frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
 from vebench.backends.shared_memory.errors import OverdueError
-from vebench.backends.shared_memory.memory_layout import Leaf, divide
+from vebench.backends.shared_memory.memory_layout import divide
 from vebench.backends.shared_memory.team import InFlight, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.trees import as_rows
@@ -132,8 +132,8 @@ class _SharedMemoryBackend:
             available=len(setup.cpus),
         )
         layout = division.layout(
-            tuple(Leaf(leaf.shape, leaf.dtype) for leaf in trees.leaves(spaces.observations)),
-            tuple(Leaf(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
+            tuple(trees.leaves(spaces.observations)),
+            tuple(ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
         )
         self._team = Team(TeamConfig(division, layout, stepped.make_share(division), context=context))
         if self._before is not None and division.own:

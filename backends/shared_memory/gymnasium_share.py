@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array, iterate
 
 from vebench.backends import trees
-from vebench.backends.shared_memory.memory_layout import Leaf
+from vebench.backends.environments.making import ArraySpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +47,12 @@ class Received(NamedTuple):
     truncations: NDArray[np.bool_]
     infos: dict[str, Any]
     env_ids: NDArray[np.int64]
+
+
+def called(environment: gymnasium.Env[Any, Any], name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+    """Return an attribute of an environment, or what it returns if it is a method."""
+    found = environment.get_wrapper_attr(name)
+    return found(*args, **kwargs) if callable(found) else found
 
 
 def batch_infos(count: int, infos: Iterable[tuple[int, Info]]) -> dict[str, Any]:
@@ -167,32 +173,23 @@ class GymnasiumShare:
         return info if self._config.infos else {}
 
     def answer(self, name: str, argument: Any) -> Any:  # noqa: ANN401 - each request has an argument of its own
-        """Do what ``reset``, ``call`` or ``set_attr`` asks of every environment, or ``step`` or ``apply``."""
+        """Do what ``reset``, ``step`` or ``set_attr`` asks of every environment, or ``apply`` of some."""
         if name == "reset":
             return self._reset(*argument)
         if name == "step":  # with actions that do not lie in memory, one for each environment of all shares
             return self._step_all(argument[self._start : self._start + self._count].__getitem__)
-        if name == "apply":
-            return self._apply(*argument)
-        results = []
-        for index, environment in enumerate(self._environments):
-            self.current = index
-            if name == "set_attr":
-                attribute, values = argument
+        if name == "set_attr":
+            attribute, values = argument
+            for index, environment in enumerate(self._environments):
+                self.current = index
                 environment.set_wrapper_attr(attribute, values[self._start + index])
-            else:
-                attribute, args, kwargs = argument
-                found = environment.get_wrapper_attr(attribute)
-                results.append(found(*args, **kwargs) if callable(found) else found)
-        return results
-
-    def _apply(self, function: Callable[..., Any], env_ids: Sequence[int], args: Sequence[Any]) -> list[Any]:
-        """Return the function's results for the environments of this share that are named, each with its id."""
+            return None
+        function, env_ids, further = argument
         results = []
         for env_id in env_ids:
             if 0 <= (index := env_id - self._start) < self._count:
                 self.current = index
-                results.append((env_id, function(self._environments[index], *args)))
+                results.append((env_id, function(self._environments[index], *further)))
         return results
 
     def _reset(
@@ -253,8 +250,12 @@ class VectorSpaces:
             batched, single = mode
             alike = replace(alike, observation=batched, single_observation=single, same=False)
         elif mode == "different":
-            others = (_observation_space(function) for function in env_fns[1:])
-            batched = batch_differing_spaces([alike.single_observation, *others])
+            each = [alike.single_observation]
+            for function in env_fns[1:]:
+                environment = function()
+                each.append(environment.observation_space)
+                environment.close()
+            batched = batch_differing_spaces(each)
             alike = replace(alike, observation=batched, same=False)
         example.close()
         return alike
@@ -280,12 +281,6 @@ class VectorSpaces:
         )
 
 
-def _observation_space(function: Callable[[], gymnasium.Env[Any, Any]]) -> spaces.Space[Any]:
-    environment = function()
-    environment.close()
-    return environment.observation_space
-
-
 # Parts of all other spaces have no fixed shape: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -298,10 +293,10 @@ class ValueColumn(list[Any]):
         return deepcopy(tuple(self))
 
 
-def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+def leaves_of(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
     """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
     return tuple(
-        Leaf(tuple(part.shape or ()), np.dtype(part.dtype)) for part in flatten(space, space) if isinstance(part, _ARRAYS)
+        ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in flatten(space, space) if isinstance(part, _ARRAYS)
     )
 
 

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from vebench.backends import trees
+from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.handshake import MOST_SPIN_NS
 from vebench.machine import pinning
 from vebench.machine.sysfs import cpu_quota
@@ -94,7 +96,7 @@ class Division:
         """Return the CPU that a worker keeps to, None if it may use any."""
         return self.cpus[worker + self.caller_steps] if self.cpus else None
 
-    def layout(self, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]) -> MemoryLayout:
+    def layout(self, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]) -> MemoryLayout:
         """Return where everything is in memory."""
         ring = max((stop - start for start, stop in self.shares), default=1) if self.one_by_one else 1
         return MemoryLayout(self.num_envs, self.shares, observations, actions, ring)
@@ -141,18 +143,7 @@ _PAGE = 4096
 _WORD = 8
 
 
-class Leaf(NamedTuple):
-    """One array of what an environment observes, or takes as its action: the shape and type for one environment."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def nbytes(self, count: int) -> int:
-        """Return the size of this leaf for ``count`` environments, in bytes."""
-        return count * math.prod(self.shape) * self.dtype.itemsize
-
-
-_RESULTS = (Leaf((), np.dtype(np.float64)), Leaf((), np.dtype(np.bool_)), Leaf((), np.dtype(np.bool_)))
+_RESULTS = (ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_)), ArraySpec((), np.dtype(np.bool_)))
 
 
 class RowArrays(NamedTuple):
@@ -166,13 +157,7 @@ class RowArrays(NamedTuple):
 
     def rows(self, start: int, stop: int) -> RowArrays:
         """Return views of the rows from ``start`` up to ``stop``."""
-        return RowArrays(
-            tuple(leaf[start:stop] for leaf in self.observations),
-            self.rewards[start:stop],
-            self.terminated[start:stop],
-            self.truncated[start:stop],
-            tuple(leaf[start:stop] for leaf in self.actions),
-        )
+        return RowArrays._make(trees.part(each, slice(start, stop)) for each in self)
 
 
 class Words(NamedTuple):
@@ -200,14 +185,14 @@ class MemoryLayout:
 
     num_envs: int
     shares: tuple[tuple[int, int], ...]
-    observations: tuple[Leaf, ...]
-    actions: tuple[Leaf, ...]
+    observations: tuple[ArraySpec, ...]
+    actions: tuple[ArraySpec, ...]
     ring: int = 1
 
     @cached_property
     def _offsets(self) -> tuple[list[int], int]:
         """The offset of each piece, one after another, and where the last ends."""
-        sizes = [leaf.nbytes(self.num_envs) for leaf in self._leaves]
+        sizes = [leaf.nbytes(self.num_envs) for leaf in (*self.observations, *self.actions)]
         offsets, end = [], 0
         for alignment, size in (
             *((LINE, LINE) for _ in range(1 + len(self.shares) * 3)),
@@ -221,10 +206,6 @@ class MemoryLayout:
         return offsets, end
 
     @property
-    def _leaves(self) -> tuple[Leaf, ...]:
-        return self.observations + self.actions
-
-    @property
     def size(self) -> int:
         """Bytes needed in all, whole pages."""
         return -(-self._offsets[1] // _PAGE) * _PAGE
@@ -234,9 +215,9 @@ class MemoryLayout:
         """How many texts there may be at a time: a message to all workers, and a remark for each slot of each ring."""
         return 1 + len(self.shares) * self.ring
 
-    def place_of(self, worker: int, slot: int) -> int:
-        """Return the place of the remark of one worker for a slot of its ring."""
-        return 1 + worker * self.ring + slot
+    def first_place(self, worker: int) -> int:
+        """Return the place of the remark of one worker for the first slot of its ring; those of others follow."""
+        return 1 + worker * self.ring
 
     @staticmethod
     def message(memory: mmap.mmap) -> memoryview:
@@ -269,16 +250,17 @@ class MemoryLayout:
         """Return the arrays of all environments. They keep the memory mapped for as long as they are used."""
         offsets = self._offsets[0][1 + 5 * len(self.shares) :]
 
-        def array(leaf: Leaf, offset: int) -> NDArray[Any]:
+        def array(leaf: ArraySpec, offset: int) -> NDArray[Any]:
             count = self.num_envs * math.prod(leaf.shape)
             return np.frombuffer(memory, leaf.dtype, count, offset).reshape(self.num_envs, *leaf.shape)
 
-        arrays = [array(leaf, offset) for leaf, offset in zip((*self._leaves, *_RESULTS), offsets, strict=True)]
+        leaves = (*self.observations, *self.actions, *_RESULTS)
+        arrays = [array(leaf, offset) for leaf, offset in zip(leaves, offsets, strict=True)]
         split, (rewards, terminated, truncated) = len(self.observations), arrays[-3:]
         return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
-MESSAGE_PLACE = 0  # the texts of others: ``MemoryLayout.place_of``
+MESSAGE_PLACE = 0  # the texts of others: ``MemoryLayout.first_place``
 
 
 class Memory:

@@ -17,6 +17,7 @@ except ModuleNotFoundError as error:
     why = f"StableBaselinesVecEnv needs Stable-Baselines3: {error}: pip install stable-baselines3"
     raise ModuleNotFoundError(why, name=error.name) from None
 
+from vebench.backends.shared_memory.gymnasium_share import called
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         self, method_name: str, *method_args: Value, indices: Indices = None, **method_kwargs: Value
     ) -> list[Any]:
         """Call a method of the environments named, by default of all."""
-        return self.envs.apply(_call, self._ids(indices), method_name, method_args, method_kwargs)
+        return self.envs.apply(called, self._ids(indices), method_name, method_args, method_kwargs)
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
@@ -145,10 +146,6 @@ def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     for env_id, info in infos:
         each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it
     return each
-
-
-def _call(environment: Environment, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
-    return environment.get_wrapper_attr(name)(*args, **kwargs)
 
 
 def _is_wrapped(environment: Environment, wrapper: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:

@@ -71,7 +71,19 @@ class Team:
         register()
         try:
             with held_back():
-                self._build(config)
+                self._memory = Memory(config.layout.size, config.layout.places)
+                self.arrays = config.layout.arrays(self._memory.map)
+                self._message = config.layout.message(self._memory.map)
+                self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
+                _wait_for_forgotten()  # a process that is forked must not find a lock that one of their threads holds
+                self._number = next(_numbers)
+                forgotten = (self._number, self._owner, self.workers, self.own, self._memory)
+                _living[self._number] = IfForgotten(self, partial(_thread.start_new_thread, _end_forgotten, forgotten))
+                *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
+                asleep = config.layout.caller_asleep(self._memory.map)
+                self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
+                for number, pipe in enumerate(pipes):
+                    self.workers.append(WorkerHandle(config, self._memory, number, pipe, own_pipe))
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
             self.opened = self.gather()
@@ -80,22 +92,6 @@ class Team:
             if hasattr(self, "own"):
                 self.close()
             raise
-
-    def _build(self, config: TeamConfig) -> None:
-        """Make the memory and start the workers."""
-        self._memory = Memory(config.layout.size, config.layout.places)
-        self.arrays = config.layout.arrays(self._memory.map)
-        self._message = config.layout.message(self._memory.map)
-        self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
-        _wait_for_forgotten()  # a process that is forked must not find a lock that one of their threads holds
-        self._number = next(_numbers)
-        forgotten = (self._number, self._owner, self.workers, self.own, self._memory)
-        _living[self._number] = IfForgotten(self, partial(_thread.start_new_thread, _end_forgotten, forgotten))
-        *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
-        asleep = config.layout.caller_asleep(self._memory.map)
-        self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
-        for number, pipe in enumerate(pipes):
-            self.workers.append(WorkerHandle(config, self._memory, number, pipe, own_pipe))
 
     # Rounds.
 
@@ -447,7 +443,6 @@ def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: Pr
 
 
 def _wait_for_forgotten(within: float = END_WITHIN_SECONDS) -> None:
-    """Wait for the forgotten teams to end, ``within`` seconds at most."""
     until = time.monotonic() + within
     while forgotten := [number for number, team in list(_living.items()) if team() is None]:
         if time.monotonic() > until:

@@ -25,6 +25,7 @@ from vebench.backends.shared_memory.gymnasium_share import (
     VectorSpaces,
     as_batch,
     batch_infos,
+    called,
     check_free,
     checked_mask,
     checked_processes,
@@ -143,8 +144,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
         processes = checked_processes(num_processes, max_concurrency, otherwise)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
-        with clear_mpi_env_vars():
-            self._team = self._start(division, context=context, daemon=daemon, infos=infos)
+        layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
+        share = self._make_share(division, infos=infos)
+        config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
+        try:
+            with clear_mpi_env_vars():
+                self._team = Team(config)
+        except WorkerError as error:
+            _raise_as_it_was(error)
         self.closed = False
         self._in_flight = InFlight(self._team) if in_flight else None
         arrays = self._team.arrays
@@ -155,15 +162,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
             raise RuntimeError(problem)
-
-    def _start(self, division: Division, *, context: str | None, daemon: bool, infos: bool) -> Team:
-        layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
-        share = self._make_share(division, infos=infos)
-        config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
-        try:
-            return Team(config)
-        except WorkerError as error:
-            _raise_as_it_was(error)
 
     # What steps the environments: a class that has others than Gymnasium's do it says so in these four methods.
 
@@ -306,14 +304,14 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._ask("call", (name, args, kwargs))
+        self._ask("apply", (called, range(self.num_envs), (name, args, kwargs)))
         self._pending = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
         self._assert_pending("call")
         answers = self._wait("call", timeout)
-        results = tuple(result for answer in answers if answer is not None for result in answer)
+        results = tuple(result for answer in answers for _, result in answer)
         self._finish()
         return results
 
@@ -339,7 +337,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
         self._ask("apply", (function, ids, args))
         answers = self._wait("apply")
-        found = dict(pair for answer in answers if answer is not None for pair in answer)
+        found = dict(pair for answer in answers for pair in answer)
         results = [found[env_id] for env_id in ids]
         self._finish()
         return results
@@ -408,7 +406,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending = ""
 
     def _refuse_lost(self) -> None:
-        """Raise the error that says why nothing can be asked for any more."""
         if self.closed or self._team.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
         self._team.raise_if_lost()
@@ -444,7 +441,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
 
     def _finish(self) -> None:
-        """Count what was waited for as done."""
         self._overdue = False
         self._team.finish()
 

@@ -140,7 +140,7 @@ class _Worker:
     def _run(self) -> None:
         request, done, _, entries, remarks = self._words
         fence, caller_asleep, memory = light_fence(), self._caller_asleep, self._config.memory
-        first_place = self._config.team.layout.place_of(self._config.number, 0)
+        first_place = self._config.team.layout.first_place(self._config.number)
         ring = len(entries)
         said = bytearray(ring)  # 1 where ``remarks`` is not 0
         count = 0
@@ -224,7 +224,7 @@ class WorkerHandle:
         self.start, self.stop = team.division.shares[number]
         self._request, self._done, self._asleep, self._entries, self._remarks = team.layout.words(memory.map, number)
         self._bell = make_bell(memory, self._asleep, pipe)
-        self._first_place = team.layout.place_of(number, 0)
+        self._first_place = team.layout.first_place(number)
         self._fence = light_fence()
         self._ring = len(self._entries)
         self._sent = self._read = 0  # entries put into the ring, and answers read

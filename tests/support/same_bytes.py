@@ -16,7 +16,8 @@ from gymnasium.spaces import Box, Discrete
 
 from vebench.backends.environments.making import frames_of
 from vebench.backends.fast.share import FastShare
-from vebench.backends.shared_memory.memory_layout import Division, Leaf, RowArrays
+from vebench.backends.environments.making import ArraySpec
+from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -175,8 +176,8 @@ class _Theirs:
         self.action_space = first.action_space
         observations, actions = first.observation_space, first.action_space
         action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
-        self.actions = Leaf(actions.shape or (), np.dtype(action_type))
-        self.rows = _rows(Leaf(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs)
+        self.actions = ArraySpec(actions.shape or (), np.dtype(action_type))
+        self.rows = _rows(ArraySpec(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs)
         self.over = [False] * case.num_envs
         self.final: dict[int, bytes] = {}
         self.frames = [0] * case.num_envs
@@ -235,12 +236,12 @@ class _Theirs:
 class _Ours:
     """Our class, stepped by the share of one process."""
 
-    def __init__(self, case: Case, way: Way, actions: Leaf) -> None:
+    def __init__(self, case: Case, way: Way, actions: ArraySpec) -> None:
         self.way = way
         task = case.ours(compiled=way.compiled)
         self.how = task.how
         space = task.observation_space
-        self.rows = _rows(Leaf(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
+        self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
         # As in processes that step each other's environments.
         commons = None if way.one_by_one else task.commons(case.num_envs)
         self._share = FastShare(
@@ -270,7 +271,7 @@ class _Ours:
         self._share.close()
 
 
-def _rows(observations: Leaf, actions: Leaf, count: int) -> RowArrays:
+def _rows(observations: ArraySpec, actions: ArraySpec, count: int) -> RowArrays:
     """Return rows as the processes of a team have them."""
     layout = Division(count, 1).layout((observations,), (actions,))
     rows = layout.arrays(mmap.mmap(-1, layout.size))

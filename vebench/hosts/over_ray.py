@@ -213,7 +213,6 @@ def reason(error: Exception) -> str:
 
 
 def _lost(writing: int, why: str) -> None:
-    """Say why a node cannot be reached, and hang up."""
     write_all(writing, b"\n" + json.dumps({"lost": why}).encode() + b"\n")
     os.close(writing)
 

@@ -174,10 +174,13 @@ class Site:
         """Return the next line that has come, None if there is none yet. Raises LostHostError, once and for all."""
         try:
             while self.lost is None and (line := self._lines.take()) is not None:
-                if (said := _read(line)) is not None and said.lost is None:
+                try:
+                    said = msgspec.json.decode(line, type=Said)
+                except (ValueError, RecursionError):  # none of ours: a login may greet, and a host may be damaged
+                    continue
+                if said.lost is None:
                     return said
-                if said is not None:
-                    self.lost = f"lost: {said.lost}"
+                self.lost = f"lost: {said.lost}"
         except EOFError:
             self.lost = f"lost: {self._last_words()}"
         if self.lost is not None:
@@ -198,14 +201,6 @@ class Site:
                 if self.heard() is None:
                     wakeful.wait([self.descriptor], until - wakeful())
         self._reading.close()
-
-
-def _read(line: bytes) -> Said | None:
-    """Return what a line says, None if it is none of ours: a login may greet, and a host may be damaged."""
-    try:
-        return msgspec.json.decode(line, type=Said)
-    except (ValueError, RecursionError):
-        return None
 
 
 @contextmanager

@@ -86,15 +86,10 @@ class Interpreter:
         return module in self.modules
 
 
+@cache
 def packages_here() -> dict[str, str]:
     """Return the versions of the packages that affect a figure, by name, in the running interpreter."""
-    return with_ours(_recorded_here())
-
-
-@cache
-def _recorded_here() -> dict[str, str]:
-    """Return what is installed. Reading it is slow, and each cell of a plan asks for it."""
-    return probe.versions(RECORDED)
+    return with_ours(probe.versions(RECORDED))
 
 
 def with_ours(packages: dict[str, str]) -> dict[str, str]:

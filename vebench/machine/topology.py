@@ -120,7 +120,6 @@ def _cores(folder: Path, online: Cpus) -> tuple[Cpus, ...]:
 
 
 def _packages(folder: Path, online: Cpus) -> dict[str, Cpus]:
-    """Return the CPUs of each package by its label."""
     packages: dict[str, list[int]] = {}
     for cpu in online:
         label = number_in(folder / f"cpu{cpu}" / "topology/physical_package_id")
@@ -157,26 +156,21 @@ def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
         return (Node(0, online),)
     if listed := parse_list(text_of(folder / "online")):
         ids = [node for node in ids if node in listed]
-    left = dict.fromkeys(online)
+    left = set(online)
     cpus_of: dict[int, Cpus] = {}
     for node in ids:
-        own = folder / f"node{node}"
-        listed_cpus = parse_list(text_of(own / "cpulist"))
+        listed_cpus = parse_list(text_of(folder / f"node{node}" / "cpulist"))
         cpus = tuple(cpu for cpu in listed_cpus if cpu in left)
-        for cpu in cpus:
-            del left[cpu]
+        left.difference_update(cpus)
         # Faulty firmware shows one node under several ids, each with all CPUs: only the first counts.
         if cpus or not set(listed_cpus).intersection(online):
             cpus_of[node] = cpus
-    return tuple(
-        Node(node, cpus, _node_memory(folder / f"node{node}"), _distances(folder, node, ids, cpus_of))
-        for node, cpus in cpus_of.items()
-    )
-
-
-def _node_memory(node: Path) -> int | None:
-    match = re.search(r"MemTotal:\s+(\d{1,15}) kB", text_of(node / "meminfo"), re.ASCII)
-    return int(match[1]) * _KIBIBYTE if match else None
+    nodes = []
+    for node, cpus in cpus_of.items():
+        size = re.search(r"MemTotal:\s+(\d{1,15}) kB", text_of(folder / f"node{node}" / "meminfo"), re.ASCII)
+        memory = int(size[1]) * _KIBIBYTE if size else None
+        nodes.append(Node(node, cpus, memory, _distances(folder, node, ids, cpus_of)))
+    return tuple(nodes)
 
 
 def _distances(folder: Path, node: int, ids: list[int], kept: Collection[int]) -> dict[int, int]:
@@ -197,7 +191,12 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
     hybrid = [parse_list(text_of(root / "sys/devices" / name / "cpus")) for name in _HYBRID_KINDS]
     ranks = {cpu: rank for rank, cpus in enumerate(hybrid) for cpu in cpus}
     folder = root / CPU_FOLDER
-    frequencies = _base_frequencies(folder)
+    # A policy applies to several CPUs.
+    frequencies: dict[int, int | None] = {}
+    for policy in entries(folder / "cpufreq", "policy"):
+        own = folder / "cpufreq" / f"policy{policy}"
+        cpus = text_of(own / "related_cpus") or text_of(own / "affected_cpus") or str(policy)
+        frequencies.update(dict.fromkeys(parse_list(cpus.replace(" ", ",")), number_in(own / "base_frequency")))
     sources: tuple[Callable[[int], int | None], ...] = (
         ranks.get,
         lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity"),
@@ -214,14 +213,3 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
             return tuple(tuple(cpus) for _, cpus in sorted(speeds.items()))
     return (online,)
 
-
-def _base_frequencies(folder: Path) -> dict[int, int]:
-    """Return base frequencies by CPU, from the frequency policies; a policy applies to several CPUs."""
-    frequencies: dict[int, int] = {}
-    for policy in entries(folder / "cpufreq", "policy"):
-        own = folder / "cpufreq" / f"policy{policy}"
-        frequency = number_in(own / "base_frequency")
-        if frequency is not None:
-            cpus = text_of(own / "related_cpus") or text_of(own / "affected_cpus") or str(policy)
-            frequencies.update(dict.fromkeys(parse_list(cpus.replace(" ", ",")), frequency))
-    return frequencies

@@ -8,11 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends.shared_memory.memory_layout import LINE, Leaf, MemoryLayout, divide, share_out
+from vebench.backends.environments.making import ArraySpec
+from vebench.backends.shared_memory.memory_layout import LINE, MemoryLayout, divide, share_out
 
 LEAVES = st.lists(
     st.builds(
-        Leaf,
+        ArraySpec,
         st.lists(st.integers(0, 40), max_size=3).map(tuple),
         st.sampled_from(["u1", "f4", "f8", "i8", "?"]).map(np.dtype),
     ),
@@ -22,7 +23,7 @@ LEAVES = st.lists(
 
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(1, 20), LEAVES, LEAVES)
 def test_nothing_in_the_layout_overlaps(
-    envs: int, workers: int, ring: int, observations: tuple[Leaf, ...], actions: tuple[Leaf, ...]
+    envs: int, workers: int, ring: int, observations: tuple[ArraySpec, ...], actions: tuple[ArraySpec, ...]
 ) -> None:
     layout = MemoryLayout(envs, share_out(envs, workers + 1)[1:], observations, actions, ring)
     memory = mmap.mmap(-1, layout.size)

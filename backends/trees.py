@@ -76,11 +76,6 @@ def filled(of_form: Tree, from_leaves: Iterable[Any]) -> Tree:
     return tree
 
 
-def leaf_of(tree: Tree, name: str) -> Any:  # noqa: ANN401 - any leaf
-    """Return the leaf of this name. Raises KeyError if there is none."""
-    return dict(named_leaves(tree))[name]
-
-
 def in_words(of_form: Tree) -> str:
     """Return a form in words: ``{camera, state}``, ``(array, {left, right})``."""
     if isinstance(of_form, dict):

@@ -77,7 +77,7 @@ def test_rows_are_written_as_those_of_an_array(tree: Any) -> None:  # noqa: ANN4
 @given(forests)
 def test_one_leaf_is_found_by_its_name(tree: Any) -> None:  # noqa: ANN401 - likewise
     for name, leaf in trees.named_leaves(tree):
-        assert trees.leaf_of(tree, name) is leaf
+        assert dict(trees.named_leaves(tree))[name] is leaf
 
 
 def test_a_form_has_words() -> None:

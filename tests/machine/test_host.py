@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
 
 
+# Where control groups usually are.
+MOUNTS = """
+1 0 0:1 / /sys/fs/cgroup rw - cgroup2 none rw
+2 0 0:2 / /sys/fs/cgroup/cpu rw - cgroup none rw,cpu,cpuacct
+3 0 0:3 / /sys/fs/cgroup/memory rw - cgroup none rw,memory
+"""
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
     """Return a function that lays files, by path and text, under a root of their own."""
 
     def lay(files: dict[str, str]) -> Path:
-        for name, text in files.items():
+        for name, text in {"proc/self/mountinfo": MOUNTS, **files}.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

@@ -140,7 +140,7 @@ def connect(
             {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
         )
     # All CPUs of all nodes or none: two that want the same ones must not have a half each and wait.
-    bundles = [{"CPU": _cpus(node)} for node in here.values()]
+    bundles = [{"CPU": node["Resources"]["CPU"]} for node in here.values()]
     labels = [{_NODE: node["NodeID"]} for node in here.values()]
     group = placement_group(bundles, strategy="STRICT_SPREAD", bundle_label_selector=labels) if here else None
     if group is not None and not group.wait(_STARTED_S):
@@ -152,7 +152,7 @@ def connect(
     threads = []
     for index, (name, node) in enumerate(here.items()):
         at = InGroup(group, index)
-        far = ray.remote(Far).options(num_cpus=_cpus(node), scheduling_strategy=at, max_concurrency=3)
+        far = ray.remote(Far).options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=at, max_concurrency=3)
         threads.append(Thread(target=_carry, args=(ray, far.remote(python, code, environment), *hosts[name])))
     for thread in threads:
         thread.start()
@@ -161,18 +161,13 @@ def connect(
     del consumer  # until now, somebody may have sent to it
 
 
-def _cpus(node: Mapping[str, Any]) -> float:
-    cpus: float = node["Resources"]["CPU"]
-    return cpus
-
-
 def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noqa: ANN401 - Ray's
     """Return the names of the nodes on which nothing is started that needs all their CPUs."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
 
     asked = {
         name: ray.remote(_nothing)
-        .options(num_cpus=_cpus(node), scheduling_strategy=OnNode(node["NodeID"], soft=False))
+        .options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=OnNode(node["NodeID"], soft=False))
         .remote()
         for name, node in nodes.items()
     }

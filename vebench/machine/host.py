@@ -104,7 +104,7 @@ def read_host(root: Path = LIVE) -> Host:
     huge_pages = re.search(r"\[(\w+)\]", text_of(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     return Host(
         system=platform.system() if here else "Linux",
-        kernel=platform.release() if here else _kernel(root),
+        kernel=platform.release() if here else text_of(root / "proc/sys/kernel/osrelease"),
         machine=platform.machine() if here else "",
         cpu_model=_cpu_model(info) or (platform.processor() or platform.machine() if here else "unknown CPU"),
         topology=topology,
@@ -176,11 +176,6 @@ def _number(*paths: Path) -> int | None:
 def _meminfo(key: str, root: Path) -> int | None:
     match = re.search(rf"^{key}:\s+(\d{{1,15}})", text_of(root / "proc/meminfo"), re.ASCII | re.MULTILINE)
     return int(match[1]) * 1024 if match else None
-
-
-def _kernel(root: Path) -> str:
-    version = text_of(root / "proc/version").split()
-    return text_of(root / "proc/sys/kernel/osrelease") or (version[2] if version[:2] == ["Linux", "version"] else "")
 
 
 def _cpu_info(root: Path) -> dict[str, str]:

@@ -9,10 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Cpus = tuple[int, ...]
 
@@ -25,9 +21,6 @@ _POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
 _MOUNTED = re.compile(
     r"^(?:\S+ ){3}(?P<shows>\S+) (?P<folder>\S+) (?:\S+ )*?- (?P<system>cgroup2?) \S+ (?P<options>\S+)", re.MULTILINE
 )
-# The usual mount points, for trees that do not list their mounts.
-_CUSTOMARY = ("sys/fs/cgroup/unified", "sys/fs/cgroup")
-_CUSTOMARY_V1 = ("sys/fs/cgroup/{0}", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
 
 
 @dataclass(frozen=True)
@@ -36,14 +29,6 @@ class Quota:
 
     cpus: float
     source: str
-
-
-class _Mount(NamedTuple):
-    """A visible hierarchy: its folder, and the group that this folder shows."""
-
-    folder: Path
-    shows: str
-    unified: bool  # of version 2
 
 
 def text_of(path: Path) -> str:
@@ -98,15 +83,20 @@ def control_groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
     If both versions are mounted, the folders of both are returned: a file that does not exist governs nothing.
     """
     found: dict[Path, None] = {}
-    mounts = [mount for mount in _mounts(controller, root) if is_folder(mount.folder)]
+    mounted = [*_MOUNTED.finditer(text_of(root / "proc/self/mountinfo"))]
     for line in text_of(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         unified = hierarchy == "0" and not controllers
-        if unified or controller in controllers.split(","):
-            for mount in [mount for mount in mounts if mount.unified == unified][:1]:
-                own = _inside(mount, path)
-                found.update(dict.fromkeys(one for one in (own, *own.parents) if one.is_relative_to(mount.folder)))
+        if not unified and controller not in controllers.split(","):
+            continue
+        for mount in mounted:
+            top = root / _unescaped(mount["folder"]).lstrip("/")
+            fits = mount["system"] == ("cgroup2" if unified else "cgroup")
+            if fits and (unified or controller in mount["options"].split(",")) and is_folder(top):
+                own = _inside(top, _unescaped(mount["shows"]), path)
+                found.update(dict.fromkeys(one for one in (own, *own.parents) if one.is_relative_to(top)))
+                break
     return tuple(found)
 
 
@@ -123,30 +113,16 @@ def cpu_quota(root: Path = Path("/")) -> Quota | None:
     return min(found, key=lambda one: one.cpus, default=None)
 
 
-def _mounts(controller: str, root: Path) -> Iterator[_Mount]:
-    """Yield the hierarchies that may hold ``controller``: the mounted ones or, if unknown, the usual mount points."""
-    listed = [*_MOUNTED.finditer(text_of(root / "proc/self/mountinfo"))]
-    for match in listed:
-        fields = match.groupdict()
-        # Blanks in paths are written as octal numbers.
-        folder, shows = (
-            re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[name]) for name in ("folder", "shows")
-        )
-        unified = fields["system"] == "cgroup2"
-        if unified or controller in fields["options"].split(","):
-            yield _Mount(root / folder.lstrip("/"), shows, unified)
-    if not listed:
-        yield from (_Mount(root / place, "", unified=True) for place in _CUSTOMARY)
-        places = dict.fromkeys(place.format(controller) for place in _CUSTOMARY_V1)
-        yield from (_Mount(root / place, "", unified=False) for place in places)
+def _unescaped(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), path)  # blanks are written as octal numbers
 
 
-def _inside(mount: _Mount, path: str) -> Path:
-    """Return the folder of the group ``path``, or the mount's own folder if that is hidden, as in a container."""
-    shown = mount.shows.rstrip("/")
+def _inside(top: Path, shows: str, path: str) -> Path:
+    """Return the folder of the group ``path``, or ``top``, which shows another, if it is hidden, as in a container."""
+    shown = shows.rstrip("/")
     below = path[len(shown) :] if path == shown or path.startswith(f"{shown}/") else path
     parts = [part for part in below.split("/") if part]
     if ".." in parts:  # outside the part that this namespace can see
-        return mount.folder
-    folder = mount.folder.joinpath(*parts)
-    return folder if is_folder(folder) else mount.folder
+        return top
+    folder = top.joinpath(*parts)
+    return folder if is_folder(folder) else top

@@ -85,7 +85,7 @@ def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> M
     if forms[0] != forms[1]:
         return Mismatch(env_id, step, field, trees.in_words(forms[0]), trees.in_words(forms[1]))
     leaf = _leaf_that_differs(expected.observation, found.observation) or ""
-    one, other = (trees.leaf_of(row.observation, leaf) for row in (expected, found))
+    one, other = (dict(trees.named_leaves(row.observation))[leaf] for row in (expected, found))
     if one.shape != other.shape or one.dtype != other.dtype:
         return Mismatch(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None, leaf)
     gap = _gap(one.astype(np.float64), other.astype(np.float64))

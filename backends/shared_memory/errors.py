@@ -1,9 +1,8 @@
 """What may break off a team's work: exceptions in its environments, its processes' deaths, and signal handlers.
 
 Python runs signal handlers in the main thread, between any two instructions, and a handler may raise, as that of Ctrl-C
-does. A step or another call that is broken off leaves the team to be reset or closed: see ``team``. What starts and ends
-processes cannot be broken off, since a process or a descriptor is lost if its number is not stored. So handlers are
-``held_back`` there.
+does. A call that is broken off leaves the team to be reset or closed: see ``team``. What starts and ends processes must
+not be broken off, since a process or descriptor is lost if its number is not stored: handlers are ``held_back`` there.
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ class BrokenOffError(WorkerError):
     """
 
     def __init__(self) -> None:
-        super().__init__("an interrupt has broken off a call: reset() of all environments and close() alone work now", None)
+        super().__init__(
+            "an interrupt has broken off a call: reset() of all environments and close() alone work now", None
+        )
 
 
 class WorkerFailure(NamedTuple):

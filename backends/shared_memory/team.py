@@ -352,28 +352,16 @@ class InFlight:
 
     def _collect(self, least: int, timeout: float | None) -> None:
         """Go on until as many environments are ready, and leave the team busy."""
-        ready, team = self._ready, self._team
+        team = self._team
         deadline = None if timeout is None else time.monotonic() + timeout
         team.check_idle()
         team.busy = True
         team.inside = get_ident()
         try:
-            while True:
-                for worker in team.workers:
-                    if worker.has_answers():
-                        self._take(worker)
-                if self._failed:
-                    self._raise_failure()
-                if len(ready) >= least:
-                    return
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise OverdueError(timeout)
-                if team.closed:
-                    team.raise_if_lost()
-                if self._own:
-                    self._step_own()
-                else:
-                    team.wait_for(self._any_answer, deadline, timeout)
+            self._take()
+            while len(self._ready) < least:
+                self._step_or_wait(deadline, timeout)
+                self._take()
         except (OverdueError, WorkerError):
             team.busy = False
             raise
@@ -382,11 +370,15 @@ class InFlight:
             if team.closed:
                 team.leave()
 
-    def _take(self, worker: WorkerHandle) -> None:
-        for env_id, remark in worker.answers():
-            if remark is not None or self._remarks:
-                self._keep(env_id, remark)
-            self._ready.append(env_id)
+    def _take(self) -> None:
+        """Let environments be ready whose steps were answered. Raises WorkerError if one of them has failed."""
+        for worker in self._team.workers:
+            for env_id, remark in worker.answers():
+                if remark is not None or self._remarks:
+                    self._keep(env_id, remark)
+                self._ready.append(env_id)
+        if self._failed:
+            self._raise_failure()
 
     def _any_answer(self) -> bool:
         for worker in self._team.workers:  # noqa: SIM110 - it is polled, and any() of a generator is slower
@@ -394,9 +386,16 @@ class InFlight:
                 return True
         return False
 
-    def _step_own(self) -> None:
-        env_id = self._own.popleft()
-        share = self._team.own
+    def _step_or_wait(self, deadline: float | None, timeout: float | None) -> None:
+        """Step one of the caller's own environments; or, if none is asked for, wait for an answer of a worker."""
+        if deadline is not None and time.monotonic() >= deadline:
+            raise OverdueError(timeout)
+        if self._team.closed:
+            self._team.raise_if_lost()
+        if not self._own:
+            self._team.wait_for(self._any_answer, deadline, timeout)
+            return
+        env_id, share = self._own.popleft(), self._team.own
         try:
             remark = share.step_one(env_id)
         except Exception as error:  # noqa: BLE001 - described as those of workers are

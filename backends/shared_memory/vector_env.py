@@ -187,8 +187,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
         write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets, steps and calls. Each is asked for, is pending then, and is waited for. What an interrupt breaks off leaves
-    # the team busy and nothing pending.
+    # Resets, steps and calls. Each is asked for, is pending then, and is waited for. What was broken off leaves the
+    # team busy, and nothing pending.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
@@ -289,7 +289,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        self._finish()
+        self._overdue = self._team.busy = False
         return received
 
     # Everything else.

@@ -53,52 +53,41 @@ class TeamConfig:
     name: str = "worker"
 
 
-@dataclass(frozen=True)
-class WorkerConfig:
-    """What a worker is started with: what its team has in common, its number, and what it knows of the caller.
-
-    ``caller`` is the process id of the caller. ``forked``: the worker is its child. ``bound``: and the thread that
-    started it lives as long as the caller. ``pipe`` and ``caller_pipe`` are those of their bells.
-    """
-
-    team: TeamConfig
-    memory: Memory
-    number: int
-    caller: int
-    forked: bool
-    bound: bool
-    pipe: Pipe | None
-    caller_pipe: Pipe | None
-
-
 def make_bell(memory: Memory, flag: memoryview, pipe: Pipe | None) -> Bell:
     """Return the bell of the process whose ``asleep`` word is ``flag``: a futex, or ``pipe`` where there is none."""
     return FutexBell(memory.map, flag) if pipe is None else PipeBell(*pipe)
 
 
-def run_worker(config: WorkerConfig) -> None:
-    """Run a worker until it is to end."""
+def run_worker(  # noqa: PLR0913, PLR0917 - all that a worker is started with
+    team: TeamConfig,
+    memory: Memory,
+    number: int,
+    pipes: tuple[Pipe | None, Pipe | None],
+    caller: int,
+    forked: bool,
+    bound: bool,
+) -> None:
+    """Run a worker until it is to end.
+
+    ``pipes`` are for its bell and the caller's. ``caller`` is the process id of the caller. ``forked``: the worker is
+    its child. ``bound``: and the thread that started it lives as long as the caller.
+    """
     leave_to_caller()
-    caller_lives = _end_with_caller(config)
-    cpu = config.team.division.cpu_of(config.number)
+    # End this process when the caller ends, even in a step that hangs.
+    parent = os.getppid()
+    if sys.platform == "linux" and bound:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent of a worker started by a fork server is that server, which ends with the caller.
+    if (forked and parent != caller) or os.getppid() != parent:
+        os._exit(1)
+    if not bound:
+        # The signal comes when the thread that started this process ends, which may be long before the caller does.
+        threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
+    cpu = team.division.cpu_of(number)
     if cpu is not None:
         pinning.restrict([cpu])
     register()
-    _Worker(config, caller_lives).run()
-
-
-def _end_with_caller(config: WorkerConfig) -> Callable[[], bool]:
-    """End this process when the caller ends, even in a step that hangs; return how to ask whether the caller lives."""
-    parent = os.getppid()
-    if sys.platform == "linux" and config.bound:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent of a worker started by a fork server is that server, which ends with the caller.
-    if (config.forked and parent != config.caller) or os.getppid() != parent:
-        os._exit(1)
-    if not config.bound:
-        # The signal comes when the thread that started this process ends, which may be long before the caller does.
-        threading.Thread(target=_end_with, args=(config.caller,), daemon=True).start()
-    return lambda: os.getppid() == parent
+    _Worker(team, memory, number, pipes, parent).run()
 
 
 def _end_with(process: int) -> None:
@@ -117,17 +106,19 @@ def _end_with(process: int) -> None:
 class _Worker:
     """The loop of a worker, between its words in shared memory and its share of the environments."""
 
-    def __init__(self, config: WorkerConfig, caller_lives: Callable[[], bool]) -> None:
-        self._config = config
-        self._caller_lives = caller_lives
-        division, layout, memory = config.team.division, config.team.layout, config.memory
-        self._start, self._stop = division.shares[config.number]
-        self._words = layout.words(memory.map, config.number)
+    def __init__(
+        self, team: TeamConfig, memory: Memory, number: int, pipes: tuple[Pipe | None, Pipe | None], parent: int
+    ) -> None:
+        self._team, self._memory, self._parent = team, memory, parent
+        layout, (pipe, caller_pipe) = team.layout, pipes
+        self._start, self._stop = team.division.shares[number]
+        self._words = layout.words(memory.map, number)
+        self._first_place = layout.first_place(number)
         self._message = layout.message(memory.map)
         self._caller_asleep = layout.caller_asleep(memory.map)
-        self._caller_bell = make_bell(memory, self._caller_asleep, config.caller_pipe)
+        self._caller_bell = make_bell(memory, self._caller_asleep, caller_pipe)
         asleep = self._words.asleep
-        self._waiter = Waiter(asleep, make_bell(memory, asleep, config.pipe), division.spin_ns)
+        self._waiter = Waiter(asleep, make_bell(memory, asleep, pipe), team.division.spin_ns)
         self._share: ProcessShare | None = None
 
     def run(self) -> None:
@@ -139,8 +130,7 @@ class _Worker:
 
     def _run(self) -> None:
         request, done, _, entries, remarks = self._words
-        fence, caller_asleep, memory = light_fence(), self._caller_asleep, self._config.memory
-        first_place = self._config.team.layout.first_place(self._config.number)
+        fence, caller_asleep, memory = light_fence(), self._caller_asleep, self._memory
         ring = len(entries)
         said = bytearray(ring)  # 1 where ``remarks`` is not 0
         count = 0
@@ -149,10 +139,8 @@ class _Worker:
             return request[0] != count
 
         while True:
-            if request[0] == count:
-                while not self._waiter.wait(changed, LOOK_SECONDS):
-                    if not self._caller_lives():
-                        return
+            if request[0] == count and not self._wait(changed):
+                return
             if fence:
                 fence()
             slot = count % ring
@@ -160,7 +148,7 @@ class _Worker:
                 return
             remark = self._handle(entry)
             if remark is not None:
-                memory.write(first_place + slot, remark)
+                memory.write(self._first_place + slot, remark)
                 remarks[slot] = len(remark)
                 said[slot] = 1
             elif said[slot]:
@@ -172,6 +160,13 @@ class _Worker:
             if caller_asleep[0]:
                 caller_asleep[0] = 0
                 self._caller_bell.ring()
+
+    def _wait(self, changed: Callable[[], bool]) -> bool:
+        """Return True once ``changed()``, and False if the caller is gone, so that nothing will change any more."""
+        while not self._waiter.wait(changed, LOOK_SECONDS):
+            if os.getppid() != self._parent:
+                return False
+        return True
 
     def _handle(self, entry: int) -> bytes | None:
         """Do what an entry asks for, and return the bytes of the remark on it, None if there is none."""
@@ -186,15 +181,15 @@ class _Worker:
         if entry == _ALL and share is not None:
             return share.step()
         if share is None:
-            team, start, stop = self._config.team, self._start, self._stop
-            rows = team.layout.arrays(self._config.memory.map).rows(start, stop)
+            team, start, stop = self._team, self._start, self._stop
+            rows = team.layout.arrays(self._memory.map).rows(start, stop)
             self._share = team.make_share(rows, start, stop)
             opened = self._share.open()
             # What was built stays: the garbage collector need not look through it again, in the middle of a step.
             gc.freeze()
             return opened
         if entry == _MESSAGE:
-            message = self._config.memory.read(MESSAGE_PLACE, self._message[0])
+            message = self._memory.read(MESSAGE_PLACE, self._message[0])
             return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
         return share.step_one(entry)
 
@@ -231,19 +226,11 @@ class WorkerHandle:
         self._entries[0] = _ALL
         context = multiprocessing.get_context(team.context)
         method = context.get_start_method()
-        config = WorkerConfig(
-            team,
-            memory,
-            number,
-            caller=os.getpid(),
-            forked=method == "fork",
-            # A spawned worker may come to the call that binds it after the caller has gone.
-            bound=threading.current_thread() is threading.main_thread() and method == "fork",
-            pipe=pipe,
-            caller_pipe=caller_pipe,
-        )
+        # A spawned worker may come to the call that binds it after the caller has gone.
+        bound = threading.current_thread() is threading.main_thread() and method == "fork"
+        arguments = (team, memory, number, (pipe, caller_pipe), os.getpid(), method == "fork", bound)
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-            target=run_worker, args=(config,), name=f"{team.name}-{number}", daemon=team.daemon
+            target=run_worker, args=arguments, name=f"{team.name}-{number}", daemon=team.daemon
         )
         with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
             self.process.start()

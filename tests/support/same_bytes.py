@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from vebench.backends.environments.making import frames_of
+from vebench.backends.environments.making import ArraySpec, frames_of
 from vebench.backends.fast.share import FastShare
-from vebench.backends.environments.making import ArraySpec
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
 if TYPE_CHECKING:
@@ -177,7 +176,9 @@ class _Theirs:
         observations, actions = first.observation_space, first.action_space
         action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
         self.actions = ArraySpec(actions.shape or (), np.dtype(action_type))
-        self.rows = _rows(ArraySpec(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs)
+        self.rows = _rows(
+            ArraySpec(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs
+        )
         self.over = [False] * case.num_envs
         self.final: dict[int, bytes] = {}
         self.frames = [0] * case.num_envs

@@ -212,4 +212,3 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
         else:
             return tuple(tuple(cpus) for _, cpus in sorted(speeds.items()))
     return (online,)
-

@@ -88,7 +88,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     and has the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
     Ctrl-C, or another signal handler that raises, may interrupt any call. After that ``reset`` of all environments and
-    ``close`` work; everything else raises ``BrokenOffError``, or ``AlreadyPendingCallError`` if the interrupt came between
+    ``close`` work; other calls raise ``BrokenOffError``, or ``AlreadyPendingCallError`` if the interrupt came between
     asking and waiting. ``close`` can be called by another thread, and again.
 
     Only the process that made it can use it. It cannot be copied or pickled.

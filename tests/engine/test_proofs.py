@@ -12,7 +12,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving, Recording
 from vebench.engine.interface import CellError, Outcome, ProofDone
-from vebench.engine.proofs import replayed, verified
+from vebench.engine.runner import replayed, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, ProofDone
-from vebench.engine.proofs import BROKEN_OFF
+from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import next_pass

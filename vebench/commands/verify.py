@@ -16,7 +16,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of, known
-from vebench.engine.proofs import verified
+from vebench.engine.runner import verified
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from vebench.child.answers import KINDS, Done
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from vebench.child.answers import Answer, CellProof, Layout
     from vebench.child.window import Window
     from vebench.plan.cells import Cell, Plan
+
+    # How the runner starts a cell. When the context is left, all its processes have ended.
+    Launch = Callable[[Cell], AbstractContextManager["Conversation"]]
 
 _NOTHING_SEEN = Done()
 _LINE = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -53,13 +56,6 @@ class Conversation(ABC):
     @abstractmethod
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
-
-
-class Launch(Protocol):
-    """How the runner starts a cell."""
-
-    def __call__(self, cell: Cell) -> AbstractContextManager[Conversation]:
-        """Return the running cell. When the context is left, all its processes have ended."""
 
 
 def decode(text: bytes) -> Answer:

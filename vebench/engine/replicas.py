@@ -30,6 +30,7 @@ FAR_LEAD_NS = 500_000_000
 _LEAST_COMMON = 0.5
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 class Replicas(Conversation):
@@ -98,7 +99,6 @@ class Replicas(Conversation):
         return [number for number in talking if not ready.isdisjoint(self._replicas[number].news)]
 
     def _heard(self, number: int) -> bool:
-        """Return whether a replica has answered, and keep the answer."""
         try:
             answer = self._replicas[number].look()
         except InterruptedCellError:  # by the user: not this replica's fault
@@ -132,17 +132,18 @@ def joined_layout(layouts: Sequence[Layout]) -> Layout:
     It has what is true of any of them: each difference and engine once, and the first reason why memory is unbound.
     The memory policy is None if that of one replica is unknown.
     """
-    policies = _known([layout.memory_policy for layout in layouts])
     return replace(
         layouts[0],
         num_envs=sum(layout.num_envs for layout in layouts),
         batch_size=sum(layout.batch_size for layout in layouts),
         processes=sum(layout.processes for layout in layouts),
         threads=max(layout.threads for layout in layouts),
-        differences=_once(layout.differences for layout in layouts),
-        affinity=_joined([layout.affinity for layout in layouts]),
-        engines=_once(layout.engines for layout in layouts),
-        memory_policy=None if policies is None else "; ".join(dict.fromkeys(policies)),
+        differences=tuple(dict.fromkeys(_chained(layout.differences for layout in layouts))),
+        affinity=_joined([layout.affinity for layout in layouts], _chained),
+        engines=tuple(dict.fromkeys(_chained(layout.engines for layout in layouts))),
+        memory_policy=_joined(
+            [layout.memory_policy for layout in layouts], lambda each: "; ".join(dict.fromkeys(each))
+        ),
         unbound=next((layout.unbound for layout in layouts if layout.unbound is not None), None),
     )
 
@@ -165,33 +166,25 @@ def joined_end(ends: Sequence[Done]) -> Done:
 
     The warm-up is the longest of all. The rate had settled if it had in each replica.
     """
-    by_node = _known([one.memory_by_node for one in ends])
-    nodes = sorted({name for one in by_node or () for name in one})
-    memory = _known([one.peak_rss_bytes for one in ends])
-    warmups = _known([one.warmup_ns for one in ends])
-    settled = _known([one.settled for one in ends])
+
+    def summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+        return {name: sum(one.get(name, 0) for one in counts) for name in sorted({*_chained(counts)})}
+
     return Done(
-        peak_rss_bytes=None if memory is None else sum(memory),
-        seats=_joined([one.seats for one in ends]),
-        memory_by_node=None if by_node is None else {name: sum(one.get(name, 0) for one in by_node) for name in nodes},
-        warmup_ns=None if warmups is None else max(warmups),
-        settled=None if settled is None else all(settled),
-        hosts=_joined([one.hosts for one in ends]),
+        peak_rss_bytes=_joined([one.peak_rss_bytes for one in ends], sum),
+        seats=_joined([one.seats for one in ends], _chained),
+        memory_by_node=_joined([one.memory_by_node for one in ends], summed),
+        warmup_ns=_joined([one.warmup_ns for one in ends], max),
+        settled=_joined([one.settled for one in ends], all),
+        hosts=_joined([one.hosts for one in ends], _chained),
     )
 
 
-def _known(values: Sequence[_T | None]) -> list[_T] | None:
-    """Return the values; None if one of them is unknown."""
+def _joined(values: Sequence[_T | None], join: Callable[[Sequence[_T]], _R]) -> _R | None:
+    """Return the values as one; None if one of them is unknown."""
     known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else None
+    return join(known) if len(known) == len(values) else None
 
 
-def _joined(values: Sequence[tuple[_T, ...] | None]) -> tuple[_T, ...] | None:
-    """Return all entries in one tuple; None if one of ``values`` is unknown."""
-    known = _known(values)
-    return None if known is None else tuple(item for value in known for item in value)
-
-
-def _once(values: Iterable[tuple[_T, ...]]) -> tuple[_T, ...]:
-    """Return all entries in order, equal ones once."""
-    return tuple(dict.fromkeys(item for value in values for item in value))
+def _chained(values: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
+    return tuple(item for value in values for item in value)

@@ -248,7 +248,6 @@ def _send(number: signal.Signals, to: Callable[[int], None]) -> None:
 
 
 def _group_of(pid: int) -> int | None:
-    """Return the process group of a process, None if it has ended."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
@@ -352,7 +351,6 @@ class FarCell(RunningCell):
         self._site.tell(start=self._request.as_json(), seconds=self._timeout + _GRACE_S, cell=self._number)
 
     def _share(self) -> HostShare:
-        """Return what it did."""
         spent = sum(window.ns for window in self._windows)
         taken = sum(window.taken_ns for window in self._windows)
         cpus = len(self._request.setup.cpus)
@@ -402,7 +400,6 @@ class Pace:
                 raise CellError(fault)
 
     def _check_life(self, claimed: int) -> None:
-        """Note that the cell says that it has lived or measured for so long."""
         lived = self._clock() - self._started
         if claimed > (1 + _CLOCKS_DIFFER) * lived + _LATE_NS:
             self._fast = f"{OTHER_PACE}: it counts {claimed / 1e9:.2f} s, and has lived for {lived / 1e9:.2f} s"

@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.network": {"torch"},
-    "vebench.child.delivering": {"ray"},
+    "vebench.child.cell": {"ray"},  # to deliver what it measures
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {

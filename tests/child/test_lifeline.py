@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it asks Linux for signals")
 
-HOLD = "import os, resource, signal, sys, time; from vebench.child import lifeline; fd = int(sys.argv[1])"
+HOLD = "import os, resource, signal, sys, time; from vebench.child.main import hold_lifeline; fd = int(sys.argv[1])"
 WAIT = "print(flush=True); time.sleep(600)"
 
 
@@ -37,11 +37,11 @@ def held(*lines: str, hung_up: bool = False) -> int:
 @pytest.mark.parametrize(
     "lines",
     [
-        ("lifeline.hold(fd)",),
-        ("lifeline.hold(fd)", "os.closerange(3, 64)"),
-        ("lifeline.hold(fd)", "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))"),
-        ("lifeline.hold(fd)", "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGCONT)]"),
-        ("resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", "lifeline.hold(fd)"),
+        ("hold_lifeline(fd)",),
+        ("hold_lifeline(fd)", "os.closerange(3, 64)"),
+        ("hold_lifeline(fd)", "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))"),
+        ("hold_lifeline(fd)", "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGCONT)]"),
+        ("resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", "hold_lifeline(fd)"),
     ],
     ids=["nothing", "closes descriptors", "masks signals", "ignores signals", "few descriptors"],
 )
@@ -50,16 +50,16 @@ def test_a_cell_ends_with_its_parent_whatever_it_has_done(lines: tuple[str, ...]
 
 
 def test_a_cell_whose_parent_ended_before_it_began_does_nothing() -> None:
-    assert held("lifeline.hold(fd)", hung_up=True) == 1
+    assert held("hold_lifeline(fd)", hung_up=True) == 1
 
 
 def test_where_a_lifeline_is_not_known_the_cell_still_ends_with_its_parent() -> None:
     script = (
         "import os, subprocess, sys\n"
         "reading, writing = os.pipe()\n"
-        "child = 'import fcntl, sys, time; from vebench.child import lifeline\\n'\\\n"
-        "    'def refuse(*_): raise OSError\\nlifeline._ask_for = refuse\\n'\\\n"
-        "    'lifeline.hold(int(sys.argv[1])); print(flush=True); time.sleep(600)'\n"
+        "child = 'import fcntl, sys, time; from vebench.child import main\\n'\\\n"
+        "    'def refuse(*_): raise OSError\\nmain._ask_for = refuse\\n'\\\n"
+        "    'main.hold_lifeline(int(sys.argv[1])); print(flush=True); time.sleep(600)'\n"
         "process = subprocess.Popen([sys.executable, '-c', child, str(reading)], pass_fds=[reading])\n"
         "sys.stdin.read()\n"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from dataclasses import replace
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,17 @@ import pytest
 
 from vebench.backends.setup import Setup, Task
 from vebench.child import schedule
-from vebench.child.cell import Around
-from vebench.child.cell import windows as windows_of
+from vebench.child.answers import ReplicaWindow
 from vebench.child.loop import Stretch
 from vebench.child.request import Request, Settings
-from vebench.child.schedule import LEAD_NS, PAUSE_NS, Meter, Turns, in_step, valid
+from vebench.child.schedule import PAUSE_NS, Windows, valid
 from vebench.child.window import Watched, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from vebench.child.answers import Answer
     from vebench.child.request import Mode
-
-NOTHING_WATCHED = Watched([], (), ())
 
 
 def throttles(throttled: Iterable[bool], rounds: int, *, time_left: bool = True) -> list[int | None]:
@@ -81,24 +79,6 @@ def test_whether_others_disturbed_a_window_depends_on_how_many_cpus_the_cell_has
     assert [len(list(valid(lambda: window, 1, cpus, lambda: True))) for cpus in (1, 2, 8)] == [3, 3, 1]
 
 
-def test_a_cell_waits_for_its_turn_and_ends_with_who_gives_turns() -> None:
-    clock = iter((0, 30, 100, 200, 210, 215)).__next__
-    reading, writing = os.pipe()
-    ran: list[tuple[int, int]] = []
-    turns = Turns(reading, lambda span, batches: ran.append((span, batches)), clock)
-    os.write(writing, b"\n\n")
-    turns.begin(20 * LEAD_NS + 40, 7)
-    assert turns.waited_ns == 30
-    turns.leave()
-    turns.begin(1000, 1)
-    assert turns.waited_ns == 30 + 100
-    assert ran == [(LEAD_NS + 2, 7), (LEAD_NS, 1)]
-    os.close(writing)
-    with pytest.raises(EOFError):
-        turns.take()
-    os.close(reading)
-
-
 class FakeLoop:
     """A loop whose every batch takes 7 microseconds of a clock of its own. ``log`` is what was asked of it."""
 
@@ -118,55 +98,101 @@ class FakeLoop:
         return self.now
 
 
+def answers_of(loop: FakeLoop, asked: Request, words: bytes = b"", cpus: tuple[int, ...] = ()) -> list[Answer]:
+    """Return what a cell answers while its windows are measured, whose parent has said these words, and then exits."""
+    reading, writing = os.pipe()
+    os.write(writing, words)
+    os.close(writing)
+    answers: list[Answer] = []
+
+    def answer(one: Answer) -> None:
+        loop.log.append(type(one).__name__.lower())
+        answers.append(one)
+
+    try:
+        told, watched = replace(asked, go_ahead=reading), Watched([], cpus, ())
+        Windows(told, loop, None, watched, answer, loop.clock, 0, pace=3, ahead=8, moments=1).measure()
+        assert os.read(reading, 1) == b""
+    finally:
+        os.close(reading)
+    return answers
+
+
+WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
+
+
 @pytest.mark.parametrize(
     ("mode", "log"),
-    [
-        ("alone", ["read", "begins", "10 ms, 3 batches", "read", "ends"] * 2),
-        ("in_turn", ["50 ms, 8 batches", "read", "begins", "10 ms, 3 batches", "read", "ends"] * 2),
-    ],
+    [("alone", WINDOW * 2), ("in_turn", ["warm", *["50 ms, 8 batches", *WINDOW] * 2])],
 )
 def test_the_words_of_a_window_leave_out_the_counters_and_before_a_turn_comes_what_does_not_count(
     mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch, request_of: Request
 ) -> None:
     loop = FakeLoop()
     monkeypatch.setattr(schedule, "read_counters", lambda _watched: loop.log.append("read") or {"throttles": 0})
-    reading, writing = os.pipe()
-    os.write(writing, b"\n" * 3)
-    asked = Request(**{**vars(request_of), "mode": mode, "go_ahead": reading})
-    around = Around(loop, None, 0, 0, lambda word: loop.log.append(type(word).__name__.lower()))
-    measured = list(windows_of(asked, loop, 3, 8, NOTHING_WATCHED, 0, time.perf_counter_ns, around))
-    os.close(reading)
-    os.close(writing)
-    assert [window.ns for window in measured] == [1429 * FakeLoop.BATCH] * 2
+    answers = answers_of(loop, replace(request_of, mode=mode), b"\n" * 3 * (mode == "in_turn"))
+    assert [answer.ns for answer in answers if isinstance(answer, Window)] == [1429 * FakeLoop.BATCH] * 2
     assert loop.log == log
 
 
 def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_turn(
     monkeypatch: pytest.MonkeyPatch, request_of: Request
 ) -> None:
-    loop = FakeLoop()
     # Two readings for each window: others have the CPU in the first window only.
     readings = iter((0, 5 * 10**7, 5 * 10**7, *repeat(5 * 10**7, 9)))
     monkeypatch.setattr(schedule, "read_counters", lambda _watched: {"others_ns": next(readings)})
-    reading, writing = os.pipe()
-    os.write(writing, b"\n" * 4)  # of two windows, three tries, and the end
-    asked = Request(**{**vars(request_of), "mode": "in_turn", "go_ahead": reading})
-    around, clock = Around(loop, None, 0, 0, lambda _: None), time.perf_counter_ns
-    measured = list(windows_of(asked, loop, 3, 8, Watched([], (0,), ()), clock(), clock, around))
-    os.close(writing)
-    assert (os.read(reading, 1), [window.others_ns for window in measured]) == (b"", [5 * 10**7, 0, 0])
-    os.close(reading)
+    words = b"\n" * 4  # of two windows, three tries, and the end
+    answers = answers_of(FakeLoop(), replace(request_of, mode="in_turn"), words, cpus=(0,))
+    windows = [answer for answer in answers if isinstance(answer, Window)]
+    assert [window.others_ns for window in windows] == [5 * 10**7, 0, 0]
 
 
-def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times() -> None:
-    loop, looks = FakeLoop(), count()
-    meter = Meter(loop.run_for, NOTHING_WATCHED, lambda _: None, loop.clock, 0)
-    start = lambda: 90_000_000 if next(looks) == 3 else None  # noqa: E731 - the shortest way to say it
-    found = list(in_step(meter, 3, 10_000_000, start, loop.clock))
+def test_the_turns_of_others_take_none_of_the_time_that_a_cell_has(
+    monkeypatch: pytest.MonkeyPatch, request_of: Request
+) -> None:
+    loop, throttles = FakeLoop(), count()
+
+    def read(descriptor: int, most: int, wait: Callable[[int, int], bytes] = os.read) -> bytes:
+        loop.now += 200 * 10**9
+        return wait(descriptor, most)
+
+    monkeypatch.setattr(schedule.os, "read", read)
+    monkeypatch.setattr(schedule, "read_counters", lambda _watched: {"throttles": next(throttles)})
+    answers = answers_of(loop, replace(request_of, mode="in_turn"), b"\n" * 5)
+    assert sum(isinstance(answer, Window) for answer in answers) == 4, "the first is measured three times"
+
+
+@pytest.mark.parametrize("mode", ["in_turn", "in_step"])
+def test_a_cell_ends_with_who_tells_it_to_go_on(mode: Mode, request_of: Request) -> None:
+    with pytest.raises(EOFError):
+        answers_of(FakeLoop(), replace(request_of, mode=mode))
+
+
+def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times(request_of: Request) -> None:
+    loop = FakeLoop()
+    asked = replace(request_of, mode="in_step", settings=replace(request_of.settings, rounds=3))
+    found = [one for one in answers_of(loop, asked, b"90000000\n") if isinstance(one, ReplicaWindow)]
     due = [90_000_000 + number * (10_000_000 + PAUSE_NS) for number in range(3)]
     assert [0 <= one.start_ns - begin < 2 * FakeLoop.BATCH for one, begin in zip(found, due, strict=True)] == [True] * 3
     assert all(one.window.ns >= 10_000_000 for one in found)
     assert loop.now >= found[-1].start_ns + found[-1].window.ns + PAUSE_NS
+
+
+def test_a_replica_steps_while_it_is_not_told_when_the_windows_begin(request_of: Request) -> None:
+    reading, writing = os.pipe()
+
+    class Told(FakeLoop):
+        def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
+            if len(self.log) == 3:
+                os.write(writing, b"90000000\n")
+            return super().run_for(span, batches_per_reading)
+
+    loop, asked = Told(), replace(request_of, mode="in_step", go_ahead=reading)
+    nothing = Watched([], (), ())
+    Windows(asked, loop, None, nothing, lambda _: None, loop.clock, 0, pace=3, ahead=8, moments=1).measure()
+    assert loop.log[:5] == [*["2 ms, 3 batches"] * 4, "79 ms, 3 batches"]
+    os.close(reading)
+    os.close(writing)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ What the child does is what it always does. Only the process is missing: use it 
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import tempfile
@@ -67,7 +68,8 @@ class CellHere:
     def messages(self) -> Iterator[Answer]:
         with tempfile.TemporaryDirectory() as scratch, Path(os.devnull).open("rb") as nothing:
             request, answers = Path(scratch, "request.json"), Path(scratch, "answers")
-            request.write_text(self._request(self._cell, nothing.fileno()).written(), encoding="utf-8")
+            asked = self._request(self._cell, nothing.fileno()).as_json()
+            request.write_text(json.dumps(asked), encoding="utf-8")
             with answers.open("wb") as written, self._as_in_a_process_of_its_own():
                 child.main(str(request), written.fileno())
             lines = answers.read_bytes().splitlines()

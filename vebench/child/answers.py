@@ -163,17 +163,12 @@ class Mismatch(_Counted):
 
 
 @dataclass(frozen=True)
-class Proof(_Counted):
-    """The result of comparing one backend with the reference.
+class _Compared(_Counted):
+    """The result of a comparison with the reference.
 
-    ``rows`` and ``ends``: rows compared, and ends of episodes among them; ``cut_off`` of these by a time limit.
-    ``fewest_ends``: how often each environment has ended at least. ``allowed``: declared differences that occurred,
-    in ``excused`` rows. ``mismatch`` and ``fault``: where the backend differs, and the known fault that explains it.
-    ``reason``: why there is no verdict. ``failed``: the backend could not be run. ``engines``: simulators of which the
-    backend has its own copy. ``simulated``: frames simulated during the comparison, counted by ``frames_from``;
-    ``claimed``: frames that the backend claims; all three are None if frames were not counted. ``log``: the file in
-    which the parent keeps what the backend printed. ``invalid``: the first value of the environment itself that is no
-    reward, or that its space does not allow, with its step.
+    ``rows``: rows compared. ``allowed``: declared differences that occurred. ``mismatch`` and ``fault``: where the
+    backend differs, and the known fault that explains it. ``reason``: why there is no verdict. ``invalid``: the first
+    value of the environment itself that is no reward, or that its space does not allow, with its step.
     """
 
     verdict: WorkVerdict
@@ -183,6 +178,20 @@ class Proof(_Counted):
     mismatch: Mismatch | None = None
     fault: str | None = None
     reason: str | None = None
+    invalid: str | None = None
+
+
+@dataclass(frozen=True)
+class Proof(_Compared):
+    """The result of comparing one backend with the reference.
+
+    ``ends``: ends of episodes among the rows; ``cut_off`` of these by a time limit. ``fewest_ends``: how often each
+    environment has ended at least. Differences were declared for ``excused`` rows. ``failed``: the backend could not be
+    run. ``engines``: simulators of which the backend has its own copy. ``simulated``: frames simulated during the
+    comparison, counted by ``frames_from``; ``claimed``: frames that the backend claims; all three are None if frames
+    were not counted. ``log``: the file in which the parent keeps what the backend printed.
+    """
+
     failed: bool = False
     engines: tuple[Engine, ...] = ()
     own_classes: OwnClasses | None = None
@@ -193,35 +202,25 @@ class Proof(_Counted):
     cut_off: int = 0
     excused: int = 0
     log: str | None = None
-    invalid: str | None = None
 
 
 @dataclass(frozen=True)
-class CellProof(_Counted):
+class CellProof(_Compared):
     """What a measured cell returned, at moments that it could not foresee, compared with the reference.
 
-    ``verdict``, ``invalid``, and ``allowed`` to ``reason`` are as in ``Proof``. ``rows``: rows compared.
     ``environments``: how many of ``num_envs`` were stepped again, each for ``steps`` of its ``of_steps``, with so many
     ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the
     environments were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as
     ``reason``, why nothing can be compared.
     """
 
-    verdict: WorkVerdict
-    rows: int = 0
-    ends: int = 0
     environments: int = 0
     steps: int = 0
     of_steps: int = 0
-    allowed: tuple[str, ...] = ()
-    mismatch: Mismatch | None = None
-    fault: str | None = None
-    reason: str | None = None
     seed: int = 0
     seconds: float = 0.0
     impossible: bool = False
     num_envs: int = 0
-    invalid: str | None = None
 
     @property
     def followed_share(self) -> float:

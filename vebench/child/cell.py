@@ -5,25 +5,26 @@ Also that of one environment, whose steps and resets are timed one by one.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import Batch
-from vebench.child import delivering, schedule
 from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
-from vebench.child.answers import Begins, Done, Ends, Layout, Ready, Timed, Warm
-from vebench.child.loop import Loop, Stretch
+from vebench.child.answers import Done, Layout, Ready, Timed
+from vebench.child.loop import Loop
 from vebench.child.policy import TAPE
 from vebench.child.record import ids
-from vebench.child.record.batches import BrokenInterfaceError, malformed
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder, nbytes
-from vebench.child.request import Recording
-from vebench.child.schedule import warm_up
+from vebench.child.record.recording import BrokenInterfaceError, malformed
+from vebench.child.request import CONSUMER_VARIABLE, Recording
+from vebench.child.schedule import Windows, warm_up
 from vebench.child.window import Watched
 from vebench.machine import counters, pinning
 from vebench.machine.sysfs import control_groups, parse_list
@@ -35,9 +36,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import BackendInfo, Factory, VectorBackend
     from vebench.backends.setup import Setup
     from vebench.child.actions import Actions
-    from vebench.child.answers import Answer, ReplicaWindow
-    from vebench.child.request import Request, Settings
-    from vebench.child.window import Window
+    from vebench.child.answers import Answer
+    from vebench.child.request import Request
 
 _NANO = 1e9
 _LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
@@ -47,6 +47,8 @@ _TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
 FEWEST_RESETS = 5
 # Where steps or resets are slow, so many times the time asked for is enough for either, however few there are.
 _ENOUGH = 3
+# A batch may be on its way to a consumer while the next is made; more would only be kept waiting in memory.
+_ON_THEIR_WAY = 2
 
 
 @dataclass(frozen=True)
@@ -69,21 +71,20 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
 
     ``started`` is when the process began, in nanoseconds of ``clock``.
     """
-    settings = request.settings
+    settings, job = request.settings, request.job
     backend, first, info = build(request, factory)
-    built = layout(backend.info, binding)
-    if settings.deliver:
-        built = replace(built, row_bytes=nbytes(tuple(first)) // len(first.env_ids))
-    answer(Ready(clock() - started, built))
+    row_bytes = nbytes(tuple(first)) // len(first.env_ids) if settings.deliver else None
+    answer(Ready(clock() - started, _layout(backend.info, binding, row_bytes)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = None
-    if isinstance(request.job, Recording):
-        recorder = Recorder(backend, first, request.setup.seed, request.job, info)
+    if isinstance(job, Recording):
+        recorder = Recorder(backend, first, request.setup.seed, job, info)
     actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
+    moments = max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
     if recorder is not None:
         loop.keep_first(FIRST)
-        recorder.expect(_moments(settings))  # what is right at first only differs later
+        recorder.expect(moments)  # what is right at first only differs later
     warmup = warm_up(
         loop,
         int(settings.warmup * _NANO),
@@ -95,28 +96,23 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
-    around = Around(loop, recorder, _moments(settings), ahead, answer)
-    around.ended()
-    to_measure = windows(request, loop, warmup.pace, ahead, watched, started, clock, around)
-    if request.mode != "alone":
-        answer(Warm())
-    for window in to_measure:
-        answer(window)
-        around.ended()
+    Windows(
+        request, loop, recorder, watched, answer, clock, started, pace=warmup.pace, ahead=ahead, moments=moments
+    ).measure()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    if recorder is not None and isinstance(request.job, Recording):
+    if recorder is not None and isinstance(job, Recording):
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
         patience = int(ids.PATIENCE_S * _NANO)
         # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
-        if request.job.reset_seed is not None:
+        if job.reset_seed is not None:
             # Where a reset is due, a backend may confuse it with the one with a seed.
             loop.go_to_an_end(_LONGEST_TO_END_NS)
-            recorder.keep_reset(request.job.reset_seed)
-        with open(request.job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
-            recorder.write(file, loop.batches)
+            recorder.keep_reset(job.reset_seed)
+        with open(job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+            recorder.write(file)
     nodes = pinning.bytes_by_node(processes)
     answer(
         Done(
@@ -153,44 +149,17 @@ def _actions(
     return actions if info.fewest_rows is None else Fitting(actions, len(first.env_ids)), cpus
 
 
-class Around:
-    """What is done before and after each window. The parent is told, too: it has a clock of its own."""
-
-    def __init__(
-        self, loop: Loop, recorder: Recorder | None, moments: int, ahead: int, answer: Callable[[Answer], None]
-    ) -> None:
-        self._loop, self._recorder, self._moments, self._ahead, self._answer = loop, recorder, moments, ahead, answer
-
-    def tell(self, word: Begins | Ends) -> None:
-        """Send the parent a word, and expect moments where a window begins."""
-        if self._recorder is not None and isinstance(word, Begins):
-            self._recorder.begins(self._loop.batches, self._moments)
-        self._answer(word)
-
-    def ended(self) -> None:
-        """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
-        if self._recorder is not None:
-            self._recorder.ended(self._loop.batches)
-            self._loop.keep_last()
-            self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
-
-
-def _moments(settings: Settings) -> int:
-    """Return how many moments a window has, about."""
-    return max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
-
-
 def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, BackendInfo]:
     """Return the backend, ready for the first ``send``, with its first batch and what it reported before the reset."""
     backend: VectorBackend = factory(request.setup, **request.options)
     if request.settings.deliver:
-        backend = delivering.Delivering(backend)
+        backend = _Delivering(backend)
     info = backend.info
     backend.reset(request.setup.seed)
     first = backend.recv()
     # Reference rows, such as the bare simulator, return nothing that a learner could use, and need not.
     if not request.entry.reference_row:
-        fault = malformed(first, info.num_envs, info.batch_size, info.fewest_rows)
+        fault = malformed(first, info)
         if fault is not None:
             raise BrokenInterfaceError(fault)
     return backend, Batch(*first), info
@@ -202,15 +171,14 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
         local = frame.f_locals
         if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - what it counts is nowhere else
             loop: Loop = local["self"]
-            rows_of_a_batch = loop._backend.info.batch_size  # noqa: SLF001 - likewise
+            rows_of_a_batch = loop._info.batch_size  # noqa: SLF001 - likewise
             return f"in step {loop.batches + local.get('rows', 0) // rows_of_a_batch + 1:,}"
         if frame.f_code is build.__code__:
             return "in reset" if "info" in local else "while it was built"
     return ""
 
 
-def layout(info: BackendInfo, binding: Binding) -> Layout:
-    """Return what the backend reports about itself, and where it runs."""
+def _layout(info: BackendInfo, binding: Binding, row_bytes: int | None) -> Layout:
     return Layout(
         num_envs=info.num_envs,
         batch_size=info.batch_size,
@@ -224,51 +192,8 @@ def layout(info: BackendInfo, binding: Binding) -> Layout:
         memory_policy=pinning.memory_policy(),
         unbound=binding.unbound,
         own_classes=info.own_classes,
+        row_bytes=row_bytes,
     )
-
-
-def windows(  # noqa: PLR0913, PLR0917 - what a window depends on
-    request: Request,
-    loop: Loop,
-    pace: int,
-    ahead: int,
-    watched: Watched,
-    started: int,
-    clock: Callable[[], int],
-    around: Around,
-) -> Iterator[Window | ReplicaWindow]:
-    """Return an iterator that measures the cell's windows one by one, in the request's mode.
-
-    The clock is read once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before a turn.
-    """
-    settings, cpus = request.settings, len(watched.cpus)
-    duration = int(settings.duration * _NANO)
-
-    def step(span: int, batches: int = 1) -> Stretch:
-        return loop.run_for(span, max(pace, batches))
-
-    meter = schedule.Meter(step, watched, around.tell, clock, started)
-    if request.mode == "in_step":
-        start = schedule.number_on(request.go_ahead)
-        return schedule.in_step(meter, settings.rounds, duration, start, clock)
-    if request.mode == "alone":
-        has_time = _has_time(settings, lambda: clock() - started)
-        return schedule.valid(lambda: meter.measure(duration), settings.rounds, cpus, has_time)
-    turns = schedule.Turns(request.go_ahead, step, clock)
-    turns.leave()
-
-    def measured() -> Window:
-        turns.begin(duration, ahead)
-        return meter.measure(duration)
-
-    has_time = _has_time(settings, lambda: clock() - started - turns.waited_ns)
-    return schedule.in_turn(schedule.valid(measured, settings.rounds, cpus, has_time), turns)
-
-
-def _has_time(settings: Settings, spent_ns: Callable[[], int]) -> Callable[[], bool]:
-    """Return a function that returns whether there is time to repeat one window and still measure all others."""
-    needed = (settings.rounds + 1) * settings.duration * _NANO
-    return lambda: spent_ns() + needed < settings.timeout * _NANO
 
 
 def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
@@ -317,3 +242,42 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
     return Timed(
         len(steps), quantile(steps, 0.5), quantile(steps, 0.99), len(resets), quantile(resets, 0.5), made, ends
     )
+
+
+class _Delivering:
+    """A backend whose every batch goes to one consumer on another machine: what a learner there could be fed with.
+
+    Batches go through Ray's object store; no more than ``_ON_THEIR_WAY`` of them wait for the consumer. The environment
+    variable ``CONSUMER_VARIABLE`` says how it is found. Ray runs threads of its own on the CPUs that the cell has.
+    """
+
+    def __init__(self, backend: VectorBackend) -> None:
+        import ray  # noqa: PLC0415 - imported on use
+
+        self.info, self.reset, self.send = backend.info, backend.reset, backend.send
+        self._backend, self._ray = backend, ray
+        where = json.loads(os.environ[CONSUMER_VARIABLE])
+        ray.init(
+            address=where["address"],
+            namespace=where["namespace"],
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+        self._consumer: Any = ray.get_actor(where["name"])
+        self._on_their_way: list[Any] = []
+
+    def recv(self) -> Batch:
+        """Return the next batch, which is then on its way."""
+        batch = self._backend.recv()
+        while len(self._on_their_way) >= _ON_THEIR_WAY:
+            there, self._on_their_way = self._ray.wait(self._on_their_way, num_returns=1)
+            self._ray.get(there)  # raises what the consumer did
+        self._on_their_way.append(self._consumer.take.remote(tuple(batch)))
+        return batch
+
+    def close(self) -> None:
+        """Hang up."""
+        self._backend.close()
+        self._on_their_way = []
+        self._ray.shutdown()

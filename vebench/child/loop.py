@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.child.record.batches import BrokenInterfaceError, malformed
 from vebench.child.record.recorder import CONSECUTIVE
+from vebench.child.record.recording import BrokenInterfaceError, malformed
 from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
@@ -49,20 +49,14 @@ class Loop:
     """
 
     def __init__(
-        self,
-        backend: VectorBackend,
-        actions: Actions,
-        clock: Callable[[], int],
-        recorder: Recorder | None = None,
+        self, backend: VectorBackend, actions: Actions, clock: Callable[[], int], recorder: Recorder | None = None
     ) -> None:
-        self._backend = backend
+        self._backend, self._info = backend, backend.info
         self._actions = actions
         self._clock = clock
         self._recorder = recorder
         self.batches = 0
-        self._ended = np.zeros(backend.info.num_envs, np.bool_)
-        self._resets_own_rows = backend.info.autoreset == "next_step"
-        self._fewest_rows = backend.info.fewest_rows
+        self._ended = np.zeros(self._info.num_envs, np.bool_)
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over. The clock is read once every ``batches_per_reading`` batches."""
@@ -79,7 +73,7 @@ class Loop:
             now = clock()
             rows += more_rows
             ends += more_ends
-        resets = ends + outstanding - self._outstanding() if self._resets_own_rows else 0
+        resets = ends + outstanding - self._outstanding() if self._info.autoreset == "next_step" else 0
         if recorder is not None:
             recorder.ids.tidy()
         return Stretch(now - start, rows, resets, self._actions.times())
@@ -94,20 +88,13 @@ class Loop:
             for _ in range(batches):
                 if self._clock() > until:
                     break
-                batch = self._step(1)[2]
+                batch = self.step()
                 self._recorder.keep_first(self.batches, batch)
             self._recorder.copies.let_go()
 
-    def keep_last(self) -> None:
-        """Step one batch, and keep it and the frames that the backend counts. Call this outside a window."""
-        if self._recorder is not None:
-            batch = self._step(1)[2]
-            self._recorder.keep_last(self.batches, batch)
-
-    def go_on(self, wanted: Callable[[tuple[NDArray[Any], ...]], bool]) -> None:
-        """Step batches, each of which is handed to ``wanted``, as long as that returns that more are."""
-        while wanted(self._step(1)[2]):
-            pass
+    def step(self) -> tuple[NDArray[Any], ...]:
+        """Step one batch, and return it. Call this outside a window."""
+        return self._step(1)[2]
 
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
         """Step batches until each of these environments has answered, or ``duration_ns`` is over.
@@ -116,7 +103,7 @@ class Loop:
         """
         missing, until = set(env_ids), self._clock() + duration_ns
         while missing and self._clock() < until:
-            missing.difference_update(self._step(1)[2][4].tolist())
+            missing.difference_update(self.step()[4].tolist())
         return missing
 
     def go_to_an_end(self, duration_ns: int) -> None:
@@ -181,16 +168,9 @@ class Loop:
 
     def _check(self, arrays: tuple[Any, ...]) -> None:
         """Raise BrokenInterfaceError if a batch breaks the interface; not if there was none, and all are None."""
-        fault = malformed(arrays, len(self._ended), self._backend.info.batch_size, self._fewest_rows)
+        fault = malformed(arrays, self._info)
         if fault is not None and arrays[-1] is not None:
             raise BrokenInterfaceError(fault)
-
-    def _stepped(self, batches: int, rows: int, taken: int) -> int:
-        """Return how many of ``batches`` were stepped, which had so many rows; ``taken`` is the count before them."""
-        if self._fewest_rows is not None:
-            return self._actions.taken - taken
-        # The batch that the last actions are known by says how many there were, even if some were too short.
-        return min(batches, rows // self._backend.info.batch_size)
 
     def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
         """Step so many batches, at least one, but none after one in which an episode of ``watched`` environments ends.
@@ -230,8 +210,10 @@ class Loop:
         except (AttributeError, IndexError, TypeError, ValueError):
             self._check((observations, rewards, terminated, truncated, env_ids))
             raise
-        if watched is not None or self._fewest_rows is not None:
-            batches = self._stepped(batches, rows, taken)
+        if watched is not None or self._info.fewest_rows is not None:
+            # The batch that the last actions are known by says how many there were, even if some were too short.
+            whole = min(batches, rows // self._info.batch_size)
+            batches = whole if self._info.fewest_rows is None else self._actions.taken - taken
         self.batches += batches
         if recorder is not None:
             whole = self._actions.is_at(self.batches, actions)

@@ -7,16 +7,19 @@ nor its dependencies: the launcher puts this folder, and the folders that it may
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import importlib
 import os
+import select
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from vebench.child import lifeline
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import pinning
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from vebench.backends.interface import Factory
+
+_PR_SET_PDEATHSIG = 1
+# Libraries that close descriptors which they do not know close low ones.
+_HIGH = 200
 
 
 def main(request_file: str, answers: int) -> int:
@@ -35,7 +42,7 @@ def main(request_file: str, answers: int) -> int:
         request = Request.read(file.read())
     os.set_inheritable(request.go_ahead, False)
     if request.lifeline >= 0:
-        lifeline.hold(request.lifeline)
+        hold_lifeline(request.lifeline)
     setup = replace(request.setup, pinned=request.setup.pinned and pinning.SUPPORTED)
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
@@ -71,6 +78,42 @@ def main(request_file: str, answers: int) -> int:
         return 1
     backend.close()
     return 0
+
+
+def hold_lifeline(lifeline: int) -> None:
+    """Let the kernel end this process and its group when the pipe ``lifeline`` hangs up. Linux only.
+
+    A cell may be stopped while others take their turns. Then it notices nothing by itself. So it holds the reading end
+    of a pipe that the parent alone can write to, and asks the kernel for signals when that end hangs up, whoever is
+    alive then: SIGKILL for itself, SIGCONT and SIGTERM for its process group. SIGCONT wakes what was stopped, and
+    SIGTERM ends it. Python's resource tracker ignores SIGTERM: it unlinks the shared memory of the others, and then
+    ends by itself. A parent-death signal (``prctl``) would reach this process alone. It is for systems that do not know
+    the rest.
+    """
+    if sys.platform.startswith("linux"):
+        try:
+            _ask_for(signal.SIGKILL, os.getpid(), lifeline)
+            _ask_for(signal.SIGTERM, -os.getpgrp(), lifeline)
+            _ask_for(signal.SIGCONT, -os.getpgrp(), lifeline)
+        except OSError:  # no /proc, or a sandbox
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        poll = select.poll()
+        poll.register(lifeline, 0)  # a hang-up is reported in any case
+        if poll.poll(0):  # the parent was gone before the kernel was asked
+            os._exit(1)
+    os.close(lifeline)
+
+
+def _ask_for(number: signal.Signals, whom: int, lifeline: int) -> None:
+    """Let the kernel send a signal to a process, or to the group ``-whom``, when the pipe hangs up: fcntl(2)."""
+    # Opened anew, because whom to tell belongs to what is open, and other cells have the same pipe.
+    held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
+    with suppress(OSError):  # so many may not be open
+        low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        os.close(low)
+    fcntl.fcntl(held, fcntl.F_SETOWN, whom)
+    fcntl.fcntl(held, fcntl.F_SETSIG, number)
+    fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def _tell_where(_number: int, frame: FrameType | None) -> None:

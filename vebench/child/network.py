@@ -127,8 +127,6 @@ class _Tokens(nn.Module):
 
 
 class _Mean(nn.Module):
-    """The mean over all tokens."""
-
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return tokens.mean(1)
 

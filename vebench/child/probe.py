@@ -75,7 +75,6 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the facts of each environment, and all ids that are registered afterwards."""
     try:
         import gymnasium  # noqa: PLC0415 - imported on use
     except ImportError as error:
@@ -123,11 +122,13 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     env = _made(local_name, function, arguments, ids)
     try:
         home = _home(env.spec.entry_point if env.spec else None)
+        # Frames or sub-steps of one step; an environment may have no fixed number.
+        frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
         return {
             "id": name if function else env.spec.id if env.spec else local_name,
             "package": (module if function else home).partition(".")[0],
             "module": module or None,
-            "frame_skip": _frame_skip(env.unwrapped),
+            "frame_skip": next((count for count in frames if type(count) is int and count > 0), 1),
             "called": function is not None,
             "problem": _space_problem("its observations", env.observation_space)
             or _space_problem("its actions", env.action_space),
@@ -208,19 +209,9 @@ def _space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - Gymna
 
 
 def _home(entry_point: object) -> str:
-    """Return the name of the module that an environment's entry point is in."""
     function = getattr(entry_point, "func", entry_point)  # of a functools.partial
     module = function if isinstance(function, str) else getattr(function, "__module__", "")
     return str(module).partition(":")[0]
-
-
-def _frame_skip(env: Any) -> int:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return how many frames or sub-steps one step of the unwrapped environment takes, 1 if it has no fixed number."""
-    for name in ("frame_skip", "_frameskip"):
-        value = getattr(env, name, None)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return 1
 
 
 def _function(target: str) -> Any:  # noqa: ANN401 - any object of a module

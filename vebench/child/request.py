@@ -12,6 +12,9 @@ from vebench.child.policy import TAPED, PolicyChoice
 if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
 
+# The environment variable that says how the consumer of delivered batches is found.
+CONSUMER_VARIABLE = "VEBENCH_CONSUMER"
+
 Mode = Literal["alone", "in_turn", "in_step"]
 
 
@@ -20,7 +23,7 @@ class Settings:
     """The part of a run's spec that a child uses. Times are in seconds.
 
     ``memory`` says which nodes the cell's memory comes from, as ``Pinning`` in the spec has it. With ``deliver``, each
-    batch is sent to the consumer of ``vebench.child.delivering``.
+    batch is sent to a consumer on another machine, which ``CONSUMER_VARIABLE`` names (``vebench.hosts.over_ray``).
     """
 
     duration: float
@@ -115,7 +118,7 @@ class Request:
     is ``alone``, ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas
     of its cell).
     The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``vebench.child.lifeline``, negative if there is none.
+    ``hold_lifeline`` in ``vebench.child.main``, negative if there is none.
     """
 
     setup: Setup
@@ -137,10 +140,6 @@ class Request:
 
         return find(self.backend)
 
-    def written(self) -> str:
-        """Return the request as JSON."""
-        return json.dumps(self.as_json())
-
     def as_json(self) -> dict[str, Any]:
         """Return the request as what JSON can write."""
         job = None if self.job is None else [type(self.job).__name__, asdict(self.job)]
@@ -148,7 +147,7 @@ class Request:
 
     @classmethod
     def read(cls, text: str) -> Request:
-        """Return the request from the JSON of ``written``."""
+        """Return the request from the JSON text of ``as_json``."""
         body: dict[str, Any] = json.loads(text)
         setup, settings = body["setup"], body["settings"]
         policy = settings["policy"]

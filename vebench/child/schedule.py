@@ -9,14 +9,17 @@ from math import sqrt
 from statistics import median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.child.answers import Begins, Ends, ReplicaWindow
+from vebench.child.answers import Begins, Ends, ReplicaWindow, Warm
 from vebench.child.window import READINGS_PER_WINDOW, Window, difference, read_counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from vebench.child.answers import Answer
     from vebench.child.loop import Loop, Stretch
-    from vebench.child.window import Counts, Watched
+    from vebench.child.record.recorder import Recorder
+    from vebench.child.request import Request
+    from vebench.child.window import Watched
 
 # A window that was throttled or disturbed is measured again, at most twice.
 MOST_TRIES = 3
@@ -29,46 +32,125 @@ _READING_NS = 2_000_000
 # Uncounted steps before a window that had to wait for its turn: the larger of LEAD_NS and 1/_LEAD_SHARE of the window.
 _LEAD_SHARE = 20
 LEAD_NS = 50_000_000
+_NANO = 1e9
 
 
-class Meter:
-    """Measures windows: ``run`` steps for a given number of nanoseconds; kernel counters are read before and after.
+class Windows:
+    """Measures the windows of a cell in the mode of its request, and answers each.
 
-    ``tell`` is told right before a window, and once the counters are read after it: as reading those of many processes
-    takes long, it must not be taken for a part of the window. ``clock`` returns nanoseconds, at first ``started``.
+    The parent has a clock of its own: it is told right before a window, and once the kernel's counters are read after
+    it, as reading those of many processes takes long and must not be taken for a part of the window. The clock is read
+    once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before. A window has about so many
+    ``moments``. ``clock`` returns nanoseconds, at first ``started``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a window depends on
         self,
-        run: Callable[[int], Stretch],
+        request: Request,
+        loop: Loop,
+        recorder: Recorder | None,
         watched: Watched,
-        tell: Callable[[Begins | Ends], None],
+        answer: Callable[[Answer], None],
         clock: Callable[[], int],
         started: int,
+        *,
+        pace: int,
+        ahead: int,
+        moments: int,
     ) -> None:
-        self.run = run
-        self.tell = tell
-        self._watched = watched
-        self._clock = clock
-        self._started = started
+        self._request, self._settings = request, request.settings
+        self._loop, self._recorder, self._watched = loop, recorder, watched
+        self._answer, self._clock, self._started = answer, clock, started
+        self._pace, self._ahead, self._moments = pace, ahead, moments
+        self._duration = int(request.settings.duration * _NANO)
+        self._began = 0  # when the last window began
+        self._left = 0  # when the last turn was over
+        self._waited_ns = 0  # for turns
 
-    def read(self) -> Counts:
-        """Return the kernel's counters as they are now."""
-        return read_counters(self._watched)
+    def measure(self) -> None:
+        """Measure all of them. Raises EOFError if the parent has exited."""
+        mode = self._request.mode
+        self._between()
+        self._left = self._clock()
+        if mode != "alone":
+            self._answer(Warm())
+        if mode == "in_step":
+            self._measure_in_step()
+            return
+        measured: Callable[[], Window] = self._in_turn if mode == "in_turn" else self._window
+        for window in valid(measured, self._settings.rounds, len(self._watched.cpus), self._has_time):
+            self._finish(window)
+        if mode == "in_turn":
+            self._take_turn()  # the answers that follow, and close(), would otherwise disturb other cells
 
-    def window(self, stretch: Stretch, before: Counts) -> Window:
-        """Return the window of a stretch that has just ended. ``before`` are the counters as read before it."""
+    def _finish(self, window: Window | ReplicaWindow) -> None:
+        self._left = self._clock()  # noted first: the process may be stopped before it begins to wait for its next turn
+        self._answer(window)
+        self._between()
+
+    def _between(self) -> None:
+        """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
+        if self._recorder is not None:
+            self._recorder.ended(self._loop.batches)
+            self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
+            self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
+
+    def _run(self, span: int) -> Stretch:
+        return self._loop.run_for(span, self._pace)
+
+    def _window(self, begin: int | None = None) -> Window:
+        """Return a window that begins when the counters are read, or later, at the time ``begin``."""
+        before = read_counters(self._watched)
+        if begin is not None:
+            self._run(begin - self._clock())
+        if self._recorder is not None:
+            self._recorder.begins(self._loop.batches, self._moments)
+        self._answer(Begins())
+        self._began = self._clock()
+        stretch = self._run(self._duration)
         ended = self._clock()
-        counts = difference(before, self.read())
+        counts = difference(before, read_counters(self._watched))
         now = self._clock()
-        self.tell(Ends(now - ended, now - self._started))
+        self._answer(Ends(now - ended, now - self._started))
         return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times)
 
-    def measure(self, duration: int) -> Window:
-        """Return a window of ``duration`` nanoseconds."""
-        before = self.read()
-        self.tell(Begins())
-        return self.window(self.run(duration), before)
+    def _has_time(self) -> bool:
+        """Return whether there is time to repeat one window and still measure all others."""
+        spent = self._clock() - self._started - self._waited_ns
+        return spent + (self._settings.rounds + 1) * self._duration < self._settings.timeout * _NANO
+
+    def _in_turn(self) -> Window:
+        """Wait for the next turn, step uncounted, and return a window.
+
+        The uncounted steps use up rows that were ready before, raise CPU clocks, and warm the caches.
+        """
+        self._take_turn()
+        self._loop.run_for(max(LEAD_NS, self._duration // _LEAD_SHARE), max(self._pace, self._ahead))
+        return self._window()
+
+    def _take_turn(self) -> None:
+        if not os.read(self._request.go_ahead, 1):
+            raise EOFError("the parent has gone: there will be no next turn")
+        self._waited_ns += self._clock() - self._left
+
+    def _measure_in_step(self) -> None:
+        """Measure windows at times that all replicas share.
+
+        Before the first, whose time the parent says, and between windows, the replica steps uncounted. So every window
+        of a replica is measured while all others step, too.
+        """
+        while not select.select([self._request.go_ahead], [], [], 0)[0]:
+            self._run(_IDLE_NS)
+        line = os.read(self._request.go_ahead, 64)
+        if not line:
+            raise EOFError("the parent has gone: the windows will never begin")
+        pause = max(PAUSE_NS, self._duration // _PAUSE_SHARE)
+        for number in range(self._settings.rounds):
+            begin = int(line) + number * (self._duration + pause)
+            self._run(begin - _READING_NS - self._clock())
+            window = self._window(begin)
+            self._finish(ReplicaWindow(self._began, window))
+        self._run(pause)
 
 
 def valid(measure: Callable[[], Window], rounds: int, cpus: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
@@ -88,90 +170,6 @@ def valid(measure: Callable[[], Window], rounds: int, cpus: int, may_repeat: Cal
                 break
         else:
             tries = 1
-
-
-class Turns:
-    """The turns of a cell that is interleaved with others. Between turns it waits, so far for ``waited_ns``.
-
-    The parent writes to ``descriptor`` to start a turn. ``run`` steps for a given number of nanoseconds, and at least a
-    given number of batches.
-    """
-
-    def __init__(self, descriptor: int, run: Callable[[int, int], object], clock: Callable[[], int]) -> None:
-        self._descriptor = descriptor
-        self._run = run
-        self._clock = clock
-        self._since: int | None = None
-        self.waited_ns = 0
-
-    def take(self) -> None:
-        """Wait for the next turn. Raises EOFError if the parent has exited."""
-        since = self._clock() if self._since is None else self._since
-        if not os.read(self._descriptor, 1):
-            raise EOFError("the parent has gone: there will be no next turn")
-        self.waited_ns += self._clock() - since
-        self._since = None
-
-    def begin(self, duration: int, batches: int) -> None:
-        """Wait for the next turn, and step uncounted, before a window of this duration.
-
-        This uses up rows that were ready before, raises CPU clocks, and warms the caches.
-        """
-        self.take()
-        self._run(max(LEAD_NS, duration // _LEAD_SHARE), batches)
-
-    def leave(self) -> None:
-        """Note that the turn is over: the process may be stopped before it begins to wait for the next."""
-        self._since = self._clock()
-
-
-def in_turn(windows: Iterator[Window], turns: Turns) -> Iterator[Window]:
-    """Yield ``windows``, each measured in a turn that ``turns.begin`` has begun, and return in one more turn."""
-    for window in windows:
-        turns.leave()
-        yield window
-    turns.take()  # the answers that follow, and close(), would otherwise disturb other cells
-
-
-def in_step(
-    meter: Meter, rounds: int, duration: int, start: Callable[[], int | None], clock: Callable[[], int]
-) -> Iterator[ReplicaWindow]:
-    """Yield ``rounds`` windows at times that all replicas share, each with the time at which it began.
-
-    Before the first window, whose time ``start()`` returns, and between windows, the replica steps uncounted. So every
-    window of a replica is measured while all others step, too.
-    """
-    first = start()
-    while first is None:
-        meter.run(_IDLE_NS)
-        first = start()
-    pause = max(PAUSE_NS, duration // _PAUSE_SHARE)
-    for number in range(rounds):
-        begin = first + number * (duration + pause)
-        meter.run(begin - _READING_NS - clock())
-        before = meter.read()
-        meter.run(begin - clock())
-        meter.tell(Begins())
-        began = clock()
-        yield ReplicaWindow(began, meter.window(meter.run(duration), before))
-    meter.run(pause)
-
-
-def number_on(descriptor: int) -> Callable[[], int | None]:
-    """Return a function that reads a number from ``descriptor`` without waiting, None if there is no line yet.
-
-    The function raises EOFError if the parent has exited.
-    """
-
-    def look() -> int | None:
-        if not select.select([descriptor], [], [], 0)[0]:
-            return None
-        line = os.read(descriptor, 64)
-        if not line:
-            raise EOFError("the parent has gone: the windows will never begin")
-        return int(line)
-
-    return look
 
 
 # The shortest warm-up has this many slices. The rates of the last SLICES slices are compared, one half with the other.

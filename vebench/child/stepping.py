@@ -17,15 +17,13 @@ from vebench.child import trials
 from vebench.child.actions import Fitting, Tape, action_tape
 from vebench.child.answers import Comparing, Done
 from vebench.child.loop import Loop
-from vebench.child.record.batches import CHANGED, NAMES, BrokenInterfaceError, about, changed, malformed
+from vebench.child.record import recording
 from vebench.child.record.ids import Silence
-from vebench.child.record.recording import Began, Broken, Ended, Rows, write
+from vebench.child.record.recording import CHANGED, NAMES, Began, BrokenInterfaceError, Ended, Rows, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import IO
-
-    from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, Factory, VectorBackend
     from vebench.child.actions import Actions
@@ -42,64 +40,57 @@ def step_trials(request: Request, proving: Proving, factory: Factory, answer: Ca
     rows = 0
     for number, trial in enumerate(trials.planned(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:  # noqa: PTH123 - as in child/main.py
-            transcript = Transcript(file, answer, rows)
-            _step(request, trial, factory, transcript)
-            rows = transcript.rows
+            backend = factory(trial.setup(request.setup), **request.options)
+            try:
+                transcript = Transcript(file, backend, trial.tape_seed, answer, rows)
+                _step(backend, trial, transcript)
+                rows = transcript.rows
+            finally:
+                backend.close()
     answer(Done())
 
 
-def _step(request: Request, trial: Trial, factory: Factory, transcript: Transcript) -> None:
-    """Build the backend, reset and step it as the trial says, and close it."""
-    backend = factory(trial.setup(request.setup), **request.options)
-    try:
-        info = backend.info
-        reported = about(
-            info,
-            tape_seed=trial.tape_seed,
-            constructor_seed=trial.seed,
-            in_order=info.in_order,
-            frames_from=backend.frames_from if isinstance(backend, CountsFrames) else None,
-        )
-        transcript.write(reported)
-        tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
-        for reset in trial.resets:
-            transcript.begin(backend, reset)
-            backend.reset(reset.seed)
-            first = backend.recv()
-            at = reset.tape_at % len(tape)
-            actions: Actions = Tape([*tape[at:], *tape[:at]])
-            if info.fewest_rows is not None:
-                actions = Fitting(actions, len(first[4]))
-            loop = Loop(backend, actions, time.perf_counter_ns)
-            try:
-                if transcript.take(first):
-                    loop.go_on(transcript.take)
-            except BrokenInterfaceError as error:
-                transcript.breaks(error.fault)
-            if transcript.is_broken:
-                break
-        now = about(backend.info, tape_seed=trial.tape_seed, constructor_seed=trial.seed)
-        transcript.write(Ended(0, changed(reported, now) or ""))
-    finally:
-        backend.close()
+def _step(backend: VectorBackend, trial: Trial, transcript: Transcript) -> None:
+    """Reset and step the backend as the trial says, until it breaks the interface."""
+    info = backend.info
+    tape = action_tape(info.action_space, trial.tape_seed, info.batch_size)
+    for reset in trial.resets:
+        transcript.begin(reset)
+        backend.reset(reset.seed)
+        first = backend.recv()
+        at = reset.tape_at % len(tape)
+        actions: Actions = Tape([*tape[at:], *tape[:at]])
+        if info.fewest_rows is not None:
+            actions = Fitting(actions, len(first[4]))
+        loop = Loop(backend, actions, time.perf_counter_ns)
+        try:
+            goes_on = transcript.take(first)
+            while goes_on:
+                goes_on = transcript.take(loop.step())
+        except BrokenInterfaceError as error:
+            transcript.breaks(error.fault)
+        if transcript.is_broken:
+            return
+    transcript.end()
 
 
 class Transcript:
     """Writes every batch of a trial to a file, and says when it has enough of a reset. ``rows``: those so far."""
 
-    def __init__(self, file: IO[bytes], answer: Callable[[Answer], None], rows: int) -> None:
+    def __init__(
+        self, file: IO[bytes], backend: VectorBackend, tape_seed: int, answer: Callable[[Answer], None], rows: int
+    ) -> None:
         self.rows = rows
         self.is_broken = False
-        self._file, self._answer = file, answer
+        self._file, self._backend, self._tape_seed, self._answer = file, backend, tape_seed, answer
         self._said = time.monotonic()
+        frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
+        self._reported = recording.about(backend.info, tape_seed, frames_from)
+        recording.write(file, self._reported)
 
-    def write(self, record: Any) -> None:  # noqa: ANN401 - any record
-        """Append a record."""
-        write(self._file, record)
-
-    def begin(self, backend: VectorBackend, reset: Reset) -> None:
+    def begin(self, reset: Reset) -> None:
         """Begin a history, which ``reset`` asks for."""
-        self._backend, self._info, self._reset = backend, backend.info, reset
+        self._info, self._reset = self._backend.info, reset
         self._number = -1
         self._made = np.full(self._info.num_envs, -1, np.int64)  # steps of each environment
         self._most = max(reset.most, trials.MOST_TIMES * reset.steps)
@@ -108,40 +99,47 @@ class Transcript:
         self._silence = None if always_all else Silence(self._info.num_envs)
         self._last: tuple[Sequence[ArrayTree], list[ArrayTree]] = ((), [])
         self._until, self._end = time.process_time() + trials.LEAST_S, time.monotonic() + trials.WHILE_S
-        self.write(Began(reset.seed, reset.tape_at))
+        recording.write(self._file, Began(reset.seed, reset.tape_at))
 
     def take(self, batch: Sequence[Any]) -> bool:
         """Write a batch. Returns whether another one is wanted."""
         self._number += 1
-        info = self._info
-        fault = malformed(batch, info.num_envs, info.batch_size, info.fewest_rows)
-        if fault is None and not info.reuses_buffers and (fault := self._changed()) is not None:
+        fault = malformed(batch, self._info)
+        if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
             fault += ", though no reuse of buffers is declared"
         if fault is None and self._silence is not None:
             fault = self._silence.note(batch[4])
         if fault is not None:
-            return self.breaks(fault, self._number)
+            return self.breaks(fault)
         copies = [trees.mapped(np.copy, array) for array in batch]
         self._last = batch, copies
         observations, rewards, terminated, truncated, env_ids = copies
         self._made[env_ids] += 1
         shown = np.flatnonzero(self._made[env_ids] <= self._most)  # others have to wait for one that is slow
         observations = trees.part(observations, shown)
-        self.write(Rows(self._number, env_ids, rewards, terminated, truncated, shown, observations, self._frames()))
+        counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
+        frames = np.empty(0, np.int64) if counted is None else np.array(counted)
+        rows = Rows(self._number, env_ids, rewards, terminated, truncated, shown, observations, frames)
+        recording.write(self._file, rows)
         self._ends += int(np.count_nonzero(terminated | truncated))
         self.rows += len(env_ids)
         if time.monotonic() > self._said + _BETWEEN_S:
             self._said = time.monotonic()
             self._answer(Comparing(self.rows))
         if (fault := self._changed()) is not None:
-            return self.breaks(f"{fault}, before the next actions were sent", self._number)
+            return self.breaks(f"{fault}, before the next actions were sent")
         return not self._has_enough()
 
-    def breaks(self, fault: str, number: int | None = None) -> bool:
-        """Write that a batch, by default the next, breaks the interface. Returns that no other is wanted."""
-        self.write(Broken(self._number + 1 if number is None else number, fault))
+    def breaks(self, fault: str) -> bool:
+        """Write that the backend breaks the interface. Returns that no other batch is wanted."""
+        recording.write(self._file, Ended(fault))
         self.is_broken = True
         return False
+
+    def end(self) -> None:
+        """Write that all resets are over, and what of the backend's report about itself has changed."""
+        now = recording.about(self._backend.info, self._tape_seed)
+        recording.write(self._file, Ended(recording.changed(self._reported, now) or ""))
 
     def _has_enough(self) -> bool:
         reset, made = self._reset, int(self._made.min())
@@ -161,7 +159,3 @@ class Transcript:
                 if array.tobytes() != copy.tobytes():
                     return f"{name} {CHANGED}"
         return None
-
-    def _frames(self) -> NDArray[np.int64]:
-        frames = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
-        return np.empty(0, np.int64) if frames is None else np.array(frames)

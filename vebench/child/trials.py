@@ -54,11 +54,11 @@ class Trial:
 
     workers: int
     envs_per_worker: int
-    exact: bool
     no_ops: int
     seed: int
     tape_seed: int
     resets: tuple[Reset, ...]
+    exact: bool
 
     def setup(self, asked: Setup) -> Setup:
         """Return what the adapter is built with; the rest is as in ``asked``."""
@@ -82,13 +82,8 @@ def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend."""
     setup, entry = request.setup, request.entry
     shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
-    return draw(
-        setup,
-        proving,
-        chance=entry.chance(replace(setup.task, exact=False)) is None,
-        alive=shape.num_envs // shape.batch_size,
-        no_ops=entry.no_ops,
-    )
+    chance = entry.chance(replace(setup.task, exact=False)) is None
+    return draw(setup, proving, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.no_ops)
 
 
 def draw(
@@ -99,56 +94,31 @@ def draw(
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
     many environments the backend has for each row of a batch. ``no_ops``: what its entry says.
     """
+    steps, exact = proving.steps, not chance
     rng = Random(proving.seed)  # noqa: S311 - it is to be repeated
     lengths = Random(f"{proving.seed} lengths")  # noqa: S311 - likewise; with other steps, all else is to be the same
     seeds = _seeds(rng)
+
+    def short(least: int, end: int) -> Reset:
+        seed, least = next(seeds), min(least, steps)
+        length = lengths.randrange(least, max(least + 1, min(end, steps + 1)))
+        return Reset(seed, rng.randrange(1 << 20), length, length)
+
     most = setup.batch_size
     workers, each = _layout(rng, most, most + 1 if most > 1 >= alive else most, setup)
-    length = proving.steps + lengths.randrange(max(1, proving.steps // 10))
-    main = Trial(
-        workers,
-        each,
-        exact=True,
-        no_ops=no_ops,
-        seed=next(seeds),
-        tape_seed=next(seeds),
-        resets=(
-            Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_FOR_ONE * length, _END, goes_on=True),
-            _short(rng, lengths, next(seeds), (1, max(2, min(length, max(20, length // 10))))),
-        ),
+    length = steps + lengths.randrange(max(1, steps // 10))
+    built = next(seeds), next(seeds)
+    resets = (
+        Reset(next(seeds), rng.randrange(1 << 20), length, TIMES_FOR_ONE * length, _END, goes_on=True),
+        short(1, max(2, min(length, max(20, length // 10)))),
     )
+    main = Trial(workers, each, no_ops, *built, resets, exact=True)
     long = Reset(next(seeds), rng.randrange(1 << 20), min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
-    one = Trial(
-        1,
-        1,
-        exact=not chance,
-        no_ops=no_ops,
-        seed=next(seeds),
-        tape_seed=next(seeds),
-        resets=(_short(rng, lengths, next(seeds), _within(_ONE_STEPS, proving.steps)), long),
-    )
+    one = Trial(1, 1, no_ops, next(seeds), next(seeds), (short(*_ONE_STEPS), long), exact=exact)
     count = max(2, rng.randrange(*MANY) // alive)
     workers, each = _layout(rng, count, count + 1, setup, several=True)
-    many = Trial(
-        workers,
-        each,
-        exact=not chance,
-        no_ops=no_ops,
-        seed=next(seeds),
-        tape_seed=next(seeds),
-        resets=(_short(rng, lengths, next(seeds), _within(_MANY_STEPS, proving.steps)),),
-    )
+    many = Trial(workers, each, no_ops, next(seeds), next(seeds), (short(*_MANY_STEPS),), exact=exact)
     return main, one, many
-
-
-def _within(steps: tuple[int, int], asked: int) -> tuple[int, int]:
-    """Return bounds of a number of steps that are no more than was asked for."""
-    return min(steps[0], asked), min(steps[1], asked + 1)
-
-
-def _short(rng: Random, lengths: Random, seed: int, steps: tuple[int, int]) -> Reset:
-    length = lengths.randrange(steps[0], max(steps[0] + 1, steps[1]))
-    return Reset(seed, rng.randrange(1 << 20), length, length)
 
 
 def _seeds(rng: Random) -> Iterator[int]:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from vebench.child.delivering import CONSUMER_VARIABLE
+from vebench.child.request import CONSUMER_VARIABLE
 from vebench.child.started import write_all
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A scratch folder for processes that must not outlive this one, and what ends them however this one ends.
 
 This process cleans up itself. If it is killed, its guardian does. If that is killed, too, the kernel has ended the
-process groups of cells (``child/lifeline.py``), and what is left is removed by the next process that needs a scratch
+process groups of cells (``child/main.py``), and what is left is removed by the next process that needs a scratch
 folder.
 
 The folder has links to the part of vebench that processes in any Python import. A cell and a lookup before it must find

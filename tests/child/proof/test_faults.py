@@ -19,8 +19,7 @@ from vebench.child import trials
 from vebench.child.actions import action_tape
 from vebench.child.proof import judge
 from vebench.child.proof.replay import prove, replay
-from vebench.child.record.batches import about
-from vebench.child.record.recording import Began, Broken, Ended, Rows, write
+from vebench.child.record.recording import Began, Ended, Rows, about, write
 from vebench.child.request import Judging, Proving, Replaying, Request, Settings
 from vebench.child.stepping import step_trials
 from vebench.child.trials import Reset, Trial
@@ -50,7 +49,7 @@ def request_for(task: Task) -> Request:
 def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]) -> str | None:
     """Return what a fault is called in a comparison that steps the backend 40 times, resets it, and goes on."""
     resets = (Reset(SEED, 0, 40, 40), Reset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
-    monkeypatch.setattr(trials, "draw", lambda *_, **__: (Trial(3, 1, False, 1, 5, 6, resets),))
+    monkeypatch.setattr(trials, "draw", lambda *_, **__: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
     request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
     step_trials(request, proving, adapter, lambda _: None)
     proof = prove(request, Judging(50, path=proving.path))
@@ -100,7 +99,7 @@ def found_in_cell(
             observations, rewards, terminated, truncated, env_ids = batch
             return Rows(number, env_ids, rewards, terminated, truncated, shown, observations)
 
-        first = about(backend.info, tape_seed=SEED, constructor_seed=SEED, in_order=True)
+        first = replace(about(backend.info, SEED), in_order=True)
         tape = action_tape(backend.info.action_space, SEED, setup.workers)
         backend.reset(SEED)
         kept[0] = received(0)
@@ -113,7 +112,7 @@ def found_in_cell(
     records = [
         *(first, Began(SEED), *(kept[number] for number in range(11))),
         *(Began(OTHER_SEED), again),
-        *(Began(SEED), kept[0], *(kept[number] for number in numbers), *spoiled, Ended(len(kept) - 1)),
+        *(Began(SEED), kept[0], *(kept[number] for number in numbers), *spoiled, Ended()),
     ]
     path = tmp_path / "recording"
     with path.open("wb") as file:
@@ -140,5 +139,5 @@ def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_s
 def test_a_fault_that_the_recorder_has_seen_stands_though_the_rest_cannot_be_followed(tmp_path: Path) -> None:
     fault = "rows counted that were not returned: batches without their 3 rows"
     unknown = Rows(7, np.arange(3), np.zeros(3), np.zeros(3, bool), np.zeros(3, bool), np.arange(3), np.zeros((3, 4)))
-    proof = found_in_cell(tmp_path, Altered, (20,), [unknown, Broken(500, fault)])
+    proof = found_in_cell(tmp_path, Altered, (20,), [unknown, Ended(fault)])
     assert (proof.verdict, proof.fault) == ("different", fault)

@@ -8,8 +8,8 @@ order: the comparison is always of environment i after its k-th step.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from dataclasses import replace
+from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,15 @@ from vebench.backends.interface import ActionSpace, Difference
 from vebench.backends.setup import Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
-from vebench.child.proof.following import MOST_EXCUSED, FaultError, Followed, History, References
-from vebench.child.proof.reference import FIELDS, Reference, Row, alike, describe, digest, digested, same
-from vebench.child.record.recording import About, Acted, Began, Broken, CutOffError, Ended, Order, Rows
+from vebench.child.proof.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
+from vebench.child.record.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpaceTree, Task
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
     from vebench.child.answers import WorkVerdict
     from vebench.child.record.recording import Record
 
@@ -72,12 +71,21 @@ class Judge:
         self.followed: dict[int, Followed] = {}
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since then
-        self.references = References(task)
+        self._references: list[Reference] = []
+        self._spare: list[Reference] = []  # those that follow no environment now: it takes time to make one
         self._history: History | None = None
+        self._tape: list[ArrayTree] = []
         self._about: About | None = None
+        self._declared: tuple[Difference, ...] = ()
         self._most_share, self._of_steps = most_share, of_steps
-        self._tally = Tally((), most_share)
-        self._fewest = 0
+        # Of the rows that were compared, and the frames that were counted.
+        self._rows = self._ends = self._cut_off = self._excused = self._fewest_ends = 0
+        self._rounded = False
+        self._allowed: dict[str, None] = {}
+        self._first_excused: Mismatch | None = None
+        self._claim: int | None = None  # frames in each step, None if nobody counts them
+        self._simulated: int | None = None
+        self._claimed = 0
 
     @property
     def about(self) -> About:
@@ -102,28 +110,30 @@ class Judge:
         elif isinstance(record, Acted):
             self.now.act(record)
         elif isinstance(record, Began):
-            self._begin(record)
+            self._count_ends()
+            self._history = History(self.about, record, self._tape)
+            self.seeds.append(record.seed)
+            self.batch = -1
+            self._spare += (followed.reference for followed in self.followed.values())
+            self.followed.clear()
         elif isinstance(record, About):
             self._about = record
-            self._tally = Tally(tuple(Difference(*each) for each in record.differences), self._most_share)
-            self._frames = Frames(self.task, record)
-            space = _declared_space(record, self.task, self.references.actions)
+            self._declared = tuple(Difference(*each) for each in record.differences)
+            self._claim = None if SUITES[self.task.suite].frames is None else record.frame_skip
+            self._spare.append(self._reference())
+            space = _declared_space(record, self.task, self._spare[0].actions)
             self._tape = action_tape(space, record.tape_seed, record.batch_size)
-        elif isinstance(record, Broken) or record.fault:
+        elif record.fault:
             raise FaultError(record.fault)
 
-    def _begin(self, record: Began) -> None:
-        self._count_ends()
-        self._history = History(self.about, record, self._tape)
-        self.seeds.append(record.seed)
-        self.batch = -1
-        for followed in self.followed.values():
-            self.references.give_back(followed.reference)
-        self.followed.clear()
+    def _reference(self) -> Reference:
+        self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
+        return self._references[-1]
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""
-        self._fewest = max(self._fewest, min((followed.ends for followed in self.followed.values()), default=0))
+        fewest = min((followed.ends for followed in self.followed.values()), default=0)
+        self._fewest_ends = max(self._fewest_ends, fewest)
 
     def _compare(self, rows: Rows) -> None:
         """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
@@ -135,70 +145,128 @@ class Judge:
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
             if env_id not in self.followed:
-                reference = self.references.take(env_id, same_step=self.about.autoreset == "same_step")
+                reference = self._spare.pop() if self._spare else self._reference()
                 self.followed[env_id] = Followed(env_id, reference, self.now)
             followed = self.followed[env_id]
-            expected = followed.go_to(rows.number, self.now, self._frames.claim)
-            observation = trees.part(rows.observations, places[index]) if shown else None
+            expected = followed.go_to(rows.number, self.now, self._claim)
             found = Row(
-                expected.observation if observation is None else digest(observation),
+                digest(trees.part(rows.observations, places[index])) if shown else expected.observation,
                 float(rows.rewards[index]),
                 bool(rows.terminated[index]),
                 bool(rows.truncated[index]),
             )
             followed.keep(found)
-            if self.mismatch is None and alike(expected, found):
-                self._tally.count(expected)
-            elif self.mismatch is None:
-                whole = followed.reference.row
-                seen = found._replace(observation=whole.observation if observation is None else observation)
-                self.mismatch = self._tally.compare(env_id, followed, whole, seen)
-            if self.mismatch is None:
-                self.mismatch = self._frames.check(followed, rows.frames) or _ends(followed, rows.ends)
+            if self.mismatch is not None:
+                continue
+            self._rows += 1
+            self._ends += expected.ended
+            self._cut_off += expected.truncated
+            if not alike(expected, found):
+                seen = found._replace(observation=trees.part(rows.observations, places[index]))
+                self.mismatch = self._difference(followed, seen)
+            self.mismatch = self.mismatch or self._miscount(followed, rows)
+
+    def _difference(self, followed: Followed, found: Row) -> Mismatch | None:
+        """Return where a row differs from the reference's, None if it is equal or excused."""
+        expected, mismatches = followed.reference.row, followed.differences(found)
+        self._rounded = self._rounded or not mismatches
+        for mismatch in mismatches:
+            # No declaration excuses a different end, because steps are counted by ends.
+            hidden = mismatch.field in ("terminated", "truncated") and expected.ended != found.ended
+            excuse = None if hidden else _excuse(self._declared, mismatch.field, expected, followed.fresh_for)
+            if excuse is None:
+                return mismatch
+            self._first_excused = self._first_excused or mismatch
+            self._allowed[excuse] = None
+        self._excused += bool(mismatches)
+        return None
+
+    def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
+        """Count the frames since the last look. Returns a mismatch, None if frames and ends are as claimed.
+
+        The mismatch's field is ``frames`` if the backend has not simulated as many frames as it claims, which is its
+        frame skip in each step. It is ``claimed frames`` if it claims another number than the reference has simulated.
+        A step that ends an episode may take fewer frames. Not every suite's simulator counts. It is ``ends`` if the
+        environment has reported another number of ends since the reset.
+        """
+
+        def miscount(step: int, field: str, expected: int, found: int) -> Mismatch:
+            return Mismatch(followed.env_id, step, field, str(expected), str(found), abs(found - expected))
+
+        claim = self._claim
+        if claim is not None and len(rows.frames) and rows.frames[followed.env_id] >= 0:  # below 0: not known now
+            steps, followed.steps_since = followed.steps_since, 0
+            now, before = int(rows.frames[followed.env_id]), followed.frames_at
+            followed.frames_at = now
+            if before is not None and steps:
+                most, made = claim * steps, now - before
+                self._claimed += most
+                self._simulated = (self._simulated or 0) + max(0, made)
+                least = most - (claim - 1 if followed.expected[-1].ended else 0)
+                if not least <= made <= most:
+                    return miscount(followed.step, "frames", most, made)
+        if claim is not None and followed.miscounted is not None:
+            step, made = followed.miscounted
+            return miscount(step, "claimed frames", made, claim)
+        if len(rows.ends) and int(rows.ends[followed.env_id]) != followed.ends:
+            return miscount(followed.step, "ends", followed.ends, int(rows.ends[followed.env_id]))
+        return None
 
     def proof(self) -> Proof:
         """Return the result so far, without the fault's name."""
         if self._about is None:
             return Proof("unverified")
         self._count_ends()
-        proof = self._tally.proof(self.mismatch, self._ages() if self._of_steps else None)
-        own = self._about.own_classes
-        return replace(
-            self._frames.onto(proof),
-            fewest_ends=self._fewest,
+        mismatch = self.mismatch
+        fault: str | None = None
+        excused, of = self._applied() if self._of_steps else (self._excused, self._rows)
+        verdict: WorkVerdict = "equivalent" if self._allowed else "equal" if self._rounded else "identical"
+        if mismatch is not None:
+            verdict = "different"
+        elif excused > self._most_share * of:
+            verdict, mismatch = "different", self._first_excused
+            fault = too_many_excused(excused / of, self._most_share)
+        own, counted = self._about.own_classes, self._simulated is not None
+        return Proof(
+            verdict,
+            self._rows,
+            self._ends,
+            tuple(self._allowed),
+            mismatch,
+            fault,
             engines=tuple(Engine(**engine) for engine in self._about.engines),
             own_classes=None if own is None else OwnClasses(**own),
-            invalid=self.references.invalid,
+            simulated=self._simulated,
+            claimed=self._claimed if counted else None,
+            frames_from=self._about.frames_from if counted else None,
+            fewest_ends=self._fewest_ends,
+            cut_off=self._cut_off,
+            excused=self._excused,
+            invalid=next((reference.invalid for reference in self._references if reference.invalid), None),
         )
 
-    def _ages(self) -> Counter[int]:
-        """Return how many steps were so many rows after the first of their episode, and under -1 how many ended one.
+    def _applied(self) -> tuple[int, int]:
+        """Return to how many steps the differences that occurred apply, and how many steps there were.
 
         The first start and the first end of each environment are left out, since little may follow.
         """
-        ages: Counter[int] = Counter()
+        ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
         for followed in self.followed.values():
             ages.update(followed.ages)
             ages.subtract(range(min(MOST_EXCUSED, followed.step)))
-            ages[-1] += max(0, followed.ends - 1)
-        return +ages
+        ages = +ages
+        seen = [each for each in self._declared if each.text in self._allowed]
+        first = max((min(each.count, MOST_EXCUSED) for each in seen if each.rows == "start"), default=0)
+        count = sum(ages[age] for age in range(first))
+        if any(each.rows == "end" for each in seen):
+            count += sum(max(0, followed.ends - 1) for followed in self.followed.values())
+        return count, max(1, sum(ages.values()))
 
     def repeatable(self) -> bool:
         """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
         if SUITES[self.task.suite].ours or self.mismatch is None:
             return True
-        followed = self.followed[self.mismatch.env_id]
-        same_step = self.about.autoreset == "same_step"
-        again = Reference(self.task, followed.env_id, self.now.seed, same_step=same_step)
-        # Those that draw from a generator of their process depend on what else is there.
-        beside = Reference(self.task, followed.env_id + 1, self.now.seed, same_step=same_step)
-        rows = deque([digested(again.row)], followed.expected.maxlen)
-        for action in followed.actions(self.now):
-            beside.step(action)
-            rows.append(digested(again.step(action)))
-        again.close()
-        beside.close()
-        return all(map(alike, followed.expected, rows))
+        return self.followed[self.mismatch.env_id].repeats(self.now)
 
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
@@ -231,130 +299,9 @@ def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
     return one.shape == other.shape and bool(np.array_equal(one.astype(kind), other.astype(kind)))
 
 
-class Frames:
-    """Compares the frames that a backend simulates with those that it claims: ``claim`` in each step, None if unknown.
-
-    It claims its frame skip. Not every suite's simulator counts.
-    """
-
-    def __init__(self, task: Task, about: About) -> None:
-        counted = SUITES[task.suite].frames is not None
-        self.claim = about.frame_skip if counted else None
-        self._from = about.frames_from if counted else None
-        self._simulated: int | None = None
-        self._claimed = 0
-
-    def check(self, followed: Followed, frames: NDArray[np.integer]) -> Mismatch | None:
-        """Count the frames since the last look. Returns a mismatch, None if frames are as claimed.
-
-        The mismatch's field is ``frames`` if the backend has not simulated as many frames as it claims. It is ``claimed
-        frames`` if it claims another number than the reference has simulated. A step that ends an episode may take
-        fewer frames.
-        """
-        if self.claim is None:
-            return None
-        if len(frames) and frames[followed.env_id] >= 0:  # below 0: not known at this batch
-            steps, followed.steps_since = followed.steps_since, 0
-            now, before = int(frames[followed.env_id]), followed.frames_at
-            followed.frames_at = now
-            if before is not None and steps:
-                most, made = self.claim * steps, now - before
-                self._claimed += most
-                self._simulated = (self._simulated or 0) + max(0, made)
-                least = most - (self.claim - 1 if followed.expected[-1].ended else 0)
-                if not least <= made <= most:
-                    return _miscount(followed.env_id, followed.step, "frames", most, made)
-        if followed.miscounted is not None:
-            step, made = followed.miscounted
-            return _miscount(followed.env_id, step, "claimed frames", made, self.claim)
-        return None
-
-    def onto(self, proof: Proof) -> Proof:
-        """Return the proof with what was counted."""
-        if self._simulated is None:
-            return proof
-        return replace(proof, simulated=self._simulated, claimed=self._claimed, frames_from=self._from)
-
-
-def _miscount(env_id: int, step: int, field: str, expected: int, found: int) -> Mismatch:
-    return Mismatch(env_id, step, field, str(expected), str(found), abs(found - expected))
-
-
-def _ends(followed: Followed, ends: NDArray[np.integer]) -> Mismatch | None:
-    """Return a mismatch if an environment has reported another number of ends since the reset, None if it has not."""
-    if not len(ends) or int(ends[followed.env_id]) == followed.ends:
-        return None
-    return _miscount(followed.env_id, followed.step, "ends", followed.ends, int(ends[followed.env_id]))
-
-
-class Tally:
-    """Counts of what was compared."""
-
-    def __init__(self, declared: tuple[Difference, ...], most_share: float) -> None:
-        self._declared, self._most_share = declared, most_share
-        self.rows = self._ends = self._cut_off = self._excused = 0
-        self._rounded = False
-        self._allowed: dict[str, None] = {}
-        self._first_excused: Mismatch | None = None
-
-    def count(self, expected: Row) -> None:
-        """Count a row that was compared."""
-        self.rows += 1
-        self._ends += expected.ended
-        self._cut_off += expected.truncated
-
-    def compare(self, env_id: int, followed: Followed, expected: Row, found: Row) -> Mismatch | None:
-        """Compare a row. Returns where it differs from the reference's, None if it is equal or excused."""
-        self.count(expected)
-        is_excused = False
-        for field in FIELDS:
-            sameness = same(field, expected, found)
-            self._rounded = self._rounded or sameness == "equal"
-            if sameness != "different":
-                continue
-            # No declaration excuses a different end, because steps are counted by ends.
-            hidden = field in ("terminated", "truncated") and expected.ended != found.ended
-            excuse = None if hidden else _excuse(self._declared, field, expected, followed.fresh_for)
-            mismatch = describe(env_id, followed.step, field, expected, found)
-            if excuse is None:
-                return mismatch
-            self._first_excused = self._first_excused or mismatch
-            self._allowed[excuse] = None
-            is_excused = True
-        self._excused += is_excused
-        return None
-
-    def proof(self, mismatch: Mismatch | None, ages: Counter[int] | None = None) -> Proof:
-        """Return the result of the comparison. With ``ages`` of all steps, excuses are weighed by these."""
-        proof = Proof(
-            self._verdict(mismatch),
-            self.rows,
-            self._ends,
-            tuple(self._allowed),
-            mismatch,
-            cut_off=self._cut_off,
-            excused=self._excused,
-        )
-        count, of = (self._excused, self.rows) if ages is None else self._applied(ages)
-        if mismatch is not None or count <= self._most_share * of:
-            return proof
-        share = f"{count / of:.0%}"
-        fault = f"declares differences in {share} of all rows, of which they may excuse {self._most_share:.0%}"
-        return replace(proof, verdict="different", mismatch=self._first_excused, fault=fault)
-
-    def _applied(self, ages: Counter[int]) -> tuple[int, int]:
-        """Return to how many steps the differences that occurred apply, and how many steps there were."""
-        seen = [each for each in self._declared if each.text in self._allowed]
-        first = max((min(each.count, MOST_EXCUSED) for each in seen if each.rows == "start"), default=0)
-        at_ends = ages[-1] if any(each.rows == "end" for each in seen) else 0
-        return at_ends + sum(ages[age] for age in range(first)), max(1, sum(ages.values()) - ages[-1])
-
-    def _verdict(self, mismatch: Mismatch | None) -> WorkVerdict:
-        if mismatch is not None:
-            return "different"
-        if self._allowed:
-            return "equivalent"
-        return "equal" if self._rounded else "identical"
+def too_many_excused(share: float, most: float) -> str:
+    """Return the fault of declared differences that apply to this share of all rows, where ``most`` is allowed."""
+    return f"declares differences in {share:.0%} of all rows, of which they may excuse {most:.0%}"
 
 
 def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
@@ -381,7 +328,13 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     if mismatch.field in _MISCOUNTED:
         return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
     followed, step = judge.followed[mismatch.env_id], mismatch.step
-    _look_on(judge, records, followed, step + _AFTER)
+    until = time.monotonic() + LOOK_ON_S
+    with suppress(CutOffError, FaultError):  # the rows that are there have to do
+        while followed.step < step + _AFTER and time.monotonic() < until:
+            record = next(records, None)
+            if record is None or isinstance(record, (Began, Ended)):
+                break
+            judge.take(record)
     fitting = {
         name: predict
         for name, predict in _predictions(judge, followed, step).items()
@@ -396,19 +349,6 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     if always or fitting:
         return " or ".join(always) or f"from step {step} on {' or '.join(fitting)}"
     return "a later reset does not begin as its seed says" if step == 0 and len(judge.seeds) > 1 else None
-
-
-def _look_on(judge: Judge, records: Iterator[Record], followed: Followed, last: int) -> None:
-    """Let the judge take the records up to step ``last`` of an environment, but none of another history."""
-    until = time.monotonic() + LOOK_ON_S
-    try:
-        while followed.step < last and time.monotonic() < until:
-            record = next(records, None)
-            if record is None or isinstance(record, (Began, Ended)):
-                return
-            judge.take(record)
-    except (CutOffError, FaultError):
-        pass  # what is there has to do
 
 
 def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Callable[[int], Row | None]]:
@@ -439,7 +379,6 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
 
 
 def _shown_as(judge: Judge, followed: Followed, other: Followed, step: int) -> str:
-    """Return what the fault is called if an environment shows the rows of another one."""
     row = other.expected_at(step)
     shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
     if row is not None and len(shown) > 1 and all(np.array_equal(each, row.observation) for each in shown):

@@ -1,7 +1,12 @@
-"""The reference: one environment, stepped as the for-loop steps it; its rows, and the comparison of two rows."""
+"""The reference: one environment, stepped as the for-loop steps it, and how it follows an environment of a backend.
+
+``History`` knows which actions the environments of a backend got, and ``Followed`` steps a reference with those of one.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter, deque
 from hashlib import blake2b
 from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,15 +17,22 @@ from vebench.backends import trees
 from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.child.answers import Mismatch
+from vebench.child.record.recording import NO_ROW, OUT_OF_ORDER, CutOffError, out_of_order
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Batch, Task
     from vebench.backends.trees import Tree
+    from vebench.child.record.recording import About, Acted, Began
 
 _DIGEST = 16  # bytes of the digest of one leaf
-FIELDS = ("observations", "rewards", "terminated", "truncated")
+_FIELDS = ("observations", "rewards", "terminated", "truncated")
+# What a declared difference may excuse: rows after a reset. More could hide any other fault.
+MOST_EXCUSED = 16
+_KEPT = 4096  # the last steps of each environment
 
 
 class Row(NamedTuple):
@@ -47,15 +59,13 @@ def row_of(batch: Batch, index: int) -> Row:
     )
 
 
-def same(field: str, expected: Row, found: Row) -> str:
-    """Return ``identical``, ``equal`` (for a reward that is equal in float32) or ``different``."""
+def _same(field: str, expected: Row, found: Row) -> bool:
     if field == "observations":
-        return "identical" if _leaf_that_differs(expected.observation, found.observation) is None else "different"
+        return _leaf_that_differs(expected.observation, found.observation) is None
     if field == "rewards":
-        if expected.reward == found.reward or (np.isnan(expected.reward) and np.isnan(found.reward)):
-            return "identical"
-        return "equal" if np.float32(expected.reward) == np.float32(found.reward) else "different"
-    return "identical" if getattr(expected, field) == getattr(found, field) else "different"
+        one, other = expected.reward, found.reward
+        return one == other or (isnan(one) and isnan(other)) or bool(np.float32(one) == np.float32(other))
+    return bool(getattr(expected, field) == getattr(found, field))
 
 
 def alike(one: Row, other: Row) -> bool:
@@ -75,7 +85,7 @@ def _leaf_that_differs(expected: ArrayTree, found: ArrayTree) -> str | None:
     return None
 
 
-def describe(env_id: int, step: int, field: str, expected: Row, found: Row) -> Mismatch:
+def _described(env_id: int, step: int, field: str, expected: Row, found: Row) -> Mismatch:
     """Return the mismatch in this field: both values, briefly, and the largest difference."""
     if field != "observations":
         name = "reward" if field == "rewards" else field
@@ -182,29 +192,30 @@ class Reference:
     """
 
     def __init__(self, task: Task, env_id: int, seed: int | None = None, *, same_step: bool = False) -> None:
-        self.task = task
+        self._task = task
         self.fresh = True
         self._same_step = same_step
         self._environment = make(task)
-        self.spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
-        self._batch = self.spaces.rows(1)._replace(env_ids=np.array([env_id]))
-        self._checked = Checked(self._environment, self.spaces.observations)
+        spaces = read_spaces(task, self._environment.observation_space, self._environment.action_space)
+        self.actions: ActionSpaceTree = spaces.actions  # the space of one action
+        self._batch = spaces.rows(1)._replace(env_ids=np.array([env_id]))
+        self._checked = Checked(self._environment, spaces.observations)
         environments: Any = [self._checked]
         self._loop = loop_over(environments, self._batch)
         if seed is not None:
             self.reset(seed)
 
-    def reset(self, seed: int) -> Row:
-        """Begin again, with ``seed`` plus the environment's id; return the first row."""
+    def reset(self, seed: int, env_id: int | None = None) -> Row:
+        """Begin again, with ``seed`` plus the environment's id; return the first row.
+
+        With ``env_id``, it is another environment from now on, since it takes time to make one.
+        """
+        if env_id is not None:
+            self._batch.env_ids[0] = env_id
         self._loop.reset(seed)
         self.fresh = True
         self.row = row_of(self._batch, 0)
         return self.row
-
-    def stand_for(self, env_id: int, *, same_step: bool) -> None:
-        """Be the reference of another environment from the next reset on, since it takes time to make one."""
-        self._batch.env_ids[0] = env_id
-        self._same_step = same_step
 
     @property
     def invalid(self) -> str | None:
@@ -212,14 +223,13 @@ class Reference:
         return self._checked.invalid
 
     @property
-    def actions(self) -> ActionSpaceTree:
-        """The space of one action."""
-        return self.spaces.actions
-
-    @property
     def frames(self) -> int | None:
         """Frames simulated in this episode, None if unknown."""
-        return frames_of(self.task, self._environment)
+        return frames_of(self._task, self._environment)
+
+    def anew(self, env_id: int, seed: int) -> Reference:
+        """Return a reference of the same task for this environment, reset with this seed."""
+        return Reference(self._task, env_id, seed, same_step=self._same_step)
 
     def step(self, action: ArrayTree) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
@@ -236,3 +246,171 @@ class Reference:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+class FaultError(Exception):
+    """What was recorded breaks the interface. The text says how."""
+
+
+class History:
+    """The batches since a reset: which environments are in which, and which actions they got."""
+
+    def __init__(self, about: About, began: Began, tape: list[ArrayTree]) -> None:
+        self.seed = began.seed
+        self.in_order = about.in_order
+        self.blocks: list[tuple[int, NDArray[np.integer]]] = []  # the first batch of each, and the ids of its batches
+        self.tape_at = began.tape_at
+        self._about = about
+        self._tape = tape
+        self._known = 0
+        self._acted: ArrayTree | None = None
+        self._batches_acted = 0
+
+    def act(self, acted: Acted) -> None:
+        """Take these actions, and not those of the tape. Raises CutOffError if they are no actions of this backend."""
+        if trees.form(acted.actions) != trees.form(self._tape[0]):
+            raise CutOffError(f"actions are {trees.in_words(trees.form(acted.actions))}")
+        for actions, known in zip(trees.leaves(acted.actions), trees.leaves(self._tape[0]), strict=True):
+            expected = (self._about.batch_size, *known.shape[1:])
+            if actions.shape[1:] != expected or actions.dtype != known.dtype:
+                raise CutOffError(f"actions of {actions.dtype} and shape {actions.shape[1:]}, not {expected}")
+        self._acted = acted.actions
+        self._batches_acted = len(trees.leaves(acted.actions)[0])
+
+    def add(self, first: int, env_ids: NDArray[np.integer]) -> None:
+        """Add the ids of batches from ``first`` on, ``(batches, batch_size)``. What is known already may come again."""
+        if self.in_order:
+            if any(out_of_order(ids, self._about.num_envs) for ids in env_ids):
+                raise FaultError(f"{OUT_OF_ORDER}: batch {first} is not")
+            return
+        if first > self._known:
+            raise CutOffError(f"nothing says which environments are in batch {self._known}")
+        if self._about.fewest_rows is not None and env_ids.shape[-1] < self._about.batch_size:
+            missing = self._about.batch_size - env_ids.shape[-1]
+            env_ids = np.pad(env_ids.astype(np.int64), ((0, 0), (0, missing)), constant_values=NO_ROW)
+        if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
+            raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
+        news = env_ids[self._known - first :]
+        if not len(news):
+            return
+        least = 0 if self._about.fewest_rows is None else NO_ROW
+        if news.min() < least or news.max() >= self._about.num_envs:
+            raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
+        ascending = np.sort(news, axis=1)
+        twice = ascending[:, 1:][(ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] != NO_ROW)]
+        if twice.size:
+            raise FaultError(f"the same row twice in a batch: environment {twice[0]}")
+        self.blocks.append((self._known, news))
+        self._known += len(news)
+
+    def action(self, number: int, place: int) -> ArrayTree:
+        """Return the action that answered row ``place`` of batch ``number``."""
+        if self._acted is not None:
+            if number >= self._batches_acted:
+                raise CutOffError(f"nothing says which actions answered batch {number}")
+            chosen: ArrayTree = trees.part(self._acted, (number, place))
+            return chosen
+        action: ArrayTree = trees.part(self._tape[(self.tape_at + number) % len(self._tape)], place)
+        return action
+
+
+class Followed:
+    """One environment of the backend since the last reset, and the reference that follows it.
+
+    ``step``: steps since the reset, -1 before the row of the reset. ``fresh_for``: rows since the first of an episode.
+    ``expected`` and ``found``: the last rows of both, digested; ``found`` by step.
+    """
+
+    def __init__(self, env_id: int, reference: Reference, history: History) -> None:
+        self.env_id = env_id
+        self.reference = reference
+        self.step = -1
+        self.ends = self.fresh_for = 0
+        self.frames_at: int | None = None  # the backend's count when it was last looked at in this episode
+        self.steps_since = 0  # transitions since then
+        self.ages: Counter[int] = Counter()  # steps by the rows since the first of their episode
+        self.miscounted: tuple[int, int] | None = None  # a step, and the frames that the reference made in it
+        self.expected: deque[Row] = deque(maxlen=_KEPT)
+        self.found: dict[int, Row] = {}
+        self._frames: int | None = None  # of the reference, after its last row
+        self._places = array("q")  # batch and place of each row
+        self._coming: deque[tuple[int, int]] = deque()
+        self._blocks = 0
+        self._next = 0
+        reference.reset(history.seed, env_id)
+
+    def differences(self, found: Row) -> list[Mismatch]:
+        """Return where a row differs from the reference's last, field by field. A reward may be rounded to float32."""
+        expected = self.reference.row
+        wrong = [field for field in _FIELDS if not _same(field, expected, found)]
+        return [_described(self.env_id, self.step, field, expected, found) for field in wrong]
+
+    def repeats(self, history: History) -> bool:
+        """Return whether a reference gives the same rows again for the same actions."""
+        again = self.reference.anew(self.env_id, history.seed)
+        # Environments that draw from a generator of their process depend on what else is there.
+        beside = self.reference.anew(self.env_id + 1, history.seed)
+        rows = deque([digested(again.row)], _KEPT)
+        for at in range(0, 2 * self.step, 2):
+            action = history.action(self._places[at], self._places[at + 1])
+            beside.step(action)
+            rows.append(digested(again.step(action)))
+        again.close()
+        beside.close()
+        return all(map(alike, self.expected, rows))
+
+    def expected_at(self, step: int) -> Row | None:
+        """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""
+        at = step - (self.step - len(self.expected) + 1)
+        return self.expected[at] if 0 <= at < len(self.expected) else None
+
+    def go_to(self, number: int, history: History, claim: int | None) -> Row:
+        """Go as far as the environment is in batch ``number``, and return the reference's row there, digested.
+
+        ``claim``: the frames that the backend claims to simulate in each step, None if nobody counts them.
+        """
+        for at, place in self._rows_up_to(number, history):
+            if self.step >= 0:
+                self.reference.step(history.action(self._places[-2], self._places[-1]))
+                self._count(claim)
+            self._places.extend((at, place))
+            self.step += 1
+            self._frames = self.reference.frames
+            self.expected.append(digested(self.reference.row))
+        if not self._places or self._places[-2] != number:
+            raise CutOffError(f"environment {self.env_id} is not in batch {number}")
+        return self.expected[-1]
+
+    def _rows_up_to(self, number: int, history: History) -> Iterator[tuple[int, int]]:
+        if history.in_order:
+            for at in range(self._next, number + 1):
+                yield at, self.env_id
+            self._next = number + 1
+            return
+        for first, env_ids in history.blocks[self._blocks :]:
+            self._coming.extend((first + int(at), int(place)) for at, place in np.argwhere(env_ids == self.env_id))
+        self._blocks = len(history.blocks)
+        while self._coming and self._coming[0][0] <= number:
+            yield self._coming.popleft()
+
+    def _count(self, claim: int | None) -> None:
+        ended = self.reference.row.ended
+        self.ends += ended
+        self.fresh_for += 1
+        if self.reference.fresh:
+            self.fresh_for, self.frames_at, self.steps_since = 0, None, 0
+        self.ages[min(self.fresh_for, MOST_EXCUSED)] += 1
+        if self.reference.fresh:
+            return
+        self.steps_since += 1
+        frames = self.reference.frames
+        if claim is None or frames is None or self._frames is None or self.miscounted is not None:
+            return
+        count = frames - self._frames
+        if not (1 if ended else claim) <= count <= claim:
+            self.miscounted = self.step + 1, count
+
+    def keep(self, found: Row) -> None:
+        """Keep a row of the backend's, digested."""
+        self.found[self.step] = found
+        self.found.pop(self.step - _KEPT, None)

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from vebench.backends import trees
+from vebench.child import trials
 from vebench.child.answers import CellProof, Proof
-from vebench.child.proof.following import FaultError
-from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault
-from vebench.child.proof.reference import Reference
-from vebench.child.record.recording import About, Began, Broken, CutOffError, Ended, Rows, read
-from vebench.child.trials import planned
+from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
+from vebench.child.proof.reference import FaultError, Reference
+from vebench.child.record.recording import About, Began, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -149,16 +148,22 @@ def _of_cell(found: list[_Judged], begun: list[_Judged], outline: _Outline, abou
 
 def prove(request: Request, job: Judging) -> Proof:
     """Compare what was recorded of each trial with the reference, and return the result. The files are removed."""
-    trials = planned(request, job)
-    paths = [f"{job.path}.{number}" for number in range(len(trials))]
+    planned = trials.planned(request, job)
+    paths = [f"{job.path}.{number}" for number in range(len(planned))]
     paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - likewise
-    so_far, place = Proof("unverified"), f"while it was built {trials[0].words()}"
+    so_far, place = Proof("unverified"), f"while it was built {planned[0].words()}"
     failed, whole = job.failed, 0  # nobody believes a backend that says that it is done
     try:
-        for path, trial in zip(paths, trials):  # noqa: B905 - those after a failure were not stepped
+        for path, trial in zip(paths, planned):  # noqa: B905 - those after a failure were not stepped
             outline = _outline(path)
             place, whole = _place(outline, trial), whole + outline.is_over
-            proof = _of_trial(path, trial.setup(request.setup).task, outline)
+            env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
+            task, histories = trial.setup(request.setup).task, range(outline.histories)
+            follow = partial(_judged, path, task, histories, most_share=1.0)  # a trial may have few steps
+            found = _named(_in_parallel(follow, env_ids), env_ids, follow)
+            proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
+            if outline.fault is not None and proof.verdict != "different":
+                proof = replace(proof, verdict="different", fault=outline.fault)
             if path != paths[0] and proof.verdict == "different" and proof.fault:
                 proof = replace(proof, fault=f"{proof.fault} ({trial.words(outline.about)})")
             so_far = proof if path == paths[0] else _merged([so_far, proof], so_far.fewest_ends)
@@ -170,23 +175,12 @@ def prove(request: Request, job: Judging) -> Proof:
     if so_far.verdict == "different":
         told = (so_far.fault, f"then it failed: {failed}" if failed else None)
         return replace(so_far, fault="; ".join(filter(None, told)) or None)
-    if not so_far.reason and (failed or whole < len(trials)):
+    if not so_far.reason and (failed or whole < len(planned)):
         return replace(so_far, verdict="unverified", reason=f"{failed or _BROKE_OFF}, {place}", failed=True)
     if so_far.verdict != "equivalent" or so_far.excused <= MOST_SHARE * so_far.rows:
         return so_far
-    share = f"{so_far.excused / so_far.rows:.0%}"
-    fault = f"declares differences in {share} of all rows, of which they may excuse {MOST_SHARE:.0%}"
+    fault = too_many_excused(so_far.excused / so_far.rows, MOST_SHARE)
     return replace(so_far, verdict="different", fault=fault)
-
-
-def _of_trial(path: str, task: Task, outline: _Outline) -> Proof:
-    env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
-    follow = partial(_judged, path, task, range(outline.histories), most_share=1.0)  # a trial may have few steps
-    found = _named(_in_parallel(follow, env_ids), env_ids, follow)
-    proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
-    if outline.fault is None or proof.verdict == "different":
-        return proof
-    return replace(proof, verdict="different", fault=outline.fault)
 
 
 def _place(outline: _Outline, trial: Trial) -> str:
@@ -241,18 +235,15 @@ def _outline(path: str, rows: Sequence[int] = ()) -> _Outline:
                 elif isinstance(record, Rows):
                     shown.update(record.env_ids[record.shown].tolist())
                     batch = record.number
-                elif isinstance(record, Broken):
-                    fault = record.fault
                 elif isinstance(record, Ended):
                     is_over = True
-                    fault = fault or record.fault or (None if about is None else _miscounted(about, record, rows))
+                    fault = record.fault or (None if about is None else _miscounted(about, record, rows))
         except CutOffError as error:
             cut_off = str(error)
     return _Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batch, fault, is_over, cut_off)
 
 
 def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
-    """Return the fault if a window has claimed other rows than its batches have, None if none has."""
     for count, claimed in zip(ended.windows, rows):  # noqa: B905 - not all may be known
         returned = count * about.batch_size if about.fewest_rows is None else count
         if claimed != returned:
@@ -377,13 +368,9 @@ def _named(
 
 def _in_parallel(work: Callable[[tuple[_T, ...]], _R], items: Sequence[_T]) -> list[_R]:
     """Return what work on each share of the items gives: one for each CPU that is free, in a process of its own."""
-    count = min(len(items), _free_cpus())
+    count = min(len(items), len(pinning.allowed() or (0,)))
     shares = [tuple(items[number::count]) for number in range(count)]
     if count <= 1:
         return [work(share) for share in shares]
     with ProcessPoolExecutor(count, get_context("fork")) as pool:
         return list(pool.map(work, shares))
-
-
-def _free_cpus() -> int:
-    return len(pinning.allowed() or (0,))

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.child.record.batches import out_of_order
-from vebench.child.record.recording import NO_ROW, Order
+from vebench.child.record.recording import NO_ROW, Order, out_of_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,53 +123,49 @@ class Ids:
         """Return the environments that have not answered for a long time. Nothing is noted any more."""
         self.tidy()
         self.note = self.note_end = None
-        if not (self.in_order or self.is_full or not self._joined):
-            self._silent = self._silences()
-        return frozenset(self._silent)
-
-    def left_behind(self, missing: set[int], seconds: float) -> str | None:
-        """Return the fault if some of those still have not answered while others were stepped for so many seconds."""
-        return next((left_behind(*each, seconds) for each in self._silent.items() if each[0] in missing), None)
-
-    def _silences(self) -> dict[int, int]:
-        """Return the environments that are silent, and for how many batches they have been."""
+        if self.in_order or self.is_full:
+            return frozenset()
         count, batches = len(self._ids), 0
         rows, last = np.zeros(count, np.int64), np.full(count, -1)
         for part in self._joined:
             there = part.ravel() != NO_ROW
             env_ids = part.ravel()[there]
             if env_ids.max(initial=0) >= count:
-                return {}  # which is noticed elsewhere
+                return frozenset()  # which is noticed elsewhere
             rows += np.bincount(env_ids, minlength=count)
             last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
             batches += len(part)
         since = batches - 1 - last
-        found = np.flatnonzero(silent(batches, last, rows) & (since > _SILENT_SHARE * batches))
-        return dict(zip(found.tolist(), since[found].tolist(), strict=True))
+        found = np.flatnonzero(_silent(batches, last, rows) & (since > _SILENT_SHARE * batches))
+        self._silent = dict(zip(found.tolist(), since[found].tolist(), strict=True))
+        return frozenset(self._silent)
+
+    def left_behind(self, missing: set[int], seconds: float) -> str | None:
+        """Return the fault if some of those still have not answered while others were stepped for so many seconds."""
+        return next((_left_behind(*each, seconds) for each in self._silent.items() if each[0] in missing), None)
 
 
 # An environment is silent that has not answered for so many batches, plus so many times as many as it used to need for
 # an answer. If it does not answer for so many seconds of stepping either, it is left behind.
-SILENT, _TIMES_SILENT = 1000, 50
+_SILENT, _TIMES_SILENT = 1000, 50
 PATIENCE_S = 20.0
 # Of the time between two batches no more than this counts: whoever takes them may have paused.
 MOST_BETWEEN_S = 0.1
 _LOOK_EVERY = 256  # batches
 
 
-def silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which environments are silent after so many batches.
 
     ``last``: the batch in which each answered last, -1 if in none, ``(num_envs,)``. ``rows``: how often each answered,
     ``(num_envs,)``.
     """
     usual = (last + 1) / np.maximum(1, rows)
-    found: NDArray[np.bool_] = batches - 1 - last > SILENT + _TIMES_SILENT * usual
+    found: NDArray[np.bool_] = batches - 1 - last > _SILENT + _TIMES_SILENT * usual
     return found
 
 
-def left_behind(env_id: int, batches: int, seconds: float) -> str:
-    """Return the fault of an environment that is left behind."""
+def _left_behind(env_id: int, batches: int, seconds: float) -> str:
     answered = f"it answered in none of the last {batches:,} batches, nor in {seconds:g} s"
     return f"environment {env_id} is left behind: {answered}"
 
@@ -196,8 +191,8 @@ class Silence:
         self._batches += 1
         if self._batches % _LOOK_EVERY:
             return None
-        lost = silent(self._batches, self._last, self._rows) & (self._spent - self._last_spent > PATIENCE_S)
+        lost = _silent(self._batches, self._last, self._rows) & (self._spent - self._last_spent > PATIENCE_S)
         if not lost.any():
             return None
         env_id = int(np.flatnonzero(lost)[0])
-        return left_behind(env_id, self._batches - 1 - int(self._last[env_id]), PATIENCE_S)
+        return _left_behind(env_id, self._batches - 1 - int(self._last[env_id]), PATIENCE_S)

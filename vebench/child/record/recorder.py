@@ -1,7 +1,7 @@
 """Keeps some of what a backend returns while it is timed, at moments and of environments that it cannot foresee.
 
-Within a window only copies are made (``copies.py``), and ids noted (``ids.py``). They are checked, and written to a
-file, when all windows are over. Then another process steps the same environments with the reference, up to these
+Within a window only copies are made (``Copies``), and ids noted (``ids.py``). They are checked, and written to a file,
+when all windows are over. Then another process steps the same environments with the reference, up to these
 moments, and compares (``vebench.child.proof.replay``).
 """
 
@@ -16,19 +16,18 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
 from vebench.child.answers import describe
-from vebench.child.record.batches import CHANGED, OUT_OF_ORDER, about, changed, is_plain, malformed, out_of_order
+from vebench.child.record import recording
 from vebench.child.record.ids import CHUNK, Ids
-from vebench.child.record.recording import Acted, Began, Broken, Ended, Rows, write
+from vebench.child.record.recording import CHANGED, OUT_OF_ORDER, Acted, Began, Ended, Order, Rows, out_of_order
 from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from typing import IO
 
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
-    from vebench.child.record.recording import About, Record
     from vebench.child.request import Recording
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
@@ -64,7 +63,8 @@ class Recorder:
         self, backend: VectorBackend, first: Batch, backend_seed: int, asked: Recording, info: BackendInfo | None = None
     ) -> None:
         self._backend, self._info, self._backend_seed = backend, backend.info, backend_seed
-        self._about = self._reported(info or backend.info)
+        frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
+        self._about = recording.about(info or backend.info, backend_seed, frames_from)
         self._random = Random(asked.seed)  # noqa: S311 - it is the seed that is not known beforehand
         row_bytes = max(1, nbytes(trees.part(first.observations, slice(1))))
         self.ids, self.copies = Ids(backend.info, first.env_ids), Copies(backend)
@@ -79,9 +79,9 @@ class Recorder:
         few = min(count, few)
         order = Random(asked.chooser).sample(range(count), count)  # noqa: S311 - likewise
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
-        self._is_shown = _mask(count, self.shown)
+        self._is_shown = np.isin(np.arange(count), [*self.shown])
         fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
-        self._is_shown_first = _mask(count, self._random.sample(range(count), min(count, fit)))
+        self._is_shown_first = np.isin(np.arange(count), self._random.sample(range(count), min(count, fit)))
         self._kept: list[Rows] = []
         self._first: list[Rows] = []
         self._again: tuple[int, Rows] | None = None
@@ -101,7 +101,6 @@ class Recorder:
 
     @property
     def _is_over(self) -> bool:
-        """Whether nothing is kept any more."""
         is_full = self.copies.nbytes > self._most_bytes or self._action_bytes > _MOST_ACTION_BYTES
         return is_full or self.ids.is_full or self.copies.broken is not None
 
@@ -184,7 +183,7 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
             self._at_end = self._at_end or f"a second reset, with another seed, fails: {describe(error)}"
             return
-        wrong = self.copies.wrong(arrays)
+        wrong = recording.malformed(arrays, self._info)
         rows = None if wrong is not None else self.copies.copy(0, arrays, self._is_shown_first)
         self._at_end = self._at_end or (wrong and f"after a second reset {wrong}")
         self._again = None if rows is None else (seed, rows)
@@ -212,8 +211,8 @@ class Recorder:
         """Note which environments have still not answered when others were stepped for so many seconds more."""
         self._at_end = self.ids.left_behind(missing, seconds)
 
-    def write(self, file: IO[bytes], batches: int) -> None:
-        """Check what was kept, and write it to a file. ``batches`` have been stepped since the reset."""
+    def write(self, file: IO[bytes]) -> None:
+        """Check what was kept, and write it to a file."""
         self.copies.let_go()
         self.copies.look_again()
         self.ids.tidy()
@@ -221,21 +220,26 @@ class Recorder:
         again = self._again
         if again is not None and not self._info.in_order and out_of_order(again[1].env_ids, self._info.num_envs):
             self.ids.give_up_order()
-        write(file, replace(self._about, in_order=self.ids.in_order))
+        recording.write(file, replace(self._about, in_order=self.ids.in_order))
         self._write_history(file, self._backend_seed, first, self._actions[:FIRST])
         if again is not None:
             self._write_history(file, again[0], [again[1]], [])
-        self._write_history(file, self._backend_seed, self._with_orders(kept), self._actions)
-        broken = self.copies.broken
-        if broken is not None:
-            write(file, Broken(*broken))
-            write(file, Ended(broken[0]))
+        orders = () if self.ids.in_order else self.ids.orders()
+        self._write_history(file, self._backend_seed, kept, self._actions, orders)
+        if self.copies.broken is not None:
+            _, fault = self.copies.broken
         else:
-            at_end = self._at_end or changed(self._about, self._reported(self._backend.info))
-            write(file, Ended(batches, at_end or "", tuple(self._windows)))
+            now = recording.about(self._backend.info, self._backend_seed)
+            fault = self._at_end or recording.changed(self._about, now) or ""
+        recording.write(file, Ended(fault, tuple(self._windows)))
 
-    def _write_history(self, file: IO[bytes], seed: int, records: Iterable[Record], actions: list[ArrayTree]) -> None:
-        """Write what followed a reset, with the actions of a policy if there was one."""
+    def _write_history(
+        self, file: IO[bytes], seed: int, kept: list[Rows], actions: list[ArrayTree], orders: Iterable[Order] = ()
+    ) -> None:
+        """Write what followed a reset: the actions of a policy if there was one, and batches.
+
+        Before each batch come the ids of all up to there, unless rows are in order.
+        """
 
         def stacked(*batches: NDArray[np.generic]) -> NDArray[np.generic]:
             together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)
@@ -243,38 +247,15 @@ class Recorder:
                 batch[: len(each)] = each
             return together
 
-        write(file, Began(seed))
+        recording.write(file, Began(seed))
         if actions:
-            write(file, Acted(trees.mapped(stacked, *actions)))
-        for record in records:
-            write(file, record)
-
-    def _with_orders(self, kept: list[Rows]) -> Iterator[Record]:
-        """Yield batches, and before each the ids of all batches up to there, unless rows are in order."""
-        orders = iter(()) if self.ids.in_order else self.ids.orders()
-        known = 0
+            recording.write(file, Acted(trees.mapped(stacked, *actions)))
+        coming, known = iter(orders), 0
         for rows in kept:
-            while known <= rows.number and (order := next(orders, None)) is not None:
-                yield order
+            while known <= rows.number and (order := next(coming, None)) is not None:
+                recording.write(file, order)
                 known += len(order.env_ids)
-            yield rows
-
-    def _reported(self, info: BackendInfo) -> About:
-        """Return what the backend has reported about itself, as plain values."""
-        return about(
-            info,
-            tape_seed=self._backend_seed,
-            constructor_seed=self._backend_seed,
-            in_order=self._info.in_order,
-            frames_from=self._backend.frames_from if isinstance(self._backend, CountsFrames) else None,
-        )
-
-
-def _mask(count: int, env_ids: Iterable[int]) -> NDArray[np.bool_]:
-    """Return for each environment whether it is one of these."""
-    mask = np.zeros(count, np.bool_)
-    mask[list(env_ids)] = True
-    return mask
+            recording.write(file, rows)
 
 
 class Copies:
@@ -301,8 +282,8 @@ class Copies:
         With ``ends`` so far, also ask the backend for its frames, which takes time. The arrays of a batch that follows
         no other are ``held``, to see whether they change.
         """
-        if not is_plain(arrays):
-            self.breaks(number, self.wrong(arrays) or "its rows are no plain arrays")
+        if not recording.is_plain(arrays):
+            self.breaks(number, recording.malformed(arrays, self._info) or "its rows are no plain arrays")
             return None
         observations, rewards, terminated, truncated, env_ids = arrays
         try:
@@ -312,7 +293,7 @@ class Copies:
         except IndexError:
             is_whole = False
         if not is_whole:
-            self.breaks(number, self.wrong(arrays) or "rows are missing")
+            self.breaks(number, recording.malformed(arrays, self._info) or "rows are missing")
             return None
         rows = Rows(
             number,
@@ -351,15 +332,12 @@ class Copies:
         if self.broken is None:
             self.broken = (number, fault)
 
-    def wrong(self, arrays: Arrays) -> str | None:
-        """Return what is wrong with a batch, None if nothing is."""
-        return malformed(arrays, self._info.num_envs, self._info.batch_size, self._info.fewest_rows)
-
     def sound(self, copied: list[Rows]) -> list[Rows]:
         """Return the copies before the first that breaks the interface, which is noted."""
         for rows in copied:
             observations = np.broadcast_to(np.empty(()), rows.env_ids.shape)
-            wrong = self.wrong((observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids))
+            arrays = observations, rows.rewards, rows.terminated, rows.truncated, rows.env_ids
+            wrong = recording.malformed(arrays, self._info)
             if wrong is None and self._info.in_order and out_of_order(rows.env_ids, self._info.num_envs):
                 wrong = OUT_OF_ORDER
             if wrong is not None:
@@ -379,7 +357,6 @@ class Copies:
 
 
 def _differ(rows: Rows, arrays: Arrays) -> bool:
-    """Return whether arrays are not what they were when they were copied."""
     observations, *others = arrays
     now = (*trees.leaves(trees.part(observations, rows.shown)), *others)
     then = (*trees.leaves(rows.observations), rows.rewards, rows.terminated, rows.truncated, rows.env_ids)

@@ -10,13 +10,16 @@ what the environments of batch ``number - 1`` returned, in its order, for the ta
 ``number`` answers its batch ``number - 1``. Which environments are in which batch is known
 without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
 recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record; a file without one was cut off.
+
+What every batch must be, whatever its values are, is checked in the process that steps the backend, by ``malformed``.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field, fields
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, field, fields
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,11 +28,11 @@ import numpy as np
 from vebench.backends import trees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ArrayTree
+    from vebench.backends.interface import ArrayTree, BackendInfo
 
 # What a record may take: its line of JSON holds a few names and counts, its arrays the rows of one batch.
 _MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
@@ -37,20 +40,37 @@ _PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stac
 # Fields that may be a dict or tuple of arrays, nested or not.
 _TREES = frozenset({"observations", "actions"})
 # Flags, integers and floating-point numbers; anything else would not be plain data.
-PLAIN = "biuf"
+_PLAIN = "biuf"
 NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
+
+CHANGED = "change after they were handed out"
+OUT_OF_ORDER = "environments are not in the order of their ids, though it declares that they always are"
+NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
+# The kinds of numbers that a field may have, and their name in messages.
+_NUMBERS = {
+    "observations": (_PLAIN, "flags or numbers"),
+    "rewards": ("fiu", "numbers"),
+    "terminated": ("b", "bool"),
+    "truncated": ("b", "bool"),
+    "env_ids": ("iu", "whole numbers"),
+}
+# What a backend reports about itself must not change.
+_CONSTANT = (
+    *("num_envs", "batch_size", "fewest_rows", "frame_skip", "autoreset", "reuses_buffers"),
+    *("differences", "action_form", "low", "high"),
+)
 
 
 @dataclass(frozen=True)
 class About:
     """What the backend reports about itself, and what it was given.
 
-    ``tape_seed`` is the seed of the action tape, ``constructor_seed`` that of the setup. ``in_order``: every batch has
-    all environments, in the order of their ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one
-    action, of the type ``action_dtype``; where actions are a dict or tuple, of this ``action_form`` (``trees.form``),
-    these are lists with an item for each leaf. ``differences`` are the fields of each ``Difference``, as a list;
-    ``engines`` and ``own_classes`` those of ``BackendInfo``, by name, left out where they are known from elsewhere. The
-    other facts are those of ``BackendInfo``.
+    ``tape_seed`` is the seed of the action tape. ``in_order``: every batch has all environments, in the order of their
+    ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one action, of the type ``action_dtype``;
+    where actions are a dict or tuple, of this ``action_form`` (``trees.form``), these are lists with an item for each
+    leaf. ``differences`` are the fields of each ``Difference``, as a list; ``engines`` and ``own_classes`` those of
+    ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts are those of
+    ``BackendInfo``.
     """
 
     num_envs: int
@@ -59,7 +79,6 @@ class About:
     autoreset: str
     in_order: bool
     tape_seed: int
-    constructor_seed: int
     action_dtype: Any
     low: Any
     high: Any
@@ -123,22 +142,13 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Broken:
-    """The backend broke the interface at batch ``number``; ``fault`` names how. Nothing of this history follows."""
-
-    number: int
-    fault: str
-
-
-@dataclass(frozen=True)
 class Ended:
-    """The last record: ``batches`` since the last reset, and what was wrong at the end, empty if nothing.
+    """The last record. ``fault``: how the backend broke the interface, or what was wrong at the end; empty if nothing.
 
     ``windows``: the batches of each part that was timed, as far as they were counted; its rows, where batches may have
     fewer rows than others.
     """
 
-    batches: int
     fault: str = ""
     windows: tuple[int, ...] = ()
 
@@ -146,8 +156,8 @@ class Ended:
         object.__setattr__(self, "windows", tuple(self.windows))  # JSON has lists
 
 
-Record = About | Began | Acted | Order | Rows | Broken | Ended
-_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Broken, Ended)}
+Record = About | Began | Acted | Order | Rows | Ended
+_KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began, Acted, Order, Rows, Ended)}
 
 
 class CutOffError(Exception):
@@ -197,7 +207,7 @@ def read(file: IO[bytes]) -> Iterator[Record]:
 
 def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> NDArray[np.generic]:
     size = dtype.itemsize * prod(shape)
-    if dtype.kind not in PLAIN or min(shape, default=0) < 0 or not 0 <= length <= MOST_BYTES or size > MOST_BYTES:
+    if dtype.kind not in _PLAIN or min(shape, default=0) < 0 or not 0 <= length <= MOST_BYTES or size > MOST_BYTES:
         raise ValueError(f"an array of {dtype} and shape {shape}")
     data = file.read(length)
     if len(data) == length and size >= _PACKED_FROM:
@@ -205,3 +215,126 @@ def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], length
     if len(data) < size:
         raise CutOffError("the recording is cut off")
     return np.frombuffer(data, dtype).reshape(shape)
+
+
+class BrokenInterfaceError(ValueError):
+    """A batch breaks the interface, by this ``fault``."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"recv() breaks the interface: {fault}")
+        self.fault = fault
+
+
+def is_plain(batch: Sequence[Any]) -> bool:
+    """Return whether all arrays of a batch are NumPy's own, and none of a subclass."""
+    observations, *others = batch
+    if _odd_tree("observations", observations) is not None:
+        return False
+    return all(type(array) is np.ndarray for array in (*trees.leaves(observations), *others))
+
+
+def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever was returned
+    """Return what is wrong with the form of what should be an array, or a dict or tuple of such; None if nothing is."""
+    if trees.is_leaf(tree):
+        return None
+    kind = type(tree).__name__
+    problem = None
+    if type(tree) not in (dict, OrderedDict, tuple):
+        problem = f"{name} are a {kind}, not a dict or tuple: what is made only on access is not measured"
+    elif isinstance(tree, dict) and not all(type(key) is str for key in tree):
+        problem = f"{name} have keys that are no text"
+    elif not tree:
+        problem = f"{name} are an empty {kind}"
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return problem or next(filter(None, (_odd_tree(f"{name}/{key}", part) for key, part in parts)), None)
+
+
+def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
+    """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
+
+    ``info``: what the backend reports. ``batch`` is unpacked as the timed loop unpacks it. A subclass of ``ndarray``
+    may compute when somebody looks at it, which would not be measured: a batch may have none.
+    """
+    try:
+        arrays = dict(zip(NAMES, batch, strict=True))
+    except (TypeError, ValueError):
+        return f"recv() returns a {type(batch).__name__} that does not have the fields {', '.join(NAMES)}"
+    observations = arrays.pop("observations")
+    if (odd := _odd_tree("observations", observations)) is not None:
+        return odd
+    arrays = {**dict(trees.named_leaves(observations, "observations")), **arrays}
+    wrong = next(filter(None, (_odd_array(name, array) for name, array in arrays.items())), None)
+    return wrong or _miscounted(arrays, info)
+
+
+def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - whatever was returned
+    if type(array) is not np.ndarray:
+        return f"{name} are a {type(array).__name__}, not a NumPy array: arrays made only on access are not measured"
+    root = name.partition("/")[0]
+    kinds, words = _NUMBERS[root]
+    if array.dtype.kind not in kinds:
+        return f"{name} are {array.dtype}, not {words}"
+    if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
+        return f"{name} hold bytes that are neither 0 nor 1, so they are no bool"
+    if array.ndim != 1 and root != "observations":
+        return f"{name} have the shape {array.shape}, not one value for each row"
+    return None
+
+
+def out_of_order(env_ids: NDArray[np.integer], num_envs: int) -> bool:
+    """Return whether these are not all environments, in the order of their ids."""
+    return not np.array_equal(env_ids, np.arange(num_envs))
+
+
+def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
+    most, fewest = info.batch_size, info.batch_size if info.fewest_rows is None else info.fewest_rows
+    ids = arrays["env_ids"].tolist()
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items() if name != "env_ids"}
+    if set(lengths.values()) != {len(ids)} or not fewest <= len(ids) <= most:
+        counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        size = str(most) if fewest == most else f"{fewest} to {most}"
+        return f"rows counted that were not returned: {len(ids)} env_ids, {counts}, in a batch of {size}"
+    if len(set(ids)) != len(ids):
+        twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
+        return f"the same row twice in a batch: environment {twice[0]}"
+    if not set(ids) <= set(range(info.num_envs)):
+        return f"env_ids {sorted(set(ids))} that are not in 0..{info.num_envs - 1}"
+    return None
+
+
+def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> About:
+    """Return the first record of a recording: what the backend reports about itself."""
+    own, form = info.own_classes, trees.form(info.action_space)
+    bounds = [
+        (np.dtype(space.low.dtype).str, np.asarray(space.low).tolist(), np.asarray(space.high).tolist())
+        for space in trees.leaves(info.action_space)
+    ]
+    action_dtype, low, high = bounds[0] if form is None else zip(*bounds, strict=True)
+    return About(
+        num_envs=int(info.num_envs),
+        batch_size=int(info.batch_size),
+        frame_skip=int(info.frame_skip),
+        autoreset=info.autoreset,
+        in_order=info.in_order,
+        tape_seed=tape_seed,
+        action_dtype=action_dtype,
+        low=low,
+        high=high,
+        action_form=form,
+        reuses_buffers=bool(info.reuses_buffers),
+        differences=tuple((each.text, each.field, each.rows, each.count) for each in info.differences),
+        chance=info.chance,
+        frames_from=frames_from,
+        engines=tuple(asdict(engine) for engine in info.engines),
+        own_classes=None if own is None else asdict(own),
+        fewest_rows=None if info.fewest_rows is None else int(info.fewest_rows),
+    )
+
+
+def changed(before: About, now: About) -> str | None:
+    """Return what of a backend's report about itself has changed while it ran, None if nothing has."""
+    for name in _CONSTANT:
+        one, other = getattr(before, name), getattr(now, name)
+        if one != other and str(one) != str(other):  # bounds may be NaN
+            return f"reports another {name} while it runs: {other} instead of {one}"
+    return None

@@ -219,6 +219,9 @@ class TunePage:
             return f"the rate of {_place(best)}, {_rate(best)}, is little more than a guess"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
             return "; ".join((f"the run is {finding.code}: {finding.message}; {finding.remedy}", *self._faster()))
+        if self.choice.lack is Lack.DISTURBED and (cell := self.choice.disturbed):
+            taken = f"{1 - cell.share_left:.0%} of the time of its CPUs"
+            return f"{_place(cell)} may be faster than was measured: others took {taken}; measure on an idle machine"
         return "; ".join(self._faster())
 
     def _faster(self) -> Iterator[str]:

@@ -313,6 +313,17 @@ def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Comman
     assert "unusable" in vebench("report", "a.jsonl").out
 
 
+def test_nothing_is_recommended_while_what_others_disturbed_may_be_faster(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        taken = 0.6 if cell.backend.name == "gym-async" else 0.0
+        return steady(cell, spec, 1000.0 * (1 - taken) * cell.shape.batch_size, stolen=taken)
+
+    asked = ("-b", "for-loop,gym-sync,gym-async", "--batch", "16")
+    found = tuned(vebench, *asked, status=3, on=replace(world_of(script, 2), clock=FakeClock(0.05)))
+    assert (found["chosen"], found["code"], found["lack"]) == (None, [], "disturbed")
+    assert "gym-async" in found["headline"]
+
+
 def test_nothing_is_recommended_where_rates_are_little_more_than_guesses(vebench: Command) -> None:
     wild = replace(world_of(paced(batch_seconds, noise=1.0), 4), clock=FakeClock(0.05))
     found = tuned(vebench, "-b", "for-loop,gym-async", "--batch", "16", "--budget", "20s", status=3, on=wild)

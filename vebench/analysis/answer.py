@@ -282,7 +282,7 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     """
     ratios = {}
     for cell in rivals:
-        left = 1 - cell.stolen_share - cell.others_share if cell.disturbed else 1.0
+        left = cell.share_left
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
         ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
     judged = verdicts(ratios, tests=lambda left: comb(1 + left, 2))

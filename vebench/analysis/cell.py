@@ -128,6 +128,11 @@ class CellSummary:
     findings: tuple[Finding, ...] = ()
 
     @property
+    def share_left(self) -> float:
+        """What others left of the time of its CPUs, as a share: 1 unless it was disturbed."""
+        return max(0.0, 1 - self.stolen_share - self.others_share) if self.disturbed else 1.0
+
+    @property
     def host_rates(self) -> dict[str, Estimate]:
         """Steps per second of each host that it ran on, by name, with an interval from two repeats on."""
         rates: dict[str, list[float]] = {}

@@ -46,6 +46,7 @@ class Lack(Enum):
     UNUSABLE = auto()  # others, or a quota, had the CPUs of most cells
     NOTHING_OFFERED = auto()  # no setting has a rate, or none that has one may be offered
     FASTER = auto()  # a faster one may turn out to do the same work, or is hardly known
+    DISTURBED = auto()  # one that others kept from its CPUs may be faster
     WIDE = auto()  # the rate of the one to recommend is hardly known
 
 
@@ -57,6 +58,8 @@ class Choice:
     where something simpler cannot be told from the fastest and is within the tolerance. ``contenders`` may be faster
     than ``best`` by more than the tolerance: of those that may be offered, or may turn out so. In each pair of
     ``told``, the second is not: once a look has told, later ones need not.
+    ``disturbed``: what may be faster than ``best``, since others took time of its CPUs; or ``best``, if its rate is
+    little more than a guess for that reason.
     ``rivals``: the best cell of each other backend beside ``best``, the fastest first. ``faster``: those that are
     faster than ``best`` by more than their interval, and may not be offered. ``tied``: those that do as well as the
     fastest, as far as is known, without ``best``, the simplest first.
@@ -70,6 +73,7 @@ class Choice:
     tied: tuple[CellSummary, ...] = ()
     contenders: frozenset[CellKey] = frozenset()
     told: frozenset[tuple[CellKey, CellKey]] = frozenset()
+    disturbed: CellSummary | None = None
 
     @property
     def decided(self) -> bool:
@@ -167,15 +171,26 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         # Of a ratio without an interval, its median counts.
         and (rival.ratio.median if rival.ratio.low is None else rival.ratio.low) > 1
     )
+    disturbed = next(
+        (
+            cell
+            for cell in rated
+            if cell.disturbed and cell.key in counted
+            if cell.rate > best.rate * (1 + (WIDE if cell is best else tolerance)) * cell.share_left
+        ),
+        None,
+    )
     lack = None
     if not usable:
         lack = Lack.UNUSABLE
     elif any(rival.cell.key in unknown for rival in faster):
         lack = Lack.FASTER
+    elif disturbed is not None:
+        lack = Lack.DISTURBED
     elif best.half_width is None or best.half_width > WIDE:
         lack = Lack.WIDE
     rivals = tuple(_rivals(rated, best, memory))
-    return Choice(best, fastest, lack, rivals, faster, tuple(tied), frozenset(above[best.key]), told)
+    return Choice(best, fastest, lack, rivals, faster, tuple(tied), frozenset(above[best.key]), told, disturbed)
 
 
 def bends(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Bend], list[Bend]]:

@@ -23,7 +23,7 @@ from vebench.child.policy import parse_policy
 from vebench.interpreters.interpreter import PLUGINS
 from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
-from vebench.plan.trust import not_ours
+from vebench.plan.tasks import not_ours
 from vebench.results.records import InterpreterRecord, Run
 
 if TYPE_CHECKING:

@@ -51,9 +51,9 @@ EIGHT = place("compact", frozenset(range(8)), topology=TWO_NODES)
 
 
 def test_a_replica_for_each_node_has_the_nodes_cpus() -> None:
-    assert divided("node", 8, EIGHT) == ((4, (0, 1, 2, 3), (0,), ""), (4, (4, 5, 6, 7), (2,), ""))
-    assert divided("node", 6, EIGHT) == ((4, (0, 1, 2, 3), (0,), ""), (2, (4, 5), (2,), ""))
-    assert divided("node", 3, EIGHT) == ((3, (0, 1, 2), (0,), ""),)
+    assert divided("node", 8, EIGHT) == [(4, (0, 1, 2, 3)), (4, (4, 5, 6, 7))]
+    assert divided("node", 6, EIGHT) == [(4, (0, 1, 2, 3)), (2, (4, 5))]
+    assert divided("node", 3, EIGHT) == [(3, (0, 1, 2))]
 
 
 def test_memory_comes_from_the_nearest_node_that_has_any() -> None:
@@ -75,9 +75,9 @@ def test_replicas_share_the_cells_cpus_and_workers_out_whatever_their_numbers(
     homes = {cpu: (int(cpu >= halves),) for cpu in range(cpus)}
     placement = Placement(tuple(range(cpus)), max(1, min(cpus, int(quota or cpus))), homes=homes)
     replicas = divided(wanted, workers, placement)
-    assert [cpu for replica in replicas for cpu in replica.cpus] == list(placement.owned(workers))
-    assert sum(replica.workers for replica in replicas) == workers
-    assert all(replica.workers >= 1 and replica.cpus for replica in replicas)
+    assert [cpu for _, owned in replicas for cpu in owned] == list(placement.owned(workers))
+    assert sum(share for share, _ in replicas) == workers
+    assert all(share >= 1 and owned for share, owned in replicas)
     if wanted != PER_NODE:
         assert len(replicas) == min(wanted, workers, len(placement.owned(workers)))
 

@@ -16,8 +16,7 @@ from vebench.plan.grammar import check_names
 from vebench.plan.known_work import Knowledge
 from vebench.plan.pythons import path_of, table
 from vebench.plan.spec import check_spec
-from vebench.plan.tasks import check_policy
-from vebench.plan.trust import refuse_not_ours
+from vebench.plan.tasks import check_policy, refuse_not_ours
 from vebench.reports import console
 from vebench.results import header, store
 

@@ -21,7 +21,7 @@ from vebench.engine.running import FarCell, LocalCell
 from vebench.hosts.site import reached
 from vebench.interpreters.guarded import Guarded, python_path, restore_scratch
 from vebench.machine import guardian, pinning
-from vebench.plan.trust import not_ours
+from vebench.plan.tasks import not_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

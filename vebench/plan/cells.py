@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, product
+from itertools import accumulate, chain, count, product
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -93,12 +93,12 @@ class Replica:
 class Cell:
     """One planned measurement. ``skip`` is the reason why the cell cannot run, None if it can.
 
-    ``cpus`` are those that the cell owns, in the order of placement, ``nodes`` their memory nodes. ``known`` is what is
-    known about the backend's work, None for a reference row. ``job`` is what the cell is started for, None to
-    measure it. ``python`` is the path of the backend's own interpreter, empty if it has none, and ``engines`` are the
-    simulators in it that are not those here. ``replicas`` is empty if there is only one. ``side`` names the interpreter
-    if the cells of a run use different ones. Consecutive cells with the same ``group`` number take turns, window by
-    window. After ``patience`` seconds, rests not counted, the cell is given up.
+    ``cpus`` are those that the cell owns, in the order of placement. ``known`` is what is known about the backend's
+    work, None for a reference row. ``job`` is what the cell is started for, None to measure it. ``python`` is the path
+    of the backend's own interpreter, empty if it has none, and ``engines`` are the simulators in it that are not those
+    here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells of a run use different
+    ones. Consecutive cells with the same ``group`` number take turns, window by window. After ``patience`` seconds,
+    rests not counted, the cell is given up.
     """
 
     task: Task
@@ -158,8 +158,6 @@ class Cell:
 
 
 class _Where(NamedTuple):
-    """Where cells will run, as ``expand`` is given it."""
-
     placement: Placement
     memory_available: int | None
     has: Callable[[str], bool] | None
@@ -192,14 +190,18 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
 
-    The first pass begins with the plain loop of each task. The orders depend only on the seed. A backend that cannot
-    step a task becomes a cell with a reason. ``memory_available`` is in bytes, None if unknown. ``has`` returns whether
-    a module can be imported where cells will run; ``interpreters`` are those of backends that have one of their own, by
-    label. ``hosts`` are the placements on the hosts that cells run on, by name, none if that is this machine. Raises
-    UsageError if ``spec`` is invalid or asks for more than ``_MAX_CELLS`` cells.
+    ``memory_available`` is in bytes, None if unknown. ``has`` returns whether a module can be imported where cells will
+    run; ``interpreters`` are those of backends that have one of their own, by label. ``hosts`` are the placements on
+    the hosts that cells run on, by name, none if that is this machine. Raises UsageError if ``spec`` is invalid or asks
+    for more than ``_MAX_CELLS`` cells.
     """
     check_spec(spec)
-    pairs = [(task, choice) for task in tasks for choice in spec.backends or _everything(task)]
+    usual = [entry for entry in registry.ENTRIES if entry.by_default]
+    pairs = [
+        (task, choice)
+        for task in tasks
+        for choice in spec.backends or [BackendChoice(one.name) for one in usual if not one.means_nothing_for(task)]
+    ]
     number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
     if number > _MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
@@ -244,10 +246,7 @@ def without(plan: Plan, done: Container[CellKey]) -> Plan:
 
 
 def informed(plan: Plan, knowledge: Knowledge, versions: Mapping[str, str] | None = None) -> Plan:
-    """Return ``plan`` with what is known about the work of each backend, except in reference rows.
-
-    ``versions`` are package versions by name, by default those here, for backends without an interpreter of their own.
-    """
+    """Return ``plan`` with what is known about the work of backends with these package versions, or those here."""
 
     def known(cell: Cell) -> Cell:
         own = plan.interpreters.get(cell.backend.label)
@@ -284,14 +283,7 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
                     yield cell if any(of_task) else replace(cell, skip=_NOTHING_BESIDE)
 
 
-def _everything(task: Task) -> list[BackendChoice]:
-    """Return the backends of the registry that are measured by default, without rows that mean nothing for the task."""
-    entries = (entry for entry in registry.ENTRIES if entry.by_default and not entry.means_nothing_for(task))
-    return [BackendChoice(entry.name) for entry in entries]
-
-
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
-    """Yield the cells of one task on one backend in the first pass, one for each size."""
     entry, own = choice.entry, where.interpreters.get(choice.label)
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
@@ -299,14 +291,19 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))
     for workers, envs in product(spec.workers, spec.envs_per_worker):
         cpus = () if where.hosts else where.placement.owned(workers)
-        for shares in _shares(spec, workers, where):
-            replicas: list[Replica] = []
-            first_env = 0
-            for share in shares:
-                shape = entry.shape_of(share.workers, envs, len(share.cpus), choice.options)
-                replicas.append(Replica(share.workers, shape, share.cpus, share.nodes, first_env, share.host))
-                first_env += shape.num_envs
-            shapes = [replica.shape for replica in replicas]
+        if spec.hosts is None:
+            cells = [[("", where.placement, *part) for part in divided(spec.replicas, workers, where.placement)]]
+        else:  # a cell for each count of hosts
+            there = [(name, where.hosts[name]) for name in spec.hosts.names]
+            each = [(name, placement, workers, placement.owned(workers)) for name, placement in there]
+            cells = [each[:number] for number in spec.hosts.numbers]
+        for parts in cells:
+            shapes = [entry.shape_of(share, envs, len(owned), choice.options) for _, _, share, owned in parts]
+            firsts = accumulate((shape.num_envs for shape in shapes), initial=0)
+            replicas = tuple(
+                Replica(share, shape, owned, placement.nodes(owned), first, name)
+                for (name, placement, share, owned), shape, first in zip(parts, shapes, firsts, strict=False)
+            )
             together = Shape(
                 sum(shape.num_envs for shape in shapes),
                 sum(shape.batch_size for shape in shapes),
@@ -325,37 +322,16 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
                 cpus or tuple(cpu for replica in replicas for cpu in replica.cpus),
                 skip=why_not or _too_large(needed, least, where.memory_available, spec.memory),
                 nodes=where.placement.nodes(cpus),
-                replicas=tuple(replicas) if len(replicas) > 1 or where.hosts else (),
+                replicas=replicas if len(replicas) > 1 or where.hosts else (),
                 python="" if own is None else own.path,
                 engines=() if own is None else engines_in(own.packages, task.suite, choice.label),
             )
 
 
-class _ReplicaCpus(NamedTuple):
-    """What one replica of a cell gets; ``nodes`` are the memory nodes of its CPUs."""
+def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the workers and CPUs of each replica of a cell: of ``wanted`` replicas, or one per memory node.
 
-    workers: int
-    cpus: tuple[int, ...]
-    nodes: tuple[int, ...]
-    host: str = ""
-
-
-def _shares(spec: RunSpec, workers: int, where: _Where) -> Iterator[Sequence[_ReplicaCpus]]:
-    """Yield what the replicas of a cell get: on hosts, of a cell for each count of them, each with so many workers."""
-    if spec.hosts is None:
-        yield divided(spec.replicas, workers, where.placement)
-        return
-    owned = {name: placement.owned(workers) for name, placement in where.hosts.items()}
-    for number in spec.hosts.numbers:
-        names = spec.hosts.names[:number]
-        yield [_ReplicaCpus(workers, owned[name], where.hosts[name].nodes(owned[name]), name) for name in names]
-
-
-def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> tuple[_ReplicaCpus, ...]:
-    """Return what each replica of a cell with this number of workers gets: ``wanted`` replicas, or one per memory node.
-
-    Each CPU of the cell belongs to exactly one replica, and each replica has at least one CPU and one worker; so there
-    may be fewer replicas than ``wanted``. Workers are divided in proportion to CPUs.
+    Each has at least one CPU and one worker; so there may be fewer than ``wanted``.
     """
     cpus = placement.owned(workers)
     sets: dict[object, list[int]] = {}
@@ -365,18 +341,11 @@ def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -
         place_of = placement.nodes((cpu,)) if wanted == PER_NODE else ((index + 1) * number - 1) // len(cpus)
         sets.setdefault(place_of, []).append(cpu)
     shares = shared_out(workers, [len(owned) for owned in sets.values()])
-    return tuple(
-        _ReplicaCpus(share, tuple(owned), placement.nodes(owned))
-        for share, owned in zip(shares, sets.values(), strict=True)
-    )
+    return [(share, tuple(owned)) for share, owned in zip(shares, sets.values(), strict=True)]
 
 
 def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
-    """Return ``workers`` divided in proportion to ``weights``, to within one (largest remainders, Hamilton's method).
-
-    If the weights are numbers of CPUs, no share is smaller than its weight, because a cell owns at most as many CPUs as
-    it has workers.
-    """
+    """Return ``workers`` divided in proportion to ``weights``, to within one (Hamilton's largest remainders)."""
     total = sum(weights)
     shares = [workers * weight // total for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda index: (-(workers * weights[index] % total), index))
@@ -386,7 +355,6 @@ def shared_out(workers: int, weights: Sequence[int]) -> list[int]:
 
 
 def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
-    """Return the most memory that a cell of this shape should take, in bytes, estimated before it is built."""
     entry = choice.entry
     environment = SUITES[task.suite].environment_bytes if entry.builds_environments else _ROW
     workers = (shape.processes - 1) * entry.process_bytes(choice.options)
@@ -411,24 +379,17 @@ def format_bytes(count: int) -> str:
 
 
 def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
-    """Return the cells in an order that depends only on the seed and the number of the pass.
-
-    In the first pass the plain loops come first: they show whether their tasks can be stepped at all.
-    """
+    """Return the cells in an order that depends only on the seed and the number of the pass."""
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
     Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
-    if repeat == 0:
+    if repeat == 0:  # plain loops come first: they show whether their tasks can be stepped at all
         order.sort(key=lambda cell: not cell.is_base)
     return order
 
 
 def interleaved(plan: Plan, memory_available: int | None) -> Plan:
-    """Return the plan with its cells in groups that take turns: the cells of one pass on one task, if there is room.
-
-    Cells of a group are alive together, so what slows the machine slows them all. Within a pass, tasks come one after
-    another. ``memory_available`` is in bytes, None if unknown.
-    """
+    """Return the plan with its cells in groups that take turns: those of one pass on one task, if there is room."""
     by_pass: dict[tuple[int, str], list[Cell]] = {}
     for cell in plan.cells:
         by_pass.setdefault((cell.repeat, cell.task.id), []).append(cell)
@@ -436,13 +397,10 @@ def interleaved(plan: Plan, memory_available: int | None) -> Plan:
 
 
 def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) -> tuple[Cell, ...]:
-    """Return the cells of all ``groups``. The cells of a group take turns; a group that is too large is split.
-
-    Cells that cannot run and cells with replicas come first and are in no group: replicas run in step with each other.
-    """
+    """Return the cells of all ``groups``. The cells of a group take turns; a group that is too large is split."""
     numbers, found = count(), []
     for cells in groups:
-        found += [cell for cell in cells if cell.skip is not None or cell.replicas]
+        found += [cell for cell in cells if cell.skip is not None or cell.replicas]  # replicas run in step
         number, bytes_left, processes_left = next(numbers), memory_available, MOST_PROCESSES
         for cell in (cell for cell in cells if cell.skip is None and not cell.replicas):
             if processes_left < cell.shape.processes or (bytes_left is not None and bytes_left < cell.memory):
@@ -454,11 +412,10 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 
 
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
-    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order.
+    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order; none after ``MAX_REPEATS``.
 
     ``repeats`` maps every cell that can be measured again to the number of its next repeat; keys are without repeats.
-    If one cell of a group that takes turns is wanted, the whole group is measured again. After ``MAX_REPEATS`` repeats,
-    there are no more.
+    If one cell of a group that takes turns is wanted, the whole group is measured again.
     """
     number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
@@ -472,10 +429,7 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
 
 
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
-    """Return a sort key: tasks as ``spec`` names them, then backends as in the registry, third parties, reference rows.
-
-    If a backend appears with several choices of options, these follow the order in ``spec``.
-    """
+    """Return a sort key: tasks as ``spec`` names them, backends as in the registry, third parties, reference rows."""
     asked = [short_name(name) for name in spec.envs]
     task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)

@@ -45,11 +45,10 @@ _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNO
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of environments in ``texts``, in that order.
+    """Return the names of environments in ``texts``, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``.
 
-    Each text is one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas. Arguments are in the order of
-    their keys, and their types are the first that fit of bool, int, float and str. Raises UsageError if a name is
-    missing or is not valid UTF-8, and for arguments that cannot be read.
+    Arguments are in the order of their keys, of the first type that fits of bool, int, float and str. Raises UsageError
+    if a name is missing or is not valid UTF-8, and for arguments that cannot be read.
     """
     return tuple(
         bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
@@ -59,10 +58,7 @@ def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _bracketed(option: str, text: str, missing: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the names in a list joined by commas, with what their brackets hold. Raises UsageError.
-
-    ``missing`` is its text if a name is missing.
-    """
+    """Yield the names in a list joined by commas, with what their brackets hold. Raises UsageError."""
     _check_text(option, text)
     try:
         for name, bracket in bracketed.split(text):
@@ -74,7 +70,6 @@ def _bracketed(option: str, text: str, missing: str) -> Iterator[tuple[str, dict
 
 
 def _check_text(option: str, text: str) -> None:
-    """Raise UsageError if ``text`` is not valid UTF-8, because a run file must be."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -82,10 +77,7 @@ def _check_text(option: str, text: str) -> None:
 
 
 def parse_hosts(text: str) -> Hosts:
-    """Return the hosts of ``a,b,c``, of ``@FILE`` or, by the name ``ray``, all of a Ray cluster, with their details.
-
-    Details are in brackets: ``a,b[via=srun,python=PATH]``. Raises UsageError for anything else.
-    """
+    """Return the hosts of ``a,b[via=srun]``, ``@FILE`` or, by the name ``ray``, a Ray cluster. Raises UsageError."""
     listed, details = _detailed("--hosts", text, ("via", "count", "address", "python", "deliver", "unlike"), ("count",))
     names = [name for part in listed.split(",") for name in _hosts(part.strip())]
     all_of_ray = names == ["ray"]
@@ -101,10 +93,7 @@ def parse_hosts(text: str) -> Hosts:
 
 
 def _hosts(part: str) -> list[str]:
-    """Return the name of a host, or those in ``@FILE``: the first word of each line, without empty lines and comments.
-
-    So a list of machines as mpirun takes it will do.
-    """
+    """Return the name of a host, or those in ``@FILE``: the first word of each line, as in a list for mpirun."""
     if not part:
         raise UsageError("--hosts: a name is missing")
     if not part.startswith("@"):
@@ -127,7 +116,6 @@ def parse_pin(text: str) -> Pinning:
 
 
 def _parse_policy(text: str) -> policy.PolicyChoice:
-    """Return the policy that a text describes. Raises UsageError."""
     try:
         return policy.parse_policy(text)
     except ValueError as error:
@@ -140,7 +128,6 @@ def parse_replicas(text: str) -> int | Literal["node"]:
 
 
 def _parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS, otherwise: str = "") -> int:
-    """Return the whole number in ``text``. Raises UsageError unless it is from ``least`` to ``most``."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
     if not least <= number <= most:
         raise UsageError(f"{option} {shown(text)}: must be a whole number from {least} to {most}{otherwise}")
@@ -148,7 +135,6 @@ def _parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS
 
 
 def _parse_flag(option: str, text: str) -> bool:
-    """Return what ``true`` or ``false`` says. Raises UsageError for anything else."""
     value = bracketed.value_of(text)
     if not isinstance(value, bool):
         raise UsageError(f"{option} {shown(text)}: must be true or false")
@@ -172,11 +158,10 @@ def _detailed(option: str, text: str, keys: Collection[str], lists: Collection[s
 
 
 def parse_counts(option: str, texts: Sequence[str], most: int = MAX_WORKERS) -> tuple[int, ...]:
-    """Return the counts that ``texts`` name, ascending, each once.
+    """Return the counts that ``texts`` name, ascending, each once; a range includes both ends.
 
     Terms are joined by commas: ``8``; ``1..256`` doubles from the first count; ``1..16:+5`` adds; ``1..81:*3``
-    multiplies. A range always includes both ends. Raises UsageError for anything else, and for counts below 1 or above
-    ``most``.
+    multiplies. Raises UsageError for anything else, and for counts below 1 or above ``most``.
     """
     text = ",".join(texts)
     try:
@@ -186,7 +171,6 @@ def parse_counts(option: str, texts: Sequence[str], most: int = MAX_WORKERS) -> 
 
 
 def _expand(term: str, most: int) -> Iterator[int]:
-    """Yield the counts of one term. Raises ValueError, which says what is wrong with it."""
     match = _RANGE.fullmatch(term)
     if match is None:
         raise ValueError(f"{shown(term)} is not a number or a range" if term else "a number is missing")
@@ -243,7 +227,6 @@ def parse_budget(option: str, text: str) -> float:
 
 
 def _parse_memory(option: str, text: str) -> int:
-    """Return the bytes in ``8G``, ``512M`` or ``1.5GiB``: units are binary. Raises UsageError for anything else."""
     size = text.strip().upper().removesuffix("B").removesuffix("I")
     number, unit = (size[:-1], size[-1:]) if size[-1:] in _SIZES else (size, "")
     if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * _SIZES[unit] <= MOST_MEMORY:
@@ -252,7 +235,6 @@ def _parse_memory(option: str, text: str) -> int:
 
 
 def _parse_learner(option: str, text: str) -> LearnerStep:
-    """Return the time in ``4ms``, for each batch, or in ``300ms/2048``, for each 2,048 steps. Raises UsageError."""
     time, slash, steps = text.strip().partition("/")
     wanted = "write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps"
     if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(MOST_LEARNER_STEPS))):
@@ -264,14 +246,12 @@ def _parse_learner(option: str, text: str) -> LearnerStep:
 
 
 def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
-    """Return the backends that ``texts`` name, in that order.
+    """Return the backends that ``texts`` name, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``, each once.
 
-    Each text is one or more of ``NAME`` and ``NAME[KEY=VALUE,...]``, joined by commas. ``module:Class`` instead of a
-    name is a third party's adapter; the type of its values is the first that fits of bool, int, float and str.
-    ``@PYTHON`` after the name is the interpreter that it is to run in. ``all-peers`` stands for every backend that one
-    could choose. Two choices of the same meaning are equal: options that have their defaults are left out, and the
-    others are in a fixed order. A choice that is given again is dropped. Raises UsageError for an unknown name or
-    option, and for an invalid value.
+    ``module:Class`` instead of a name is a third party's adapter, ``@PYTHON`` after it the interpreter that it is to
+    run in. ``all-peers`` stands for every backend that one could choose. Choices of the same meaning are equal: options
+    that have their defaults are left out, and the others are in a fixed order. Raises UsageError for an unknown name
+    or option, and for an invalid value.
     """
     found: dict[str, BackendChoice] = {}
     for text in texts:
@@ -312,7 +292,6 @@ def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:
 
 
 def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
-    """Yield the options of one of our backends that differ from their defaults, in the registry's order."""
     for key in given:
         if key not in entry.options:
             known = f"it has {', '.join(entry.options)}" if entry.options else "it has none"

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
-_REAL_ACTIONS = "float32"  # since they are drawn as numbers that it has: verdicts of before are on others
 
 
 class VerdictKey(NamedTuple):
@@ -87,8 +86,6 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
     counted = _deciding((*shared, *backend.entry.packages), versions)
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
-    if SUITES[task.suite].real_actions is not None:
-        counted["real actions"] = _REAL_ACTIONS
     if backend.python:
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
@@ -100,7 +97,6 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
 
 
 def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of versions that decide whether a verdict still holds, by the names of packages."""
     return {
         name: package.deciding_part(versions[name])
         for package in packages
@@ -122,10 +118,7 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
 
 
 class Knowledge:
-    """The known verdicts. They are looked up for the packages of this interpreter, unless other versions are given.
-
-    ``damage`` is what is wrong with the user's file, in a line; empty if nothing is.
-    """
+    """The known verdicts. ``damage`` is what is wrong with the user's file, in a line; empty if nothing is."""
 
     def __init__(self, known: Iterable[tuple[VerdictKey, Known]] = (), damage: str = "") -> None:
         self.damage = damage

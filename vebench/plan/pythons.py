@@ -46,9 +46,8 @@ def table() -> dict[str, str]:
 def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     """Return the path of the interpreter that a backend is to run in, None for vebench's own.
 
-    That is the one that the user named for it; or else, for another project's backend that is not installed beside
-    vebench, the one that ``vebench peers setup`` has made. ``pythons`` are those of the configuration. Raises
-    UsageError if there is none of that name.
+    That is the one that the user named for it, of ``pythons`` in the configuration; or else the one that ``vebench
+    peers setup`` has made of a package that is not installed here. Raises UsageError if there is none of that name.
     """
     name, installation = choice.python, choice.entry.installation
     if not name:
@@ -70,10 +69,7 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
 
 
 def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:
-    """Return what makes the environments of a suite and is of other versions in a backend's own interpreter than here.
-
-    ``packages`` are the versions there, by name; ``label`` is the backend's.
-    """
+    """Return what makes the environments of a suite and is of other versions in a backend's own interpreter."""
     here = packages_here()
     return tuple(
         Engine(

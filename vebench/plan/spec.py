@@ -61,10 +61,7 @@ PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A backend, by name or (a third party's) by ``module:Class``, and the options given to it.
-
-    ``python`` is the interpreter that the user named for it, by path or by name; empty if he named none.
-    """
+    """A backend, by name or (a third party's) by ``module:Class``, its options, and the interpreter that was named."""
 
     name: str
     options: dict[str, bool | int | float | str] = field(default_factory=dict)
@@ -126,9 +123,9 @@ class Hosts:
     """The hosts on which a cell has a replica each.
 
     ``names`` are empty for the nodes of a Ray cluster that is yet to be asked for them. ``counts``: on how many of
-    them, the first ones, there are cells; empty for all. ``via``: ``ssh``, ``srun`` or ``ray``, whose cluster is at
-    ``address``. ``python`` is the one on each host, by default this one's path, or Ray's. With ``deliver``, every batch
-    goes through Ray's object store to one consumer. With ``unlike``, hosts and their packages may differ.
+    them, the first ones, there are cells; empty for all. Ray's cluster is at ``address``. ``python`` is the one on each
+    host, by default this one's path, or Ray's. With ``deliver``, every batch goes through Ray's object store to one
+    consumer. With ``unlike``, hosts and their packages may differ.
     """
 
     names: tuple[str, ...] = ()
@@ -160,9 +157,8 @@ class RunSpec:
     The defaults are those of a run file that lacks the field. ``only`` names the cells of the plan that are measured,
     as ``CellKey.place`` does; empty for all. With ``until``, further passes follow after ``repeats``, until each
     interval is within that share of its level or the further passes have taken ``budget`` seconds. With ``base``, the
-    cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window;
-    cells with replicas do not, since these run in step. ``memory`` is in bytes: cells that need more are left out.
-    ``hosts`` are None if cells run on this machine.
+    cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window.
+    ``memory`` is in bytes: cells that need more are left out.
     """
 
     envs: tuple[str, ...]

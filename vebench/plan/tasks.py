@@ -1,4 +1,8 @@
-"""The tasks: known names, and a lookup for every other environment that Gymnasium can make."""
+"""The tasks: known names, a lookup for every other environment that Gymnasium can make, and what a file may name.
+
+Only vebench's own parts, and environments of packages that it knows, may be named by a run file without its user's
+consent. ``not_ours`` decides it alone: it is asked before anything is looked up, imported, started or connected to.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends import bracketed
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, TIMED, known_as, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
@@ -15,10 +19,10 @@ from vebench.interpreters.interpreter import PLUGINS, look_up
 from vebench.plan.grammar import MISSING_ENV
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.environments.suites import Suite
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.spec import BackendChoice, RunSpec
 
 _MOST_NAMED = 5  # environments of a module that an error lists
 
@@ -32,6 +36,16 @@ TASKS: Mapping[str, Task] = {
     name: task for task in KNOWN for name in (task.id, re.sub(r"-v\d+$", "", task.id), short_name(task.id))
 }
 
+ALLOW = "--allow-code"
+
+# What Gymnasium and the suites' plugins register besides the suites' tasks. Gymnasium's GymV21Environment and
+# GymV26Environment are left out: they make any environment of another library.
+_OTHERS = (
+    *("BipedalWalker", "BipedalWalkerHardcore", "Blackjack", "CarRacing", "CliffWalking", "CliffWalkingSlippery"),
+    *("FrozenLake", "FrozenLake8x8", "LunarLander", "LunarLanderContinuous", "Taxi"),
+)
+_BEGIN = ("BabyAI-", "phys2d/", "tabular/", *(suite.namespace for suite in SUITES.values() if suite.namespace))
+
 
 def resolve(
     names: Sequence[str],
@@ -42,9 +56,9 @@ def resolve(
 ) -> tuple[Task, ...]:
     """Return the tasks that ``names`` mean, each once, in that order.
 
-    Known names without arguments need no lookup. All other names, and third parties' adapters in ``backends``, are
-    looked up in the interpreter ``python``, which may take up to ``timeout`` seconds. Raises UsageError for an
-    environment that does not exist or cannot be stepped, and for an adapter that cannot be loaded.
+    What is no known name without arguments, and third parties' adapters in ``backends``, are looked up in the
+    interpreter ``python``, which may take up to ``timeout`` seconds. Raises UsageError for an environment that does not
+    exist or cannot be stepped, and for an adapter that cannot be loaded.
     """
     names = [_full_name(name.strip()) for name in names]
     if not all(names):
@@ -120,7 +134,6 @@ def _check_loaded(option: str, target: str, facts: Mapping[str, Any]) -> None:
 
 
 def _task(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> Task:
-    """Return the task for ``name`` from the facts of its lookup. Raises UsageError if the lookup failed."""
     if "error" in facts:
         problem = f"{facts['error']}{_known(name)}" if facts["error"] else _missing(name, facts, registered)
         raise UsageError(f"--env {shown(name)}: {problem}")
@@ -167,3 +180,34 @@ def _known(name: str) -> str:
     """Return `` (did you mean Pong?)`` for an id that it had before, ``PongDeterministic-v4``, else an empty string."""
     known = known_as(bracketed.cut(name)[0])
     return "" if known is None else f" (did you mean {short_name(known)}?)"
+
+
+def not_ours(spec: RunSpec) -> Iterator[str]:
+    """Yield each value that names code, a program or a machine beyond what a file may name, as the user writes it."""
+    yield from (f"--env {env}" for env in spec.envs if not _is_known(env))
+    yield from (f"--backend {one.label}" for one in spec.backends if ":" in one.name or one.python)
+    if spec.policy.target:
+        yield f"--policy {spec.policy.label}"
+    if spec.hosts is not None:
+        yield f"--hosts {spec.hosts.label}"
+
+
+def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
+    """Raise UsageError, which says how to allow it, for the first of these values that is not ``named`` by the user."""
+    for value in not_ours(spec):
+        if value not in named:
+            raise UsageError(f"{shown(value)}: the file names it, not you: add {ALLOW} if you trust the file")
+
+
+def _is_known(env: str) -> bool:
+    """Return whether vebench knows who registers an environment, and no text of the file goes into making it.
+
+    A text among the arguments may be a path, or the name of what is to be loaded; a number is neither.
+    """
+    name, arguments = bracketed.name_and_values(env)
+    if ":" in name:
+        known = name.startswith(TIMED)
+    else:
+        known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
+        known = known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
+    return env.isascii() and known and not any(isinstance(value, str) for value in arguments.values())

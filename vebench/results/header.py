@@ -152,10 +152,7 @@ def topology_of(record: TopologyRecord) -> Topology:
 
 
 def refuse_foreign(run: RunRecord, path: Path, instead: str) -> None:
-    """Raise NotComparableError if ``vebench compare`` ran the cells in another Python than vebench's own.
-
-    ``instead`` says what the user can do.
-    """
+    """Raise NotComparableError if ``vebench compare`` ran the cells in another Python than vebench's own."""
     if run.interpreter is not None:
         raise NotComparableError(f"{path} was measured in {run.interpreter} by vebench compare: {instead}")
 
@@ -182,10 +179,7 @@ def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:
 
 
 def fingerprint(run: RunRecord) -> str:
-    """Return twelve hexadecimal digits. Runs with the same digits are comparable.
-
-    Runs with different digits may still be comparable if one does not know a fact: see ``what_differs``.
-    """
+    """Return twelve hexadecimal digits, the same for runs that are comparable, if all know the same facts."""
     return _digits(_decisive(run))
 
 
@@ -195,10 +189,7 @@ def machine_fingerprint(run: RunRecord) -> str:
 
 
 def work_fingerprint(run: RunRecord) -> str:
-    """Return twelve hexadecimal digits, the same for all runs that have the same packages do the measured work.
-
-    The machine may be another: such runs are compared by their speedups.
-    """
+    """Return twelve hexadecimal digits, the same for runs on any machine in which the same packages did the work."""
     return _digits({name: fact for name, fact in _software(run).items() if name not in OUR_PACKAGES})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,8 @@ def default_path(now: datetime, envs: Iterable[str]) -> Path:
     """Return the path of a run without ``-o``, named by UTC time and tasks. It is never a file that exists."""
     slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(short_name, envs)).lower())[:_NAME_LENGTH].strip("-")
     stem = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{'-' if slug else ''}{slug}"
-    path = DEFAULT_FOLDER / f"{stem}{SUFFIX}"
-    attempt = 1
-    while path.exists():
-        attempt += 1
-        path = DEFAULT_FOLDER / f"{stem}-{attempt}{SUFFIX}"
-    return path
+    names = (stem if attempt == 1 else f"{stem}-{attempt}" for attempt in count(1))
+    return next(path for name in names if not (path := DEFAULT_FOLDER / f"{name}{SUFFIX}").exists())
 
 
 def output(text: str) -> Path:
@@ -49,10 +46,9 @@ def newest(folder: Path = DEFAULT_FOLDER) -> Path:
 
 
 def run_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the run files that ``paths`` mean, in that order.
+    """Return the run files that ``paths`` mean; a folder means all runs in it. Raises UsageError if it has none.
 
-    A folder means all runs in it. Logs beside run files are left out unless nothing else is given, so a shell's
-    ``.vebench/*`` works. Raises UsageError for a folder without runs.
+    Logs beside run files are left out unless nothing else is given, so a shell's ``.vebench/*`` works.
     """
     files = [file for path in paths for file in (run_files_in(path) if path.is_dir() else [path])]
     return [file for file in files if not file.name.endswith(SUFFIX + LOG_SUFFIX)] or files
@@ -70,10 +66,7 @@ def run_files_in(folder: Path) -> list[Path]:
 
 
 def keep_log(path: Path, heading: str, printed: str) -> bool:
-    """Append what a cell printed, if anything, to a log, under a heading. Returns whether it is there.
-
-    A log is a help, not a result: if it cannot be written, the run goes on without it.
-    """
+    """Append what a cell printed, if anything, to a log, under a heading. Returns whether it is there."""
     if printed.strip():
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,6 @@
 """The contents of a run file, as immutable records that are checked when they are read.
 
 There are no rates here: ``vebench.analysis`` derives them from the raw counts when they are needed.
-
-
-Verdicts on a run's backends that became known after it was measured.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ from vebench.errors import one_line
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, Known, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.plan.tasks import asked_as, recorded_task
-from vebench.plan.trust import ALLOW, not_ours
+from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,10 +120,7 @@ class CacheRecord(Struct, frozen=True):
 
 
 class TopologyRecord(Struct, frozen=True):
-    """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``.
-
-    ``core_cpus`` has the CPUs of each core.
-    """
+    """The parts of the machine, CPU sets as Linux lists; see ``vebench.machine.topology.Topology``."""
 
     cores: Positive
     threads_per_core: Positive
@@ -140,10 +133,7 @@ class TopologyRecord(Struct, frozen=True):
 
 
 class HostRecord(Struct, frozen=True):
-    """The machine that a run ran on: enough to decide whether two runs are comparable.
-
-    See ``vebench.machine.host.Host``. None means unknown, but for a quota: then there is none.
-    """
+    """The machine that a run ran on, as ``vebench.machine.host.Host``. None means unknown, or no quota."""
 
     system: str
     kernel: str
@@ -217,15 +207,8 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """How many CPUs cells could have: those of all hosts together, if replicas ran on hosts."""
         return sum(one.machine.usable_cpus for one in self.hosts.values()) or self.host.usable_cpus
 
-    def packages_of(self, label: str) -> dict[str, str]:
-        """Return the versions of the packages that the cells of a backend ran with, by name."""
-        return self.interpreters[label].packages if label in self.interpreters else self.packages
-
     def resume_command(self, file: str) -> str:
-        """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again.
-
-        It allows the file to name what it would be refused for otherwise.
-        """
+        """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again."""
         if self.interpreter is not None:
             return self.command
         command = "tune" if self.spec.only else "run"  # only a race names its cells
@@ -320,7 +303,8 @@ def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
         known = Known(cell.verdict or "unverified", cell.verdict_reason)
         # What is known of a user's own environment was found by the command that asks.
         task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
-        now = knowledge.of(task, cell.choice, run.header.packages_of(cell.label), cell.own_classes)
+        own = run.header.interpreters.get(cell.label, run.header)
+        now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
         if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
             known = now
         return replace(cell, verdict=known.verdict, verdict_reason=known.reason)

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,10 +42,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RunWriter:
-    """A run file that is open for appending cells. ``create`` or ``resume`` opens it; a ``with`` statement closes it.
-
-    ``notes`` say what was lost of the file before it was opened, and that it had to be written again.
-    """
+    """A run file that is open to append cells: ``create`` or ``resume`` opens it, a ``with`` statement closes it."""
 
     def __init__(self, path: Path, descriptor: int, run: Run) -> None:
         self.path = path
@@ -96,19 +94,15 @@ class RunWriter:
         """
         try:
             descriptor = os.open(path, _APPENDING)
+            with ExitStack() as unless_open:
+                unless_open.callback(os.close, descriptor)
+                _lock(descriptor, path)
+                run, whole = _parse(path.read_bytes(), str(path))
+                os.ftruncate(descriptor, whole)
+                unless_open.pop_all()
+                return cls(path, descriptor, run)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
-        try:
-            _lock(descriptor, path)
-            run, whole = _parse(path.read_bytes(), str(path))
-            os.ftruncate(descriptor, whole)
-            return cls(path, descriptor, run)
-        except OSError as error:
-            os.close(descriptor)
-            raise UsageError(f"cannot write {path}: {error.strerror}") from None
-        except BaseException:
-            os.close(descriptor)
-            raise
 
     @property
     def run(self) -> Run:
@@ -116,10 +110,7 @@ class RunWriter:
         return Run(self.header, tuple(self._cells.values()))
 
     def append(self, cell: CellRecord) -> CellRecord:
-        """Write one cell, sync it to the disk, and return it. Raises StorageError if that is not possible.
-
-        The file is then as it was before.
-        """
+        """Write one cell, sync it to the disk, and return it. Raises StorageError, and leaves the file as it was."""
         self._add(encode(cell))
         self._cells[cell.key] = cell
         return cell
@@ -201,10 +192,7 @@ def read(path: Path) -> Run:
 
 
 def refuse_to_overwrite(target: Path, sources: Iterable[Path], option: str = "-o") -> None:
-    """Raise UsageError if the file ``target`` is one of ``sources``, or any run file: they are never overwritten.
-
-    ``option`` is the one that names the target.
-    """
+    """Raise UsageError if the file ``target`` is one of ``sources``, or any run file: they are never overwritten."""
     itself = any(target.exists() and source.exists() and target.samefile(source) for source in sources)
     if itself or holds_run(target):
         raise UsageError(f"{option} {target}: is a run file, and would be overwritten: name another file")

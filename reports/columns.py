@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import Estimate
-from vebench.analysis.work import why_not_same
+from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE
 from vebench.errors import UsageError, one_line, shown
 from vebench.machine.placement import format_cpu_list

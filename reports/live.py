@@ -18,8 +18,7 @@ from rich.text import Text
 
 from vebench.analysis.rules import ENOUGH
 from vebench.analysis.statistics import estimate
-from vebench.analysis.summary import batch_times, frame_rates
-from vebench.analysis.work import difference, steps
+from vebench.analysis.summary import batch_times, difference, frame_rates, steps
 from vebench.backends.registry import NULL
 from vebench.child.request import Recording
 from vebench.engine.interface import (

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from simulated import Plan, Simulated, World, one_pass
 
-from vebench.analysis.racing import affordable, standing
+from vebench.analysis.tuning import affordable, standing
 from vebench.plan.cells import CellKey
 
 ARMS, TOLERANCE = 60, 0.05
@@ -32,7 +32,7 @@ def tuned(run: Simulated, budget: float) -> tuple[CellKey, bool, float]:
         samples = run.samples()
         race = standing({key: samples[key] for key in alive}, look, TOLERANCE)
         done = {key: len(run.rates[key]) for key in alive}
-        alive = list(affordable(race, done, dict.fromkeys(alive, COST), budget - now))
+        alive = list(affordable(race.alive, done, dict.fromkeys(alive, COST), budget - now))
         if race.decided or len(alive) * COST > budget - now:
             break
     most = max(len(run.rates[key]) for key in race.alive)

@@ -9,7 +9,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.answer import Doubt, Reason, corrected
+from vebench.analysis.answer import Reason, corrected
+from vebench.analysis.cell import Doubt
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import ratio

@@ -49,7 +49,7 @@ def run_charts(
     The rates go on with what is ``predicted``.
     """
     order, cpus = cpu_order(header, cells), header.usable_cpus
-    bends = (*((kink.after, kink.text) for kink in (order.kinks if order else ())), (cpus, "CPUs end"))
+    bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))
     parts = {
         env: ([cell for cell in cells if cell.env == env], [one for one in predicted if one.curve[0].env == env])
         for env in dict.fromkeys(cell.env for cell in cells)
@@ -136,7 +136,7 @@ def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -
     for curve in shown:
         last, most = forecast(curve, order, workers), max(cell.workers for cell in curve)
         # The line of a figure bends where second threads begin.
-        between = sorted({kink.after for kink in order.kinks if most < kink.after < workers})
+        between = sorted({after for after, _ in order.kinks if most < after < workers})
         beyond = last.rate is not None and workers >= most
         path = (*(forecast(curve, order, count) for count in between), last) if beyond else ()
         predicted.append(Prediction(curve, last, path))

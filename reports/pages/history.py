@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from typing import TYPE_CHECKING, ClassVar
 
-from vebench.analysis.change_points import FEWEST, LEAST
-from vebench.analysis.history import RECENT, run_spread
+from vebench.analysis.history import FEWEST, LEAST, RECENT, run_spread
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
@@ -18,8 +17,7 @@ from vebench.reports.pages.check import cell_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.change_points import Change
-    from vebench.analysis.history import History, Series
+    from vebench.analysis.history import Change, History, Series
     from vebench.reports.document import PageKind, Tone
 
 _COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")

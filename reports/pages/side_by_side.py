@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.beside import beside, best_of
 from vebench.analysis.cell import curves, in_report_order, is_base, of_key
-from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD
+from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD, beside, best_of
 from vebench.analysis.pairing import Names
 from vebench.analysis.rules import sizes
 from vebench.backends.environments.suites import short_name
@@ -23,8 +22,8 @@ from vebench.results.header import measured_in_turn, what_differs
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from vebench.analysis.beside import TaskBeside
     from vebench.analysis.cell import CellSummary, Curve
+    from vebench.analysis.comparison import TaskBeside
     from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
     from vebench.reports.document import Tone, Value

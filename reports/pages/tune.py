@@ -9,7 +9,7 @@ from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
-from vebench.analysis.answer import Doubt
+from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import EPISODES, Lack, bends, exchange, missed_resets, training_gain

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.records import make_cell, make_header, make_repeated
 
-from vebench.analysis.beside import TaskBeside, beside
-from vebench.analysis.comparison import compare_runs
+from vebench.analysis.comparison import TaskBeside, beside, compare_runs
 from vebench.analysis.pairing import Names
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.analysis.change_points import FEWEST, LEAST, SHORTEST, WINDOW, change_points, parts
+from vebench.analysis.history import FEWEST, LEAST, SHORTEST, WINDOW, change_points, parts
 
 DRAWS = range(20)
 

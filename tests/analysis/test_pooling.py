@@ -171,8 +171,9 @@ def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float
 
 
 def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:
-    ratios = [sample(1.01, 0.99), sample(1.02, 0.98), sample(1.3, 0.7)]
-    calm, other, crowded = pooled_alone(ratios, ["calm", "calm", "crowded"])
+    ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.3, 0.7)}
+    found = pooled_alone(ratios, {key(1): "calm", key(2): "calm", key(3): "crowded"})
+    calm, other, crowded = found.values()
     assert calm.spread.pool is other.spread.pool is not crowded.spread.pool
     assert (calm.spread.pool.freedom, crowded.spread.pool.freedom) == (2, 1)
 
@@ -221,10 +222,10 @@ def test_speedups_hold_where_passes_act_on_cells_of_many_workers_only() -> None:
 
 
 def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None:
-    ratios = [sample(1.01, 0.99), sample(1.02, 0.98), sample(1.005, 0.995)]
-    found = pooled_alone(ratios, ["calm"] * 3)
-    spreads = [one.spread for one in found if one.spread is not None]
+    ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.005, 0.995)}
+    found = pooled_alone(ratios, dict.fromkeys(ratios, "calm"))
+    spreads = [one.spread for one in found.values() if one.spread is not None]
     assert [spread.pool.freedom for spread in spreads] == [3] * 3
     assert not any(spread.block for spread in spreads)  # what passes did is not in a ratio of two in one pass
-    for alone, one in zip(ratios, found, strict=True):
-        assert half_width(estimate(one)) < half_width(estimate(alone))
+    for workers, alone in ratios.items():
+        assert half_width(estimate(found[workers])) < half_width(estimate(alone))

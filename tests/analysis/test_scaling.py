@@ -11,7 +11,7 @@ from support.sweeps import header_of, sweep_of
 
 from vebench.analysis import scaling
 from vebench.analysis.cell import curves
-from vebench.analysis.scaling import BAND, BOOST, UNPINNED, CpuOrder, Forecast, Kink, cpu_order
+from vebench.analysis.scaling import BAND, BOOST, UNPINNED, CpuOrder, Forecast, cpu_order
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.results.records import Run
@@ -142,8 +142,8 @@ def test_cores_are_taken_before_second_threads_which_are_counted_apart() -> None
 
 def test_kinks_are_where_packages_and_second_threads_begin() -> None:
     assert order_in(header_of(4, threads=2, packages=2)).kinks == (
-        Kink(2, "another package begins"),
-        Kink(4, "second threads begin"),
+        (2, "another package begins"),
+        (4, "second threads begin"),
     )
 
 
@@ -151,7 +151,7 @@ def test_the_order_is_that_of_pin_and_smt() -> None:
     close = order_in(header_of(4, threads=2, pin="compact[smt=close]"))
     assert close.cores(2, 0.5) == 1.5
     scattered = order_in(header_of(4, packages=2, pin="scatter"))
-    assert scattered.kinks == (Kink(1, "another package begins"),)
+    assert scattered.kinks == ((1, "another package begins"),)
     assert len(order_in(header_of(4, threads=2, pin="compact[smt=off]")).cpus) == 4
 
 
@@ -178,7 +178,7 @@ def test_slower_cores_come_last() -> None:
     hybrid = structs.replace(header.host.topology, kinds=("0-1", "2-3"))
     order = order_in(structs.replace(header, host=structs.replace(header.host, topology=hybrid)), 1, cpus=())
     assert [cpu.slower for cpu in order.cpus] == [0, 0, 1, 1]
-    assert order.kinks == (Kink(2, "another kind of core begins"),)
+    assert order.kinks == ((2, "another kind of core begins"),)
 
 
 def test_a_list_of_cpus_that_the_file_does_not_have_is_left_to_its_cells() -> None:

@@ -12,16 +12,15 @@ from math import comb, exp, log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK, of_key
-from vebench.analysis.findings import Code
+from vebench.analysis.cell import of_key
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, contrast, ratio, verdicts, width_beside_others
 from vebench.backends.registry import ENTRIES, REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.cell import CellSummary, Doubt
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
 
@@ -30,25 +29,7 @@ if TYPE_CHECKING:
 _AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 _WORTH_A_WORD = 0.8
-
-
-class Doubt(Enum):
-    """Why a rate is compared with no other."""
-
-    OTHER_WORK = auto()
-    UNVERIFIED = auto()
-    ABOVE_CEILING = auto()
-    NOT_PINNED = auto()
-    CONTESTED = auto()
-    NO_INTERVAL = auto()
-
-
-_STRUCK = {
-    OTHER_WORK: Doubt.OTHER_WORK,
-    ABOVE_CEILING: Doubt.ABOVE_CEILING,
-    NOT_PINNED: Doubt.NOT_PINNED,
-    CONTESTED: Doubt.CONTESTED,
-}
+_RANKS = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
 
 
 class Reason(Enum):
@@ -63,8 +44,7 @@ class Reason(Enum):
     WIDE = auto()  # the highest rate is hardly known, and some other backend cannot be told from it
 
 
-@dataclass(frozen=True)
-class Smaller:
+class Smaller(NamedTuple):
     """A cell with fewer workers than another of the same backend, and the share of its rate that it reaches."""
 
     cell: CellSummary
@@ -75,21 +55,15 @@ class Smaller:
 class TaskAnswer:
     """What the cells of one task say to somebody who has to choose a backend and a number of workers.
 
-    ``reason`` is why there is no winner, None if there is one. ``best`` is the cell with the highest rate that is not
-    in doubt, ``known`` the same of those that are known well enough; either is None if there is none. If both are sizes
-    of one backend, ``known`` may stand for it against other backends: then it is ``best``, and the size with the higher
-    rate is ``perhaps`` faster. If there is a winner, ``best`` is the simplest to use of those that do as well.
-
-    About ``best``: its rate is high partly by chance if it was chosen by its rate, and ``selected`` is the factor that
-    corrects it. ``tied`` are the best cells of other backends that cannot be told from the fastest, and ``smaller`` is
-    the one with fewer workers that does about as well. ``rising``: it has the most workers that were measured, far more
-    is to be had with them than with fewer, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that
-    need no interface but Gymnasium's, None if ``best`` is one of them. ``of_gymnasium`` is the fastest of those whose
-    environments are Gymnasium's, too, None unless the one without it steps environments of our own.
-
-    ``contestants`` are the labels of the backends to choose from: those asked for with a rate that is not in doubt. The
-    loop that is there for speedups alone is none of them. ``doubted`` are the cells whose rates are in doubt, each with
-    why, the fastest first.
+    ``reason`` is why there is no winner, None if there is one. ``contestants`` are the labels of the backends to choose
+    from: those asked for with a rate that is not in doubt. ``best`` is the cell with the highest rate that is not in
+    doubt; if there is a winner, the simplest to use of those that do as well. ``known`` is the fastest of those that
+    are known well enough. If it stands for a backend against others, the size of that with a higher rate is ``perhaps``
+    faster. ``selected`` is the factor that corrects the rate of ``best`` for having been chosen by its rate. ``tied``
+    are the best cells of other backends that cannot be told from the fastest. ``rising``: the most workers that were
+    measured were the best, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that need no
+    interface but Gymnasium's, None if ``best`` is one of them; ``of_gymnasium`` of those whose environments are
+    Gymnasium's, too, None unless the other one steps environments of our own. ``doubted``: the fastest first.
     """
 
     reason: Reason | None
@@ -111,19 +85,36 @@ class TaskAnswer:
         return self.best if self.reason is None else None
 
 
+def fastest_first(cells: Iterable[CellSummary]) -> list[CellSummary]:
+    """Return the cells that have a rate and are no reference rows, the one with the highest rate first."""
+    rated = (cell for cell in cells if cell.rate > 0 and not cell.reference_row)
+    return sorted(rated, key=lambda cell: cell.rate, reverse=True)
+
+
+def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
+    """Return the first cell of each backend."""
+    by_label: dict[str, CellSummary] = {}
+    for cell in cells:
+        by_label.setdefault(cell.label, cell)
+    return list(by_label.values())
+
+
+def rank_of(cell: CellSummary) -> int:
+    """Return the place of its backend in the registry, which begins with what a user has already: Gymnasium's own."""
+    return _RANKS.get(cell.backend, len(_RANKS))
+
+
 def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
     """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
 
-    ``usable_cpus`` is how many CPUs cells could have. ``usable``: the run as a whole is not too disturbed.
-
-    The best rate that is known to 20 % wins, unless a higher one that is hardly known is of another backend and cannot
-    be told from it. A rate that is hardly known wins only if all other backends are slower beyond doubt even so. A
-    rate that is in doubt is passed over: it is not that of the backend, or is comparable with nothing.
+    ``usable``: the run as a whole is not too disturbed. The best rate that is known to 20 % wins, unless a higher one
+    that is hardly known is of another backend and cannot be told from it. A rate that is hardly known wins only if all
+    other backends are significantly slower even so. A rate that is in doubt is passed over.
     """
     choices = [cell for cell in cells if not cell.reference_row]
-    rated = sorted((cell for cell in choices if cell.rate > 0), key=lambda cell: cell.rate, reverse=True)
-    doubted = tuple((cell, doubt) for cell in rated if (doubt := doubt_of(cell)) is not None)
-    valid = [cell for cell in rated if doubt_of(cell) is None]
+    rated = fastest_first(choices)
+    doubted = tuple((cell, cell.doubt) for cell in rated if cell.doubt is not None)
+    valid = [cell for cell in rated if cell.doubt is None]
     asked = {choice.name for choice in spec.backends}
     every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
     contestants = tuple(dict.fromkeys(every))
@@ -132,28 +123,32 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         valid = [cell for cell in valid if cell.label in contestants] or valid
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
-    known = [cell for cell in valid if _known(cell)]
-    contest = _contest(valid, known)
-    fastest = best = valid[0] if reason else contest.lead
-    tied = contest.tied
-    if (reason or contest.reason) is None:
+    # Known well enough, with or without what passes did to all cells alike.
+    widths = {cell.key: (cell.half_width, width_beside_others(cell.sample)) for cell in valid}
+    known = [cell for cell in valid if any(width is not None and width <= WIDE for width in widths[cell.key])]
+    lead, not_told, wide = _contest(valid, known)
+    fastest = best = valid[0] if reason else lead
+    tied = not_told
+    reason = reason or (Reason.WIDE if wide else None)
+    if reason is None:
         best = _simplest([(cell, cell.rate) for cell in (fastest, *tied) if cell is fastest or cell in known])
         tied = tuple(cell for cell in (fastest, *tied) if cell is not best)
     smaller = _smaller(best, known)
+    measured = {cell.workers for cell in choices if of_key(cell.key) == of_key(best.key)}
     plain = [cell for cell in known if cell.entry.gymnasium_api]
     in_gymnasium = None if best.entry.gymnasium_api else next(iter(plain), None)
     own = (in_gymnasium or best).steps_own_classes
     of_gymnasium = next((cell for cell in plain if not cell.steps_own_classes), None)
     return TaskAnswer(
-        reason or contest.reason,
+        reason,
         contestants,
         best,
         known=known[0] if known else None,
         perhaps=None if fastest is valid[0] else valid[0],
-        selected=_selected((fastest, *contest.tied), valid),
+        selected=_selected((fastest, *not_told), valid),
         tied=tied,
         smaller=smaller,
-        rising=smaller is None and _rising(best, choices, usable_cpus),
+        rising=smaller is None and len(measured) > 1 and best.workers == max(measured) and best.workers < usable_cpus,
         in_gymnasium=in_gymnasium,
         of_gymnasium=of_gymnasium if own else None,
         doubted=doubted,
@@ -161,19 +156,13 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
 
 
 def _simplest(rated: Sequence[tuple[CellSummary, float]]) -> CellSummary:
-    """Return the simplest to use of the cells whose rates do as well as the best.
-
-    ``step`` is simpler than ``send`` and ``recv``, then Gymnasium's own interface than others, fewer workers than more,
-    and what comes first in the registry.
-    """
-
-    def simplicity(cell: CellSummary) -> tuple[bool, bool, int, int]:
-        entry = cell.entry
-        rank = ENTRIES.index(entry) if entry in ENTRIES else len(ENTRIES)
-        return entry.overlap != "none", not entry.gymnasium_api, cell.workers, rank
-
+    """Return the simplest to use of the cells whose rates do as well as the best."""
     bound = _AS_GOOD * max(rate for _, rate in rated)
-    return min((cell for cell, rate in rated if rate >= bound), key=simplicity)
+    return min(
+        (cell for cell, rate in rated if rate >= bound),
+        # ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others, fewer workers before more.
+        key=lambda cell: (cell.entry.overlap != "none", not cell.entry.gymnasium_api, cell.workers, rank_of(cell)),
+    )
 
 
 def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> float:
@@ -199,7 +188,7 @@ def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> floa
     for left_out in passes:
         means = {key: fmean(value for number, value in one.items() if number != left_out) for key, one in apart.items()}
         ranked = sorted(choices, key=lambda cell: means[cell.key], reverse=True)
-        chosen = _simplest([(cell, exp(means[cell.key])) for cell in _best_of_each(ranked)])
+        chosen = _simplest([(cell, exp(means[cell.key])) for cell in first_of_each(ranked)])
         added.append(means[chosen.key] - apart[chosen.key][left_out])
     return min(1.0, exp(-fmean(added) * sqrt((len(passes) - 1) / len(passes))))
 
@@ -209,27 +198,9 @@ def corrected(rate: Estimate, selected: float) -> Estimate:
     return replace(rate.scaled(selected), high=rate.high)
 
 
-def doubt_of(cell: CellSummary) -> Doubt | None:
-    """Return why the rate of a cell is compared with no other, None if it may be. The reference does its own work."""
-    if cell.struck:
-        return _STRUCK[cell.why_struck]
-    if cell.verdict == "unverified" and cell.label != REFERENCE:
-        return Doubt.UNVERIFIED
-    if any(finding.code is Code.ABOVE_CEILING for finding in cell.findings):
-        return Doubt.ABOVE_CEILING
-    return None if cell.frames_per_second and cell.frames_per_second.low is not None else Doubt.NO_INTERVAL
-
-
-def _known(cell: CellSummary) -> bool:
-    """Return whether the rate is known well enough, with or without what passes did to all cells alike."""
-    widths = [width for width in (cell.half_width, width_beside_others(cell.sample)) if width is not None]
-    return bool(widths) and min(widths) <= WIDE
-
-
 def _uncontested(
     choices: Sequence[CellSummary], contestants: Sequence[str], doubted: Sequence[tuple[CellSummary, Doubt]]
 ) -> Reason | None:
-    """Return why there is nothing to choose from, None if there is."""
     if not choices:
         return Reason.NO_BACKEND
     if len(contestants) > 1:
@@ -242,36 +213,23 @@ def _uncontested(
     return Reason.FAILED if ended else Reason.NOT_MEASURED
 
 
-class _Contest(NamedTuple):
-    """A cell and the best of each other backend: those not told from it, and why it does not win, if so."""
+def _contest(
+    valid: Sequence[CellSummary], known: Sequence[CellSummary]
+) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
+    """Return the cell that stands against other backends, their best cells not told from it, and if it is too wide.
 
-    lead: CellSummary
-    tied: tuple[CellSummary, ...]
-    reason: Reason | None
-
-
-def _contest(valid: Sequence[CellSummary], known: Sequence[CellSummary]) -> _Contest:
-    """Return how the cell with the highest rate does against other backends, or that with the highest known rate.
-
-    The latter stands for the former if both are sizes of one backend: whichever is faster, the backend is the same.
+    It is the cell with the highest known rate, if that is a size of the backend with the highest rate: whichever of the
+    two is faster, the backend is the same. Otherwise, or if it does not win, it is the cell with the highest rate.
     """
     best = valid[0]
-    rivals = [cell for cell in _best_of_each(valid) if cell.label != best.label]
+    rivals = [cell for cell in first_of_each(valid) if cell.label != best.label]
     own = [cell for cell in known[:1] if cell is not best and cell.label == best.label]
-    tried = []
     for lead in (*own, best):
         tied = _tied(lead, rivals)
-        wide = tied and (lead not in known or any(cell.rate > lead.rate for cell in tied))
-        tried.append(_Contest(lead, tied, Reason.WIDE if wide else None))
-    return next((one for one in tried if one.reason is None), tried[-1])
-
-
-def _best_of_each(cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Return the first cell of each backend."""
-    by_label: dict[str, CellSummary] = {}
-    for cell in cells:
-        by_label.setdefault(cell.label, cell)
-    return list(by_label.values())
+        wide = bool(tied) and (lead not in known or any(cell.rate > lead.rate for cell in tied))
+        if not wide:
+            break
+    return lead, tied, wide
 
 
 def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary, ...]:
@@ -303,9 +261,3 @@ def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:
     ]
     ranked = (one for bound in (_AS_GOOD, _WORTH_A_WORD) for one in shares if one.share.median >= bound)
     return next(ranked, None)
-
-
-def _rising(best: CellSummary, cells: Sequence[CellSummary], usable_cpus: int) -> bool:
-    """Return whether more workers than were measured may be faster: the most were the best, and there are more CPUs."""
-    measured = {cell.workers for cell in cells if of_key(cell.key) == of_key(best.key)}
-    return len(measured) > 1 and best.workers == max(measured) and best.workers < usable_cpus

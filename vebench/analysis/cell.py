@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from vebench.analysis.findings import Code
 from vebench.analysis.statistics import Sample, estimate
 from vebench.analysis.windows import STEADY, Stability
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
@@ -24,39 +26,44 @@ if TYPE_CHECKING:
     from vebench.backends.setup import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
+    from vebench.plan.spec import RunSpec
 
     Curve = tuple["CellSummary", ...]
-    from vebench.plan.spec import RunSpec
 
 NOTHING = Sample((), one_process=False)
 
-# Why a rate is struck: it is compared with no other.
-OTHER_WORK, ABOVE_CEILING, NOT_PINNED, CONTESTED = "other work", "above ceiling", "not pinned", "contested"
+
+class Doubt(StrEnum):
+    """Why a rate is compared with no other; the first four strike it in tables, in these words."""
+
+    OTHER_WORK = "other work"
+    ABOVE_CEILING = "above ceiling"
+    NOT_PINNED = "not pinned"
+    CONTESTED = "contested"
+    UNVERIFIED = "unverified"
+    NO_INTERVAL = "no interval"
 
 
 @dataclass(frozen=True)
 class CellSummary:
     """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
 
-    What the cell is: ``key`` is its identity, without a repeat. Environments, processes and threads are counted as
-    built, or as planned if the cell was never ready; ``cpus_owned`` counts CPUs. ``hosts`` is what each host did that
-    replicas ran on, in each repeat, empty if that was the runner's.
+    What the cell is: environments, processes and threads are counted as built, or as planned if the cell was never
+    ready. ``hosts`` is what each host did that replicas ran on, in each repeat, empty if that was the runner's.
 
     How it went: ``status`` is ``ok`` if any repeat went well; ``faulty_repeats`` are those of the ``failed_repeats``
-    that the user did not end. ``reason`` is that of one of them. ``verdict`` is whether it does the same work as the
+    that the user did not end, ``reason`` that of one of them. ``verdict`` is whether it does the same work as the
     reference, None for a reference row; ``proof`` is what was found in the cell itself, None if nothing was to be
     compared; ``unproven_repeats`` could have been compared, and were not; ``known_to_differ``: it was known to do other
     work before it was measured. ``struck_for`` is why its rate is struck although its work may be the same.
 
-    What was counted, over the repeats that went well: ``windows``, ``rows`` and ``resets`` over all windows;
-    ``throttled_windows``, which a CPU quota held back, and ``disturbed_windows`` count only where too few remain
-    without them. ``totals`` has the sum of every counter of the windows that count, by its name in a run file, None
-    for a counter that one of these windows does not have.
+    What was counted, over all windows of the repeats that went well: ``throttled_windows``, which a CPU quota held
+    back, and ``disturbed_windows`` count only where too few remain without them. ``totals`` has the sum of every
+    counter of the windows that count, by its name in a run file, None for one that some of these windows lack.
 
     How fast it was: ``sample`` holds the frames per second of the windows that count, one value for each window of a
-    single repeat, or else for each repeat; ``stability`` is how steady they were. ``speedup`` is over the reference
-    with one worker; ``ns_per_batch`` is wall time; ``delivered_bytes_per_second`` is what one consumer got, None if
-    what was measured stayed where it was.
+    single repeat, or else for each repeat. ``speedup`` is over the reference with one worker; ``ns_per_batch`` is wall
+    time; ``delivered_bytes_per_second`` is what one consumer got, None if what was measured stayed where it was.
 
     What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
     hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much of it.
@@ -64,9 +71,6 @@ class CellSummary:
     that do work at the same time; ``crowded``: not that, but more processes or threads at work than CPUs owned.
     ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
     processes had at the most, 0 if unknown.
-
-    ``acting``, ``batch_sizes`` and ``learning`` are None without a policy in the loop, without batches of fewer rows
-    than others, and without a learner of a stated time.
     """
 
     key: CellKey
@@ -184,7 +188,7 @@ class CellSummary:
     @property
     def why_struck(self) -> str:
         """Why the cell's rate is compared with no other, in a word or two; empty if it may be."""
-        return OTHER_WORK if self.verdict == "different" else self.struck_for
+        return Doubt.OTHER_WORK if self.verdict == "different" else self.struck_for
 
     @property
     def struck(self) -> bool:
@@ -192,12 +196,15 @@ class CellSummary:
         return bool(self.why_struck)
 
     @property
-    def unsound(self) -> bool:
-        """Whether its rate is not even compared with that of the same cell in another run.
-
-        Known other work is the same other work in both.
-        """
-        return bool(self.struck_for) or self.found_to_differ
+    def doubt(self) -> Doubt | None:
+        """Why its rate is compared with no other, None if it may be. The reference does its own work."""
+        if self.struck:
+            return Doubt(self.why_struck)
+        if self.verdict == "unverified" and self.label != REFERENCE:
+            return Doubt.UNVERIFIED
+        if any(finding.code is Code.ABOVE_CEILING for finding in self.findings):
+            return Doubt.ABOVE_CEILING
+        return None if self.half_width is not None else Doubt.NO_INTERVAL
 
     @property
     def work(self) -> str:
@@ -268,21 +275,13 @@ def ceiling_of(key: CellKey) -> CellKey:
     return replace(key, backend=CEILING)
 
 
-def null_of(key: CellKey) -> CellKey:
-    """Return the cell that shows what the measuring loop costs for batches of the same size."""
-    return replace(key, backend=NULL)
-
-
 def of_key(key: CellKey) -> CellKey:
     """Return what all cells of one curve have in common."""
     return replace(key, workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
-    """Return the curves of ``cells``, in the order in which they first appear.
-
-    Those of one differ in their number of workers alone; they come with the fewest workers first.
-    """
+    """Return the curves of ``cells``, in the order in which they first appear, each with the fewest workers first."""
     by_key: dict[CellKey, list[CellSummary]] = {}
     for cell in cells:
         by_key.setdefault(of_key(cell.key), []).append(cell)
@@ -291,8 +290,5 @@ def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
 
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:
     """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
-
-    def key(cell: CellSummary) -> tuple[object, ...]:
-        return *report_order(cell.env, cell.choice, spec), cell.workers, cell.envs_per_worker
-
-    return tuple(sorted(cells, key=key))
+    by_size = sorted(cells, key=lambda cell: (cell.workers, cell.envs_per_worker))
+    return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.choice, spec)))

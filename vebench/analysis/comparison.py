@@ -1,4 +1,4 @@
-"""Two runs compared: slower, not slower, or inconclusive. Pure functions.
+"""Two runs compared: slower, not slower, or inconclusive; and side by side, by how much. Pure functions.
 
 The verdict is on the ratio of the candidate's rate to the baseline's, with a tolerance. It is given for each group
 first, a backend on a task, on the geometric mean of its ratios over all numbers of workers:
@@ -17,6 +17,9 @@ hypothesis testing and acceptance sampling, Technometrics 24, 1982).
 Only the cells of a slower or faster group are then told apart, tested beside each other; all others have the verdict of
 their group. What holds in 95 % is what is said of groups.
 
+Side by side, the ratios and their intervals are the same. A check asks whether code became slower, so it takes no cells
+that own different numbers of CPUs; side by side, the machines themselves are compared. Such a cell has a ratio, but
+does not count in the mean of a task.
 """
 
 from __future__ import annotations
@@ -25,28 +28,20 @@ from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from vebench.analysis.pairing import CHECK, Names, Sides, was_skipped
-from vebench.analysis.statistics import (
-    LEVEL,
-    WIDEST_LOG,
-    Contrast,
-    Error,
-    product,
-    student_quantile,
-    summed,
-    verdicts,
-)
+from vebench.analysis.cell import Doubt
+from vebench.analysis.pairing import CHECK, DECISIVE, CellComparison, Names, Pair, Sides, doubts, was_skipped
+from vebench.analysis.rules import WIDE
+from vebench.analysis.statistics import LEVEL, WIDEST_LOG, Contrast, Error, product, student_quantile, summed, verdicts
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.pairing import CellComparison, Metric, Pair, SpeedVerdict
+    from vebench.analysis.pairing import Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
-Key = TypeVar("Key")
 Verdict = TypeVar("Verdict", "CellComparison", "GroupComparison")
 
 FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
@@ -67,6 +62,9 @@ _AS_A_WHOLE = "slower or faster as a whole, which number of workers cannot be to
 _SEEMS_SLOWER = (
     "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
 )
+# What two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that they
+# own, whatever that makes of their environments.
+_WORK, _WORK_OF_REFERENCE = tuple(name for name in DECISIVE if name != "cpus_owned"), ("frame_skip",)
 
 
 class GroupKey(NamedTuple):
@@ -78,11 +76,10 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """The cells of one backend on one task, compared as a whole.
+    """The cells of one backend on one task, compared as a whole, of which ``judged`` can be.
 
-    ``ratio`` is the geometric mean over the cells that can be judged, which are ``judged`` of ``cells``. They have to
-    be half of all, unless they show that it is slower. ``error`` is the variance of its logarithm. ``resolves``
-    is the share by which it must be slower to be found in 80 % of such comparisons.
+    ``ratio`` is the geometric mean over these, ``error`` the variance of its logarithm. ``resolves`` is the share by
+    which the backend must be slower to be found in 80 % of such comparisons.
     """
 
     key: GroupKey
@@ -99,11 +96,10 @@ class GroupComparison:
 class Comparison:
     """All cells of the baseline that can be gated, in its order, and their groups.
 
-    ``overall`` is the geometric mean of all ratios that are known. ``paired``: what a pass, or a run, did to all cells
-    cancels; otherwise ``run_spread`` is by how much runs of the same code differ. ``skipped``
-    cells could not run in the baseline, or, of two sides that were measured in turn, on either. ``new`` ones are in the
-    candidate only, ``references`` are reference rows of both. None of these are compared. ``names`` are what the sides
-    are called.
+    ``overall`` is the geometric mean of all ratios that are known. ``run_spread`` is by how much runs of the same code
+    differ, None if both sides were measured in turn. ``skipped`` cells could not run in the baseline, or, of two sides
+    that were measured in turn, on either. ``new`` ones are in the candidate only, ``references`` are reference rows of
+    both. None of these are compared.
     """
 
     metric: Metric
@@ -162,10 +158,9 @@ def compare_runs(  # noqa: PLR0913 - how to compare
 ) -> Comparison:
     """Return the verdicts on every cell of ``baseline`` that is no reference row, and on their groups.
 
-    ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time, so that what
-    slowed one slowed the other; a cell that could run in one of them only is then missing. Otherwise two runs also
-    differ by what separates runs of the same code: ``run_spread``, by default a documented one. ``part`` of the error
-    that is allowed may be made by these tests. ``names`` are what reasons call the two.
+    ``tolerance`` is a share, 0 to 1. ``in_turn``: each pass of the two was measured at the same time. Otherwise two
+    runs also differ by what separates runs of the same code: ``run_spread``, by default a documented one. ``part`` of
+    the error that is allowed may be made by these tests.
     """
     before, after = ({cell.key: cell for cell in cells} for cells in (baseline, candidate))
     judged_keys = [key for key, cell in before.items() if not cell.reference_row]
@@ -208,8 +203,6 @@ def without_unknown_reference(found: Comparison) -> Comparison:
 
 
 class _Judge:
-    """The tests of all pairs together."""
-
     def __init__(
         self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, part: float
     ) -> None:
@@ -250,14 +243,17 @@ class _Judge:
         verdict, why = self._verdicts.get(key, ("inconclusive", None))
         if unknown is not None and (not judged or (2 * judged < len(cells) and verdict != "slower")):
             return GroupComparison(key, unknown.verdict, len(cells), judged, why=unknown.why)
-        mean = self._means[key]
-        resolves = 1 - self._low * exp(-_reach(mean.error, self._level / len(self._members)))
-        return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, mean.error.variance, resolves)
+        mean, reach = self._means[key], 0.0
+        if error := mean.error.variance:  # how far from the bound a ratio must be to be found with ``POWER``
+            level, freedom = self._level / len(self._members), mean.error.freedom
+            quantiles = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
+            reach = min(quantiles * sqrt(error), WIDEST_LOG)
+        resolves = 1 - self._low * exp(-reach)
+        return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, error, resolves)
 
     def _of_group(
         self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]
     ) -> tuple[SpeedVerdict, str | None]:
-        """Return the verdict on a group, given those on its mean and on its cells, each tested with all others."""
         if "slower" in (of_mean, *of_cells):
             return "slower", None
         if any(self._ratios[key].chance_above(self._low) <= SAME_LEVEL for key in self._members[group]):
@@ -280,7 +276,6 @@ class _Judge:
         return found[key], self._doubt(ratios[key], [key]) if found[key] == "inconclusive" else None
 
     def _doubt(self, found: Contrast, keys: Sequence[CellKey]) -> str:
-        """Return why the data cannot decide, and what would help."""
         if found.chance_above(self._low) <= LEVEL:
             return _SEEMS_SLOWER
         spread = self._unpaired
@@ -294,22 +289,106 @@ class _Judge:
 
 
 def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:
-    """Return the geometric mean of the ratios of one pair or more, with what separates the two runs in its error.
-
-    ``run_spread`` is by how much runs of the same code differ, None for sides that were measured in turn.
-    """
+    """Return the geometric mean of the ratios of one pair or more, with what separates the two runs in its error."""
     found = product((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(pairs))))
-
-
-def _reach(error: Error, level: float) -> float:
-    """Return how far from the bound a log ratio must be to be found with ``POWER`` by a one-sided test."""
-    if error.variance == 0.0:
-        return 0.0
-    quantiles = student_quantile(1 - level, error.freedom) + student_quantile(POWER, error.freedom)
-    return min(quantiles * sqrt(error.variance), WIDEST_LOG)
 
 
 def group_of(key: CellKey) -> GroupKey:
     """Return the group that a cell belongs to."""
     return GroupKey(key.env, key.backend)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest cell of each run, which may be different backends of different sizes, and the ratio of their rates.
+
+    Each is chosen for its rate, so each is a little too high; in the ratio, that mostly cancels.
+    """
+
+    one: CellSummary
+    other: CellSummary
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class TaskBeside:
+    """One task of both runs, the cells of the first run first, each with its ratio, or why it has none.
+
+    ``mean`` is the geometric mean of the ratios of the cells ``counted``: those of the same backend, size and CPUs in
+    both runs, without reference rows. ``lacking`` says in which runs no cell can stand for its best, by 0 and 1.
+    """
+
+    env: str
+    places: tuple[CellComparison, ...]
+    mean: Estimate | None = None
+    counted: tuple[CellComparison, ...] = ()
+    best: Best | None = None
+    lacking: tuple[int, ...] = ()
+
+
+def beside(
+    first: Sequence[CellSummary], second: Sequence[CellSummary], names: Names, *, in_turn: bool
+) -> tuple[TaskBeside, ...]:
+    """Return the tasks that both runs have, in the order of the first.
+
+    ``in_turn``: the runs are the two sides of one ``vebench compare``.
+    """
+    # What the measuring loop costs is no rate of a task.
+    before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
+    spread = None if in_turn else prior_run_spread("fps")
+    all_keys = dict.fromkeys((*before, *after))
+    keys = [key for key in all_keys if not (was_skipped(before.get(key)) and was_skipped(after.get(key)))]
+    places = {key: CellComparison(key, before.get(key), after.get(key), "missing") for key in keys}
+    pairs: dict[CellKey, Pair] = {}
+    for reference_row, decisive in ((False, _WORK), (True, _WORK_OF_REFERENCE)):
+        sides = Sides(before, after, "fps", in_turn, names, decisive)
+        common = [key for key in keys if key in before and key in after]
+        found = {key: sides.beside(key) for key in common if before[key].reference_row == reference_row}
+        known = sides.pairs([key for key, one in found.items() if one.why is None])
+        ratios = {key: mean_ratio([pair], spread).estimate for key, pair in known.items()}
+        places |= {key: replace(one, ratio=ratios.get(key)) for key, one in found.items()}
+        pairs |= {} if reference_row else known
+    tasks = dict.fromkeys(cell.env for cell in before.values())
+    common_tasks = [env for env in tasks if any(key.env == env for key in after)]
+    return tuple(_task(env, [places[key] for key in keys if key.env == env], pairs, spread) for env in common_tasks)
+
+
+def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
+    """Return the fastest of ``cells`` that a ratio can stand on, None if there is none.
+
+    A cell whose interval says nothing is passed over, unless all are like that.
+    """
+    known = [
+        cell
+        for cell in cells
+        if cell.sample.measurable and cell.doubt in (None, Doubt.UNVERIFIED)
+        if not cell.reference_row and not any(doubts(cell, in_turn))
+    ]
+    precise = [cell for cell in known if cell.half_width is not None and cell.half_width <= WIDE]
+    return max(precise or known, key=lambda cell: cell.sample.level, default=None)
+
+
+def _task(
+    env: str, places: Sequence[CellComparison], pairs: Mapping[CellKey, Pair], spread: RunSpread | None
+) -> TaskBeside:
+    counted = tuple(
+        place
+        for place in places
+        if place.key in pairs and len({cell.cpus_owned for cell in place.cells if cell is not None}) == 1
+    )
+    mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
+    of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
+    one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)
+    if one is not None and other is not None and one.label != other.label:
+        # One that may do other work can be compared with itself, but with no other.
+        sure = [[cell for cell in cells if cell.doubt is None] for cells in of_runs]
+        one, other = (best_of(cells, in_turn=spread is None) for cells in sure)
+    lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
+    best = None
+    if one is not None and other is not None and one.frame_skip == other.frame_skip:
+        pair = pairs.get(one.key)
+        if one.key != other.key:
+            pair = Pair(((1.0, other.sample), (-1.0, one.sample)), (one.sample.level, other.sample.level))
+        best = None if pair is None else Best(one, other, mean_ratio([pair], spread).estimate)
+    return TaskBeside(env, tuple(places), mean, counted, best, lacking)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that others may take before figures are in doubt.
 _OTHERS_SHARE = 0.05
+NO_REASON = "no reason was recorded"  # why a cell failed
 # Governors that keep the clock up under load at once.
 _STEADY_GOVERNORS = frozenset({"performance"})
 
@@ -117,17 +118,13 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         message = f"others take {now.others_share:.0%} of the allowed CPUs' time"
         yield Finding(Code.DISTURBED, message, "end them, or wait until they have ended")
     if now.shared_memory_bytes is not None and now.shared_memory_bytes < _LITTLE_SHARED_MEMORY:
-        yield Finding(
-            Code.MEMORY,
-            f"{now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are left for what processes share",
-            "give the container more (--shm-size 1g), or free it",
-        )
+        message = f"{now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are left for what processes share"
+        remedy = "give the container more (--shm-size 1g), or free it"
+        yield Finding(Code.MEMORY, message, remedy)
     if host.governor is not None and not set(host.governor.split(", ")) <= _STEADY_GOVERNORS:
-        yield Finding(
-            Code.CLOCKS,
-            f"the frequency governor is {host.governor}: clocks follow the load, and so do figures",
-            "as root: cpupower frequency-set -g performance",
-        )
+        message = f"the frequency governor is {host.governor}: clocks follow the load, and so do figures"
+        remedy = "as root: cpupower frequency-set -g performance"
+        yield Finding(Code.CLOCKS, message, remedy)
     if host.boost:
         yield Finding(
             Code.CLOCKS,
@@ -137,11 +134,9 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
             "sysfs",
         )
     if host.topology.threads_per_core > 1 and host.smt is not False:
-        yield Finding(
-            Code.OVERSUBSCRIBED,
-            f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one",
-            "measure up to the number of cores, or with --pin 'compact[smt=off]'",
-        )
+        message = f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one"
+        remedy = "measure up to the number of cores, or with --pin 'compact[smt=off]'"
+        yield Finding(Code.OVERSUBSCRIBED, message, remedy)
     # As in a poorly configured container, the CPUs of a node may be used but not its memory.
     usable = host.nodes_allowed
     near = [
@@ -150,17 +145,13 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         if usable is not None and int(node) not in usable and set(host.cpus_allowed).intersection(parse_list(cpus))
     ]
     if near:
-        yield Finding(
-            Code.MEMORY,
-            f"the memory of node {', '.join(near)} may not be used, though its CPUs may",
-            "allow the memory nodes of the allowed CPUs (--cpuset-mems)",
-        )
+        message = f"the memory of node {', '.join(near)} may not be used, though its CPUs may"
+        remedy = "allow the memory nodes of the allowed CPUs (--cpuset-mems)"
+        yield Finding(Code.MEMORY, message, remedy)
     if host.virtual:
-        yield Finding(
-            Code.VIRTUAL_MACHINE,
-            "a virtual machine: others may use the same CPUs, and their load shows in figures",
-            "measure often (--repeats), compare within one run only, and look at the time stolen",
-        )
+        message = "a virtual machine: others may use the same CPUs, and their load shows in figures"
+        remedy = "measure often (--repeats), compare within one run only, and look at the time stolen"
+        yield Finding(Code.VIRTUAL_MACHINE, message, remedy)
     if now.missing:
         names = ", ".join(package.name for package in now.missing)
         yield Finding(Code.SKIPPED, f"not installed: {names}", how_to_install(now.missing))

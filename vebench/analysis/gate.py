@@ -55,8 +55,7 @@ def passes_until_next_look(passes: int) -> int:
 def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], repeats: int) -> int:
     """Return after how many passes of a new run more of them would hardly make a difference.
 
-    ``once`` is what is foreseen with as many ``repeats`` as the baseline has, ``forever`` without an error of the new
-    run: that of the baseline, and what separates two runs, stays.
+    ``once`` is what is foreseen with as many ``repeats`` as the baseline has, ``forever`` without an error of the run.
     """
     pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)

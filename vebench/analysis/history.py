@@ -2,6 +2,15 @@
 
 Pure functions of runs. A series has the points of one cell that were measured under the same conditions: on the same
 machine with the same packages or, of speedups, with the same packages on any machine.
+
+Changes are found by e-divisive, which looks for the place that divides a stretch into the two parts that are farthest
+apart, and then divides the parts in the same way (D. Matteson, N. James, A nonparametric approach for multiple change
+point analysis of multivariate data, Journal of the American Statistical Association 109, 2014; used on benchmarks by
+D. Daly et al., The use of change point detection to identify software performance regressions in a continuous
+integration system, ICPE 2020). As in Hunter, now Apache Otava, a place is tested by Student's t instead of
+permutations, so that a series always has the same answer; it is looked for in windows, so that a long history hides
+nothing; and it is first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al.,
+Hunter: using change point detection to hunt for performance regressions, ICPE 2023).
 """
 
 from __future__ import annotations
@@ -9,24 +18,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain, islice
-from math import exp, inf, log, sqrt
+from itertools import chain, islice, pairwise
+from math import exp, inf, log, log1p, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of, in_report_order, is_base, yardstick_of
-from vebench.analysis.change_points import FEWEST, LEVEL, Change, change_points, parts
 from vebench.analysis.comparison import RunSpread
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, around, ratio
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio
 from vebench.analysis.summary import summarise
 from vebench.plan.spec import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from numpy import float64
+    from numpy.typing import NDArray
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.pairing import Metric
@@ -40,15 +51,166 @@ FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # Findings with which a rate is not that of the cell alone.
 _NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
+# The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
+# the correlation of runs less well, and CI looks at them after each run (tools/history.py).
+LEVEL = 0.002
+_LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
+WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
+# A part has at least so many values: one that lies apart is no level.
+SHORTEST = 3
+FEWEST = 2 * SHORTEST
+# A smaller change is left alone, however certain: the place of data in memory alone makes one as large.
+LEAST = 0.02
+# Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
+_LEAST_LEFT = 0.5
+# By how many standard errors the correlation of neighbouring runs is taken to be higher, and the most that it may be.
+_CAUTION, _MOST = 1.35, 0.9
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of level. ``at`` is the index of the first value after it.
+
+    ``ratio`` is the level after it over that before it, each up to the next change, with its 95 % interval. ``chance``
+    is the probability of a difference as large at this place if there were no change.
+    """
+
+    at: int
+    ratio: Estimate
+    chance: float
+
+    @property
+    def worse(self) -> bool:
+        """Whether the level is lower after it."""
+        return self.ratio.median < 1
+
+
+def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
+    """Return the changes in ``levels``, which are logarithms of rates, the first one first.
+
+    ``level`` is that of the test of one place in a long series. One value that lies apart from all others is no change.
+    """
+    level *= min(len(levels) / WINDOW, 1.0) ** 2
+    places = _candidates(levels, _LENIENT * level)
+    while places:
+        between = parts(levels, places)
+        r = _correlation(between)
+        changes = [_change(at, *sides, r) for at, sides in zip(places, pairwise(between), strict=True)]
+        weakest = max(changes, key=lambda change: change.chance)
+        if weakest.chance <= level:
+            return tuple(changes)
+        places.remove(weakest.at)
+    return ()
+
+
+def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float]]:
+    """Return the parts into which ``places``, the indices at which a new part begins, divide ``levels``."""
+    return [levels[start:end] for start, end in pairwise((0, *places, len(levels)))]
+
+
+def _correlation(between: Sequence[Sequence[float]]) -> float:
+    """Return the correlation of neighbouring values, beside the levels of the parts.
+
+    Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). It is raised by that,
+    and by ``_CAUTION`` standard errors, since few runs hardly show it, and is between 0 and ``_MOST``.
+    """
+    rest = [level - fmean(part) for part in between for level in part]
+    found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
+    found += len(between) * (1 + 3 * max(found, 0.0)) / len(rest) + _CAUTION / sqrt(len(rest))
+    return min(max(found, 0.0), _MOST)
+
+
+def _candidates(levels: Sequence[float], level: float) -> list[int]:
+    """Return the places that are significant at this level within their window."""
+    import numpy as np  # noqa: PLC0415 - imported on use: other commands that come by here need no arrays
+
+    values = np.asarray(levels, dtype=float)
+    # The sums of all distances between one of the first i levels and one of the first j.
+    sums = np.zeros((len(values) + 1, len(values) + 1))
+    sums[1:, 1:] = np.abs(values[:, None] - values[None, :]).cumsum(axis=0).cumsum(axis=1)
+    found: set[int] = set()
+    start = 0
+    while start + FEWEST <= len(levels):
+        end = min(start + WINDOW, len(levels))
+        found.update(_divided(levels, sums, start, end, level))
+        if end == len(levels):
+            break
+        # A window that begins at a change has one level more to itself.
+        start = max(start + WINDOW // 2, *found, 0)
+    return sorted(found)
+
+
+def _divided(levels: Sequence[float], sums: NDArray[float64], start: int, end: int, level: float) -> Iterator[int]:
+    """Yield the best place between ``start`` and ``end``, if it is significant, and those of both parts."""
+    if end - start < FEWEST:
+        return
+    at, stop = _best_place(sums, start, end)
+    # Of a level that ended again, more places were tried: it has to be more certain.
+    both = [(levels[start:at], levels[at:last]) for last in (end, stop)]
+    lasting, ended = (_chance(_ratio(*sides, _correlation(sides))) for sides in both)
+    if min(lasting, _LENIENT**2 * ended) > level:
+        return
+    yield at
+    yield from _divided(levels, sums, start, at, level)
+    yield from _divided(levels, sums, at, end, level)
+
+
+def _best_place(sums: NDArray[float64], start: int, end: int) -> tuple[int, int]:
+    """Return where the right one of the two neighbouring parts that are farthest apart begins, and where it ends.
+
+    The left part begins at ``start``; the right part may end before ``end``, because another change may follow. Parts
+    of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
+    James, equations 5 to 7).
+    """
+    import numpy as np  # noqa: PLC0415 - as above
+
+    places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
+    ends = np.arange(start + FEWEST, end + 1)[None, :]
+    left, right = places - start, np.maximum(ends - places, SHORTEST)
+    across = sums[places, ends] - sums[start, ends] - sums[places, places] + sums[start, places]
+    within_left = sums[places, places] - 2 * sums[start, places] + sums[start, start]
+    within_right = sums[ends, ends] - 2 * sums[places, ends] + sums[places, places]
+    apart = (2 * across - right * within_left / (left - 1) - left * within_right / (right - 1)) / (left + right)
+    row, column = np.unravel_index(np.where(ends - places >= SHORTEST, apart, -inf).argmax(), apart.shape)
+    return start + SHORTEST + int(row), start + FEWEST + int(column)
+
+
+def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) -> Change:
+    """Return the change between two parts; its chance is 1 if it is too small.
+
+    What is left without the farthest value of each part must still be half of the change, at the lenient level.
+    """
+    ratio = _ratio(before, after, r)
+    low, high = fmean(before), fmean(after)
+    trimmed = _ratio(
+        sorted(before, key=lambda level: abs(level - high))[:-1],
+        sorted(after, key=lambda level: abs(level - low))[:-1],
+        r,
+    )
+    if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < _LEAST_LEFT:
+        return Change(at, ratio.estimate, 1.0)
+    return Change(at, ratio.estimate, max(_chance(ratio), _chance(trimmed) / _LENIENT))
+
+
+def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:
+    """Return the ratio of the levels of two neighbouring parts of a first-order autoregression with correlation ``r``.
+
+    Both have the same variance: a part of three values cannot tell its own.
+    """
+    m, n = len(before), len(after)
+    spread = ((m - 1) * variance(before) + (n - 1) * variance(after)) / (m + n - 2)
+    left, right, factor = (1 - r**m) / m, (1 - r**n) / n, (1 + r) / (1 - r)
+    error = factor * (1 / m + 1 / n) - 2 * r * (left / m + right / n + left * right) / (1 - r) ** 2
+    return Contrast(fmean(after) - fmean(before), Error(spread * error, max((m + n) / factor - 2, 1.0)))
+
+
+def _chance(ratio: Contrast) -> float:
+    return 2 * min(ratio.chance_above(1.0), ratio.chance_below(1.0))
 
 
 @dataclass(frozen=True)
 class SeriesKey:
-    """The identity of a series: the cell, the numbers in ``DECISIVE``, and the conditions that it was measured under.
-
-    ``conditions`` is the fingerprint of the machine and the packages, or of the packages alone, with the placement
-    where it is not the default one.
-    """
+    """The identity of a series: the cell, the numbers in ``DECISIVE``, and the conditions that it was measured in."""
 
     cell: CellKey
     shape: tuple[int, ...]
@@ -67,8 +229,8 @@ class Point:
 class Series:
     """The points of one cell, the oldest first, and its changes. ``news`` is its newest change if it is a new one.
 
-    A change is new if the series has the conditions of the newest run, and the runs before the newest ``RECENT`` under
-    these conditions do not show it.
+    It is new if the series has the conditions of the newest run, and the runs before the newest ``RECENT`` under these
+    conditions do not show it.
     """
 
     key: SeriesKey
@@ -126,10 +288,7 @@ class PastRun:
 
 @dataclass(frozen=True)
 class History:
-    """Runs, the oldest first, and their series. ``machines`` is how many machines they ran on.
-
-    ``left_out`` counts the points that no series has, by the reason why.
-    """
+    """Runs, the oldest first, and their series. ``left_out`` counts the points that no series has, by reason."""
 
     metric: Metric
     machines: int
@@ -156,10 +315,9 @@ class History:
 def history(
     runs: Iterable[tuple[str, Run]], metric: Metric | None = None, only: Collection[CellKey] | None = None
 ) -> History:
-    """Return the series of ``runs``, each with the name of its file, in the order in which they started.
+    """Return the series of ``runs``, each with the name of its file, of all cells but reference rows.
 
-    Without a ``metric``, it is frames per second if all runs ran on one machine, else the speedup. ``only`` are the
-    cells to look at, by default all but reference rows.
+    Without a ``metric``, it is frames per second if all runs ran on one machine, else the speedup.
     """
     ordered = sorted(runs, key=lambda item: (_moment(item[1].header.started), item[0]))
     machines = len({machine_fingerprint(run.header) for _, run in ordered})
@@ -203,8 +361,13 @@ def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[
         alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]
         earlier = [point.level for point in one.points if point.run not in alike[-RECENT:]]
         changes = change_points(one.levels, level)
-        current = one.key.conditions == runs[-1].conditions
-        yield replace(one, changes=changes, news=_news(changes, earlier, level) if current else None)
+        news = None
+        if changes and one.key.conditions == runs[-1].conditions:
+            # It is old if earlier runs show it, or one of its kind at about its place.
+            newest, known = changes[-1], change_points(earlier, level)
+            old = any(abs(change.at - newest.at) < RECENT and change.worse == newest.worse for change in known)
+            news = None if old else newest
+        yield replace(one, changes=changes, news=news)
 
 
 def run_spread(series: Sequence[Series]) -> Error | None:
@@ -228,7 +391,19 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     freedom = len(runs) - len(sets)
     if len(runs) < FEWEST_FOR_SPREAD or freedom < 1:
         return None
-    return Error(sum(shift**2 for shift in _shifts(levels, sets)) / freedom, freedom)
+    import numpy as np  # noqa: PLC0415 - imported on use: other commands that come by here need no arrays
+
+    columns = {run: column for column, run in enumerate(chain.from_iterable(sets))}
+    normal, right = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
+    for level in levels:
+        # Without its mean, a part says nothing of its level: only shifts are left to be found.
+        places, middle = [columns[run] for run in level], fmean(level.values())
+        normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
+        right[places] += [value - middle for value in level.values()]
+    for among in sets:  # the shifts of each connected set add up to zero
+        places = [columns[run] for run in among]
+        normal[np.ix_(places, places)] += 1 / len(places)
+    return Error(sum(float(shift) ** 2 for shift in np.linalg.solve(normal, right)) / freedom, freedom)
 
 
 def _connected(groups: Iterable[Iterable[int]]) -> list[set[int]]:
@@ -239,23 +414,6 @@ def _connected(groups: Iterable[Iterable[int]]) -> list[set[int]]:
         apart = [one for one in sets if not one & joined]
         sets = [*apart, joined.union(*(one for one in sets if one & joined))]
     return sets
-
-
-def _shifts(levels: Sequence[Mapping[int, float]], sets: Sequence[set[int]]) -> list[float]:
-    """Return the shifts of runs by least squares. Those of each of the connected ``sets`` add up to zero."""
-    import numpy as np  # noqa: PLC0415 - imported on use: other commands that come by here need no arrays
-
-    columns = {run: column for column, run in enumerate(chain.from_iterable(sets))}
-    normal, right = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
-    for level in levels:
-        # Without its mean, a part says nothing of its level: only shifts are left to be found.
-        places, middle = [columns[run] for run in level], fmean(level.values())
-        normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
-        right[places] += [value - middle for value in level.values()]
-    for among in sets:
-        places = [columns[run] for run in among]
-        normal[np.ix_(places, places)] += 1 / len(places)
-    return [float(shift) for shift in np.linalg.solve(normal, right)]
 
 
 def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
@@ -298,19 +456,7 @@ def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
     """Return why a cell's figures are no point of a series, None if they are. ``base`` is what they are relative to."""
     if cell.status != "ok":
         return cell.status
-    if cell.struck:
-        return cell.why_struck
-    if base is not None and base.struck:
-        return base.why_struck
-    findings = (*cell.findings, *(base.findings if base is not None else ()))
-    return next((finding.code.value for finding in findings if finding.code in _NOT_ITS_OWN), None)
-
-
-def _news(changes: Sequence[Change], earlier: Sequence[float], level: float) -> Change | None:
-    """Return the newest change if the ``earlier`` levels do not show it, or one of its kind at about its place."""
-    if not changes:
-        return None
-    newest = changes[-1]
-    known = change_points(earlier, level)
-    same = (abs(change.at - newest.at) < RECENT and change.worse == newest.worse for change in known)
-    return None if any(same) else newest
+    both = (cell,) if base is None else (cell, base)
+    reasons = [one.why_struck for one in both if one.struck]
+    reasons += [finding.code for one in both for finding in one.findings if finding.code in _NOT_ITS_OWN]
+    return next(iter(reasons), None)

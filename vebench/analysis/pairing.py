@@ -7,8 +7,8 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, OTHER_WORK, base_of, yardstick_of
-from vebench.analysis.findings import Code
+from vebench.analysis.cell import Doubt, base_of, yardstick_of
+from vebench.analysis.findings import NO_REASON, Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample, product
 from vebench.backends.registry import REFERENCE
@@ -28,15 +28,11 @@ Metric = Literal["fps", "speedup", "yardstick"]
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
-_NO_REASON = "no reason was recorded"
 HOW_TO_HAVE = "vebench run measures it with every plan, unless --set base=false is given"
 
 
 class Names(NamedTuple):
-    """The command that compares, what it calls the two sides, and where cells that were left out could not run.
-
-    ``article`` is what comes before the name of a side within a sentence.
-    """
+    """The command that compares, what it calls the two sides, and where cells that were left out could not run."""
 
     command: str
     baseline: str
@@ -94,8 +90,7 @@ class Pair:
 def denominator(key: CellKey, metric: Metric) -> CellKey | None:
     """Return the cell by whose rate that of a cell is divided, None if it stands alone.
 
-    Speedups are relative to the reference. It is relative to the yardstick itself: what slows the environment slows
-    both, and would cancel.
+    The reference has no speedup, and is relative to the yardstick: what slows the environment slows both.
     """
     if metric == "fps":
         return None
@@ -109,11 +104,7 @@ def was_skipped(cell: CellSummary | None) -> bool:
 
 @dataclass(frozen=True)
 class Sides:
-    """The cells of both sides by their keys, and how they are compared.
-
-    ``in_turn``: each pass of the two was measured at the same time. Cells that differ in one of the fields
-    ``decisive`` are no pair.
-    """
+    """The cells of both sides by their keys. Cells that differ in one of the fields ``decisive`` are no pair."""
 
     before: Mapping[CellKey, CellSummary]
     after: Mapping[CellKey, CellSummary]
@@ -126,16 +117,14 @@ class Sides:
         """Return what can be compared, given the cells that nothing prevents from it."""
         if not self.in_turn or self.metric != "fps":
             return {key: self._pair(key) for key in keys}
-        both = [(self.before[key], self.after[key]) for key in keys]
-        ratios = [_by_pass(new.sample, old.sample) for old, new in both]
-        worse = [max(old.condition, new.condition, key=_WORST_LAST.index) for old, new in both]
-        return {
-            key: Pair(
-                ((1.0, ratio),),
-                (old.sample.of_passes(ratio.passes).level, new.sample.of_passes(ratio.passes).level),
-            )
-            for key, ratio, (old, new) in zip(keys, pooled_alone(ratios, worse), both, strict=True)
-        }
+        both = {key: (self.before[key], self.after[key]) for key in keys}
+        ratios = {key: _by_pass(new.sample, old.sample) for key, (old, new) in both.items()}
+        worse = {key: max(old.condition, new.condition, key=_WORST_LAST.index) for key, (old, new) in both.items()}
+        found = {}
+        for key, ratio in pooled_alone(ratios, worse).items():
+            old, new = (cell.sample.of_passes(ratio.passes).level for cell in both[key])
+            found[key] = Pair(((1.0, ratio),), (old, new))
+        return found
 
     def _pair(self, key: CellKey) -> Pair:
         base = denominator(key, self.metric)
@@ -162,12 +151,10 @@ class Sides:
         return next(self._prevents_ratio(key), None) is None
 
     def _named(self, key: CellKey) -> list[tuple[str, CellSummary]]:
-        """Return the cells of both sides with this key, as far as there are any, each with the name of its side."""
         sides = ((self.names.baseline, self.before), (self.names.candidate, self.after))
         return [(name, cells[key]) for name, cells in sides if key in cells]
 
     def _prevents_ratio(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield why the two cells are no pair, or have no ratio with an interval."""
         names, old, new = self.names, self.before[key], self.after.get(key)
         if (lack := _lack(old)) is not None:
             yield "missing" if old.status == "skipped" else "not comparable", f"{names.baseline}: {lack}"
@@ -177,7 +164,8 @@ class Sides:
         if (lack := _lack(new)) is not None:
             yield "missing", f"{names.candidate}: {lack}"
         for name, cell in self._named(key):
-            if cell.unsound or (cell.struck and old.struck != new.struck):
+            # Known other work is the same other work in both.
+            if cell.struck_for or cell.found_to_differ or (cell.struck and old.struck != new.struck):
                 yield "not comparable", f"{name}: {_why_struck(cell)}"
         for field in self.decisive:
             one, other = getattr(old, field), getattr(new, field)
@@ -187,10 +175,9 @@ class Sides:
         yield from self._prevents_interval(key, denominator(key, self.metric))
 
     def _prevents_interval(self, key: CellKey, base: CellKey | None) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a run lacks what its rates are relative to, its ``base``, or that a cell has too few windows."""
         for name, cells in ((self.names.baseline, self.before), (self.names.candidate, self.after)):
             if base is None:
-                continue
+                break
             what = f"{name}: {base.backend} with one worker"
             if base not in cells:
                 yield "not comparable", f"{what} is not in it; {HOW_TO_HAVE}"
@@ -206,7 +193,6 @@ class Sides:
             yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
 
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
-        """Yield that a cell was measured under conditions in which its rate says little of the code."""
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
         base = denominator(key, self.metric)
         if base is not None and not codes:
@@ -221,7 +207,6 @@ class Sides:
 
 
 def _by_pass(above: Sample, below: Sample) -> Sample:
-    """Return the ratio in each pass that both have."""
     rates, others = above.by_pass, below.by_pass
     common = tuple(number for number in rates if others.get(number, 0) > 0)
     return Sample(tuple(rates[number] / others[number] for number in common), one_process=False, passes=common)
@@ -230,8 +215,7 @@ def _by_pass(above: Sample, below: Sample) -> Sample:
 def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> str | None:
     """Return how the new cell failed if the old one did not, or not in all repeats as the new one; None otherwise.
 
-    One that was found to do other work has failed, too; one that the user ended has not. ``which`` cell it is comes
-    before that.
+    One that was found to do other work has failed, too; one that the user ended has not.
     """
     if old.status != "ok" or new is None:
         return None
@@ -240,7 +224,7 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
     if new.faulty_repeats and new.status == "failed":
         return f"{which}{_lack(new)}"
     if new.faulty_repeats and not old.faulty_repeats:
-        return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or _NO_REASON}"
+        return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
     return None
 
 
@@ -259,17 +243,17 @@ def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
 
 def _why_struck(cell: CellSummary) -> str:
     return {
-        OTHER_WORK: f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
-        ABOVE_CEILING: "significantly faster than the bare simulator",
-        CONTESTED: "it polls on CPUs that others had, too",
-        NOT_PINNED: "not held to the CPUs that it owns",
-    }[cell.why_struck]
+        Doubt.OTHER_WORK: f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
+        Doubt.ABOVE_CEILING: "significantly faster than the bare simulator",
+        Doubt.CONTESTED: "it polls on CPUs that others had, too",
+        Doubt.NOT_PINNED: "not held to the CPUs that it owns",
+    }[Doubt(cell.why_struck)]
 
 
 def _lack(cell: CellSummary) -> str | None:
     """Return why a cell has no rate, None if it has."""
     if cell.status != "ok":
-        return f"{cell.status}: {cell.reason or _NO_REASON}"
+        return f"{cell.status}: {cell.reason or NO_REASON}"
     if not cell.sample.rates:
         return "no window was measured"
     if min(cell.sample.rates) <= 0:

@@ -15,12 +15,12 @@ from collections import defaultdict
 from dataclasses import replace
 from math import log
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread, middle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from vebench.plan.cells import CellKey
 
@@ -34,9 +34,6 @@ _EXACT = 1e9  # degrees of freedom of what is taken as known
 # A backend, or a cell, is a pool of its own if it varies more than half of the others at this level of significance.
 # Backends differ by design; a single cell that seems to vary more mostly does so by chance.
 _NOISY_BACKEND, _NOISY_CELL = 0.05, 0.001
-
-Levels = dict["CellKey", dict[int, float]]
-Key = TypeVar("Key")
 
 
 def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Sample]:
@@ -67,27 +64,19 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
             left = 1 - 1 / len(cells) if key in cells else 1.0
             passes[key] = block, effects[number]
             errors[key] = _error([value - effects[number].get(run, 0.0) for run, value in logs.items()], left)
-    pools: dict[CellKey, Pool] = {}
-    for condition in dict.fromkeys(conditions[key] for key in errors):
-        here = {key: error for key, error in errors.items() if conditions[key] == condition}
-        pools |= _pools(here, lambda key: key.backend)
+    pools = _pools(errors, conditions, by_backend=True)
     return {
         key: replace(sample, spread=Spread(pools[key], *passes.get(key, ()))) if key in pools else sample
         for key, sample in samples.items()
     }
 
 
-def pooled_alone(samples: Sequence[Sample], conditions: Sequence[Condition]) -> list[Sample]:
+def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Sample]:
     """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
-    errors = {number: _error([*_logs(sample).values()]) for number, sample in enumerate(samples)}
-    pools: dict[int, Pool] = {}
-    for condition in dict.fromkeys(conditions):
-        here = {number: error for number, error in errors.items() if conditions[number] == condition}
-        pools |= _pools(here, lambda number: number)
-    return [
-        replace(sample, spread=Spread(pools[number]) if number in pools else None)
-        for number, sample in enumerate(samples)
-    ]
+    pools = _pools({key: _error([*_logs(sample).values()]) for key, sample in samples.items()}, conditions)
+    return {
+        key: replace(sample, spread=Spread(pools[key]) if key in pools else None) for key, sample in samples.items()
+    }
 
 
 def _logs(sample: Sample) -> dict[int, float]:
@@ -119,31 +108,34 @@ def _effects(passes: Sequence[int], levels: Sequence[Mapping[int, float]]) -> di
     return effects
 
 
-def _pools(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable]) -> dict[Key, Pool]:
-    """Return the pool of each, as far as anything shows how they vary. Noisy groups and noisy cells are apart."""
-    left = dict(errors)
-    pools: dict[Key, Pool] = {}
-    for group, level in ((group_of, _NOISY_BACKEND), (lambda key: key, _NOISY_CELL)):
-        for noisy in _noisy(left, group, level):
-            pools |= dict.fromkeys(noisy, _pool([left.pop(key) for key in noisy]))
-    common = _pool(left.values())
-    return pools | dict.fromkeys(left, common) if common.freedom else pools
+def _pools(
+    errors: Mapping[CellKey, Error], conditions: Mapping[CellKey, Condition], *, by_backend: bool = False
+) -> dict[CellKey, Pool]:
+    """Return the pool of each, as far as anything shows how they vary: of its condition, unless it is noisy."""
+    pools: dict[CellKey, Pool] = {}
+    for condition in dict.fromkeys(conditions[key] for key in errors):
+        left = {key: error for key, error in errors.items() if conditions[key] == condition}
+        for backends, level in ((by_backend, _NOISY_BACKEND), (False, _NOISY_CELL)):
+            for noisy in _noisy(left, level, by_backend=backends):
+                pools |= dict.fromkeys(noisy, _pool([left.pop(key) for key in noisy]))
+        common = _pool(left.values())
+        pools |= dict.fromkeys(left, common) if common.freedom else {}
+    return pools
 
 
 def _pool(errors: Iterable[Error]) -> Pool:
-    """Return the mean variance, with the degrees of freedom of all."""
     known = [error for error in errors if error.freedom]
     freedom = sum(error.freedom for error in known)
     return Pool(sum(error.freedom * error.variance for error in known) / freedom if known else 0.0, freedom)
 
 
-def _noisy(errors: Mapping[Key, Error], group_of: Callable[[Key], Hashable], level: float) -> list[list[Key]]:
-    """Return the groups whose variance is significantly larger than that of half of the groups."""
+def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -> list[list[CellKey]]:
+    """Return the cells, or those of a backend, whose variance is significantly larger than that of half of all."""
     from scipy.special import chdtri, fdtrc  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
-    groups: dict[Hashable, list[Key]] = defaultdict(list)
+    groups: dict[CellKey | str, list[CellKey]] = defaultdict(list)
     for key in errors:
-        groups[group_of(key)].append(key)
+        groups[key.backend if by_backend else key].append(key)
     means = {group: _pool([errors[key] for key in keys]) for group, keys in groups.items()}
     known = {group: mean for group, mean in means.items() if mean.freedom}
     if not known:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import CONTESTED, OTHER_WORK, CellSummary, base_of, ceiling_of, curves, null_of, of_key
-from vebench.analysis.findings import GRAVEST_FIRST, Code, Finding, quota
+from vebench.analysis.cell import CellSummary, Doubt, base_of, ceiling_of, curves, of_key
+from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
 from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
-from vebench.backends.registry import BY_NAME, REFERENCE
+from vebench.backends.registry import BY_NAME, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
 from vebench.results.paths import LOG_SUFFIX
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Size = tuple[int, int]
 
-_NO_REASON = "no reason was recorded"
 _VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # as far as vebench verify goes in any case
 # With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve: 3.18 at four windows,
 # 4.30 at three, 12.7 at two. Of repeats there may be fewer, where many cells show together how processes vary.
@@ -97,41 +96,37 @@ def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> fr
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return what is found about ``cell``, which is one of the sweep's, in the order in which JSON and CSV list it."""
-    return (
-        *_outcome(cell, sweep),
-        *_work(cell, sweep),
-        *_precision(cell, sweep),
-        *_speed(cell, sweep),
-        *_machine(cell),
-        *_course(cell, sweep),
-    )
+    rules = (_outcome, _work, _precision, _speed, _machine, _course)
+    return tuple(finding for rule in rules for finding in rule(cell, sweep))
 
 
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    """Yield a finding if some repeat did not end well, also if it was the user who ended it, or if it could not run."""
     if cell.failed_repeats:
         share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
         again = f"{sweep.head.resume_command(sweep.file)} measures it again"
         if cell.faulty_repeats:
             see = f"see {sweep.file}{LOG_SUFFIX} for what it printed, if anything; once that is fixed, {again}"
-            yield Finding(Code.FAILED, share + (cell.reason or _NO_REASON), see)
+            yield Finding(Code.FAILED, share + (cell.reason or NO_REASON), see)
         else:
             yield Finding(Code.INCOMPLETE, f"{share}ended by the user while measured", again)
     if cell.status == "skipped":
         remedy = "provide what it lacks, or leave it out with -b and --workers"
-        yield Finding(Code.SKIPPED, cell.reason or _NO_REASON, remedy)
+        yield Finding(Code.SKIPPED, cell.reason or NO_REASON, remedy)
 
 
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    """Yield findings if a backend does other work than the reference, or may do."""
     # Of a task's usual backends, all are compared.
     verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
-    if cell.why_struck == OTHER_WORK:
-        yield Finding(
-            Code.DIFFERENT_WORK,
-            f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing",
-            f"{_step_again(cell, sweep) or f'{verify} shows where'}; leave it out with -b, or take another task",
-        )
+    if cell.why_struck == Doubt.OTHER_WORK:
+        message = f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing"
+        again = f"{verify} shows where"
+        if cell.found_to_differ and cell.proof is not None:  # a backend that is stepped tells more than a recording
+            options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
+            if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
+                options += ["--steps", str(cell.proof.mismatch.step + 100)]
+            command = sweep.head.verify_command(cell.env, [cell.label], *options)
+            again = f"{command} steps it again, and may name the fault"
+        yield Finding(Code.DIFFERENT_WORK, message, f"{again}; leave it out with -b, or take another task")
     if cell.verdict == "unverified" and cell.status == "ok":
         if cell.verdict_reason:
             message = f"could not be shown to do the same work as {REFERENCE}: {cell.verdict_reason}"
@@ -144,31 +139,16 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         return
     if cell.status == "ok" and cell.unproven_repeats and cell.proof.verdict != "different":
         share = f"{cell.unproven_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
-        yield Finding(
-            Code.UNVERIFIED,
-            f"{share}what it returned while it was measured was not compared: {cell.proof.reason or _NO_REASON}",
-            "if you need that proof, start a new run: --resume does not measure again what went well",
-        )
+        message = f"{share}what it returned while it was measured was not compared: {cell.proof.reason or NO_REASON}"
+        remedy = "if you need that proof, start a new run: --resume does not measure again what went well"
+        yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof.invalid is not None:
-        yield Finding(
-            Code.INVALID_VALUES,
-            f"the environment returns invalid values, with every backend: {cell.proof.invalid}",
-            "mend the environment, or what its spaces declare",
-        )
-
-
-def _step_again(cell: CellSummary, sweep: Sweep) -> str:
-    """Return what tries again a difference that was found in a recording: a backend that is stepped tells more."""
-    if not cell.found_to_differ or cell.proof is None:
-        return ""
-    options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
-    if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
-        options += ["--steps", str(cell.proof.mismatch.step + 100)]
-    return f"{sweep.head.verify_command(cell.env, [cell.label], *options)} steps it again, and may name the fault"
+        message = f"the environment returns invalid values, with every backend: {cell.proof.invalid}"
+        remedy = "mend the environment, or what its spaces declare"
+        yield Finding(Code.INVALID_VALUES, message, remedy)
 
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    """Yield a finding if there is no interval, a wide one, or a wider one than was asked for."""
     half, until, seen = cell.half_width, sweep.head.spec.until, len(cell.sample.rates)
     found = contrast([(1.0, cell.sample)])
     if found is None or (cell.sample.one_process and cell.sample.spread is None):
@@ -184,22 +164,17 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
             yield Finding(Code.IMPRECISE, f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
     elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
-        yield Finding(
-            Code.IMPRECISE,
-            f"its ± is wider than {WIDE:.0%}: the rate is little more than a guess",
-            "measure on an idle machine, with a longer --duration, more --rounds or more --repeats",
-        )
+        message = f"its ± is wider than {WIDE:.0%}: the rate is little more than a guess"
+        remedy = "measure on an idle machine, with a longer --duration, more --rounds or more --repeats"
+        yield Finding(Code.IMPRECISE, message, remedy)
     if cell.status == "ok" and until is not None and (half is None or half > until):
         again = sweep.head.resume_command(sweep.file)
-        yield Finding(
-            Code.IMPRECISE,
-            f"not within ±{100 * until:.3g}% of its level when the time was up (--until)",
-            f"{again} goes on; or measure with a larger --budget, or on an idle machine",
-        )
+        message = f"not within ±{100 * until:.3g}% of its level when the time was up (--until)"
+        remedy = f"{again} goes on; or measure with a larger --budget, or on an idle machine"
+        yield Finding(Code.IMPRECISE, message, remedy)
 
 
 def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    """Yield findings on rates that are not what they seem, or not worth having."""
     if cell.key in sweep.above_ceiling:
         yield Finding(
             Code.ABOVE_CEILING,
@@ -212,11 +187,9 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = f"use {REFERENCE} here{more_work}"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", remedy)
     if cell.key in sweep.retrograde:
-        yield Finding(
-            Code.SLOWER,
-            "slower than with fewer workers, though there is a CPU for each",
-            "use fewer workers, or give each more to do with --envs-per-worker",
-        )
+        message = "slower than with fewer workers, though there is a CPU for each"
+        remedy = "use fewer workers, or give each more to do with --envs-per-worker"
+        yield Finding(Code.SLOWER, message, remedy)
     if cell.status != "ok":
         return
     unlike = [engine for engine in cell.engines if engine.unlike]
@@ -239,8 +212,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.FALLBACK, f"its own class could be faster: {own.how}", own.remedy)
 
 
-def _machine(cell: CellSummary) -> Iterator[Finding]:
-    """Yield findings on the CPUs and the memory that it had."""
+def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
     backend = cell.entry
     if (cell.oversubscribed or cell.crowded) and cell.status != "skipped":
         cpus = f"the {cell.cpus_owned} CPU{'' if cell.cpus_owned == 1 else 's'} owned"
@@ -253,11 +225,9 @@ def _machine(cell: CellSummary) -> Iterator[Finding]:
             remedy = f"measure with --workers {workers}, or on more CPUs"
             yield Finding(Code.OVERSUBSCRIBED, f"more workers than {cpus}", remedy)
     if cell.throttled_windows:
-        yield Finding(
-            Code.THROTTLED,
-            "held back by the container's CPU quota; windows that were are left out where there are others",
-            "give the container more CPUs (--cpus), or measure with fewer --workers",
-        )
+        message = "held back by the container's CPU quota; windows that were are left out where there are others"
+        remedy = "give the container more CPUs (--cpus), or measure with fewer --workers"
+        yield Finding(Code.THROTTLED, message, remedy)
     if cell.disturbed:
         # Of the two, one at least took so much.
         by_whom = [("other processes", cell.others_share), ("the hypervisor", cell.stolen_share)]
@@ -266,7 +236,7 @@ def _machine(cell: CellSummary) -> Iterator[Finding]:
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
         message = f"{culprits} took over {TAKEN_SHARE:.0%} of {whose}"
         yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows others' load")
-    if cell.why_struck == CONTESTED:
+    if cell.why_struck == Doubt.CONTESTED:
         yield Finding(
             Code.POLLING,
             "its processes poll for each other without sleeping, and others had its CPUs, too: its rate is not low but "
@@ -282,93 +252,68 @@ def _machine(cell: CellSummary) -> Iterator[Finding]:
             "measure with fewer --workers than CPUs and --pin none",
         )
     if cell.strayed:
-        yield Finding(
-            Code.UNPINNED,
-            f"ran on other CPUs than those it owns{'; compared with nothing' if cell.struck else ''}",
-            "measure where the CPU affinity of a process can be set, or say so with --pin none",
-        )
+        message = f"ran on other CPUs than those it owns{'; compared with nothing' if cell.struck else ''}"
+        remedy = "measure where the CPU affinity of a process can be set, or say so with --pin none"
+        yield Finding(Code.UNPINNED, message, remedy)
     if cell.unbound is not None:
-        yield Finding(
-            Code.UNPINNED,
-            f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first",
-            "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --pin without mem",
-        )
+        message = f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first"
+        remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --pin without mem"
+        yield Finding(Code.UNPINNED, message, remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
     # Gymnasium's environments are looked at: EnvPool has threads that wait and hand out work.
     in_processes = backend.steps_gymnasium and cell.threads == 1 and not cell.reference_row
     if in_processes and cell.most_threads > 1 and cell.status == "ok":
-        yield Finding(
-            Code.EXTRA_THREADS,
-            "processes with more threads than the one that steps: some library has started threads of its own",
-            "limit that library to one thread; OMP_NUM_THREADS and similar variables are set to 1 already",
-        )
+        message = "processes with more threads than the one that steps: some library has started threads of its own"
+        remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are set to 1 already"
+        yield Finding(Code.EXTRA_THREADS, message, remedy)
 
 
 def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    """Yield findings on what the windows show beside their rates."""
-    yield from _loop_cost(cell, sweep)
-    steady = cell.stability
-    if steady.drifts:
-        verb, cause = (
-            ("rises", "with a longer --warmup") if steady.drift > 0 else ("falls", "on a cooler or idle machine")
-        )
-        yield Finding(
-            Code.DRIFTING,
-            f"{verb} by more than {DRIFT:.0%} from the first window to the last, beyond chance",
-            f"measure {cause}, and look at the windows in the run file: their median holds for a moment only",
-        )
-    elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
-        share = f" in {steady.unsettled} of {cell.repeats} repeats" if cell.repeats > 1 else ""
-        yield Finding(
-            Code.DRIFTING,
-            f"the rate had not settled when warm-up ended at its bound{share}",
-            "measure with a longer --warmup; on a busy machine the rate may never settle",
-        )
-    if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
-        yield Finding(
-            Code.SHORT_WINDOWS,
-            f"windows of fewer than {_FEWEST_BATCHES} batches",
-            "measure with a longer --duration, or with fewer --workers or --envs-per-worker",
-        )
-    if steady.outliers:
-        what = "1 window lies" if steady.outliers == 1 else f"{steady.outliers} windows lie"
-        yield Finding(
-            Code.OUTLIERS,
-            f"{what} apart from the others; kept, and in the interval",
-            "nothing, if they are few; otherwise look for what else runs (other programs, timers, another machine)",
-        )
-    if steady.bursts:
-        yield Finding(
-            Code.OUTLIERS,
-            "resets come in bursts: some windows hold many, others few or none",
-            "measure with a --duration that holds several episodes, so that each window has its share",
-        )
-
-
-def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    """Yield a finding if the measuring loop takes too much of the time that it measures."""
-    null = sweep.by_key.get(null_of(cell.key))
-    loop = null.ns_per_batch if null is not None else None
-    if loop is None or cell.ns_per_batch is None:
-        return
-    remedy = "measure on an idle machine, or give each batch more to do with --envs-per-worker"
-    if cell is null:
-        if loop.median > _LOOP_LIMIT_NS:
+    null = sweep.by_key.get(replace(cell.key, backend=NULL))
+    loop = None if null is None or cell.ns_per_batch is None else null.ns_per_batch
+    if loop is not None and cell.ns_per_batch is not None:
+        remedy = "measure on an idle machine, or give each batch more to do with --envs-per-worker"
+        shares = [share for share in _LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
+        if cell is null and loop.median > _LOOP_LIMIT_NS:
             message = f"the measuring loop itself costs over {_LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
             yield Finding(Code.LOOP_COST, message, remedy)
-        return
-    shares = [share for share in _LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
-    if shares:
-        yield Finding(Code.LOOP_COST, f"over {shares[-1]:.0%} of the time is the measuring loop's own", remedy)
+        elif cell is not null and shares:
+            yield Finding(Code.LOOP_COST, f"over {shares[-1]:.0%} of the time is the measuring loop's own", remedy)
+    steady = cell.stability
+    if steady.drifts:
+        verb, how = "falls", "on a cooler or idle machine"
+        if steady.drift > 0:
+            verb, how = "rises", "with a longer --warmup"
+        message = f"{verb} by more than {DRIFT:.0%} from the first window to the last, beyond chance"
+        remedy = f"measure {how}, and look at the windows in the run file: their median holds for a moment only"
+        yield Finding(Code.DRIFTING, message, remedy)
+    elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
+        share = f" in {steady.unsettled} of {cell.repeats} repeats" if cell.repeats > 1 else ""
+        message = f"the rate had not settled when warm-up ended at its bound{share}"
+        remedy = "measure with a longer --warmup; on a busy machine the rate may never settle"
+        yield Finding(Code.DRIFTING, message, remedy)
+    if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
+        message = f"windows of fewer than {_FEWEST_BATCHES} batches"
+        remedy = "measure with a longer --duration, or with fewer --workers or --envs-per-worker"
+        yield Finding(Code.SHORT_WINDOWS, message, remedy)
+    if steady.outliers:
+        what = "1 window lies" if steady.outliers == 1 else f"{steady.outliers} windows lie"
+        message = f"{what} apart from the others; kept, and in the interval"
+        remedy = "nothing, if they are few; otherwise look for what else runs (other programs, timers, another machine)"
+        yield Finding(Code.OUTLIERS, message, remedy)
+    if steady.bursts:
+        message = "resets come in bursts: some windows hold many, others few or none"
+        remedy = "measure with a --duration that holds several episodes, so that each window has its share"
+        yield Finding(Code.OUTLIERS, message, remedy)
 
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
     """Return the findings about the run as a whole, which has these cells, and about its file, named ``file``."""
     found = [unusable(cells), *quota(run.header.host)]
-    if not run.header.spec.pin.pins or not run.header.host.pinning:
-        remedy = "measure on Linux, where the CPU affinity of a process can be set"
-        if not run.header.spec.pin.pins:
-            remedy = "measure without --pin none"
+    pins = run.header.spec.pin.pins
+    if not pins or not run.header.host.pinning:
+        on_linux = "measure on Linux, where the CPU affinity of a process can be set"
+        remedy = on_linux if pins else "measure without --pin none"
         message = "no cell was held to CPUs of its own: cells of few workers could use all of them"
         found.append(Finding(Code.UNPINNED, message, remedy))
     found.append(incomplete(run, file))
@@ -422,36 +367,28 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
 
 
 def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tuple[str, ...]:
-    """Return words for ``members`` of ``cells``, a line for each task, or for several in which they are the same.
-
-    Each lists backends and sizes in as few words as possible.
-    """
+    """Return words for ``members`` of ``cells``, a line for each task, or for several in which they are the same."""
     envs_by_text: dict[str, list[str]] = {}
     for env in dict.fromkeys(cell.env for cell in members):
-        here = [cell for cell in cells if cell.env == env]
-        text = _backends([cell for cell in members if cell.env == env], here)
+        every = {cell.label for cell in cells if cell.env == env}
+        swept = [(cell.workers, cell.envs_per_worker) for cell in cells if cell.env == env]
+        sizes_by_label: dict[str, list[Size]] = {}
+        for cell in members:
+            if cell.env == env:
+                sizes_by_label.setdefault(cell.label, []).append((cell.workers, cell.envs_per_worker))
+        labels_by_sizes: dict[str, list[str]] = {}
+        for label, measured in sizes_by_label.items():
+            labels_by_sizes.setdefault(sizes(measured, swept), []).append(label)
+        text = "; ".join(
+            f"{'every backend' if len(labels) == len(every) > 1 else ', '.join(labels)} at {words}"
+            for words, labels in labels_by_sizes.items()
+        )
         envs_by_text.setdefault(text, []).append(env)
     return tuple(f"{', '.join(envs)}: {text}" for text, envs in envs_by_text.items())
 
 
-def _backends(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> str:
-    swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
-    labels_by_sizes: dict[str, list[str]] = {}
-    for label in dict.fromkeys(cell.label for cell in members):
-        words = sizes([(cell.workers, cell.envs_per_worker) for cell in members if cell.label == label], swept)
-        labels_by_sizes.setdefault(words, []).append(label)
-    every = len({cell.label for cell in cells})
-    return "; ".join(
-        f"{'every backend' if len(labels) == every > 1 else ', '.join(labels)} at {words}"
-        for words, labels in labels_by_sizes.items()
-    )
-
-
 def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
-    """Return words for the sizes of some cells among those ``swept``: ``4..256 workers``, ``1, 4 workers x 16 envs``.
-
-    A size is a number of workers and of environments per worker; the latter is left out if it makes no difference.
-    """
+    """Return words for the sizes of some cells among all ``swept``: ``4..256 workers``, ``1, 4 workers x 16 envs``."""
     every_workers, every_envs = (sorted(set(counts)) for counts in zip(*swept, strict=True))
     workers_by_envs: dict[int, list[int]] = {}
     for workers, envs in sorted(set(members)):

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary, Curve
+    from vebench.results.records import RunRecord
 
     Points = Sequence[tuple[float, float]]  # cores at work and rate
-    from collections.abc import Sequence
-
-    from vebench.machine.topology import Topology
-    from vebench.results.records import RunRecord
 
 THREAD = 0.2
 BAND = 0.12  # half width of the 90 % band of log rates, just beyond the last point
@@ -85,7 +82,6 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
 
 
 def _unfit(cell: CellSummary, order: CpuOrder) -> str:
-    """Return why the law is not fitted to a cell; empty if it is."""
     rate = cell.frames_per_second
     reasons = {
         cell.status: cell.status != "ok",
@@ -123,10 +119,9 @@ def _refused(
 
 @dataclass(frozen=True)
 class Cpu:
-    """One CPU in the order in which workers take them.
+    """One CPU. ``second``: one before it is on the same core. ``slower`` counts the kinds of core that are faster.
 
-    ``second``: a CPU before it is on the same core. ``slower`` counts the kinds of core that are faster. ``region`` is
-    its package, or its memory node on a machine of one package, None if unknown.
+    ``region`` is its package, or its memory node on a machine of one package, None if unknown.
     """
 
     second: bool = False
@@ -135,19 +130,8 @@ class Cpu:
 
 
 @dataclass(frozen=True)
-class Kink:
-    """Where workers begin to gain something else: those after the first ``after``. ``text`` says what begins."""
-
-    after: int
-    text: str
-
-
-@dataclass(frozen=True)
 class CpuOrder:
-    """The CPUs that can work at the same time, in the order in which workers take them.
-
-    ``region_name`` is what regions are. ``assumed`` says in words what the run file does not.
-    """
+    """The CPUs that can work at the same time, in the order in which workers take them, and what is assumed of it."""
 
     cpus: tuple[Cpu, ...]
     region_name: str = "package"
@@ -158,33 +142,29 @@ class CpuOrder:
         return sum(thread if cpu.second else 1.0 for cpu in self.cpus[:workers])
 
     @property
-    def kinks(self) -> tuple[Kink, ...]:
-        """Where second threads, another region, or another kind of core begins, by rising number of workers."""
+    def kinks(self) -> tuple[tuple[int, str], ...]:
+        """After how many workers others begin to gain something else, by rising number, and what."""
         found = []
         for after, cpu in enumerate(self.cpus):
             before = self.cpus[:after]
             if before and cpu.region not in {one.region for one in before}:
-                found.append(Kink(after, f"another {self.region_name} begins"))
+                found.append((after, f"another {self.region_name} begins"))
             if before and cpu.slower not in {one.slower for one in before}:
-                found.append(Kink(after, "another kind of core begins"))
+                found.append((after, "another kind of core begins"))
             if cpu.second and not any(one.second for one in before):
-                found.append(Kink(after, "second threads begin"))
+                found.append((after, "second threads begin"))
         return tuple(found)
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
-    """Return the CPUs of a run in the order in which workers take them.
-
-    None if they are of several hosts. The cell with most CPUs shows how the order begins; the rest is what ``--pin``
-    gives on this topology.
-    """
+    """Return the CPUs of a run in the order in which workers take them; None if they are of several hosts."""
     if header.hosts:
         return None
     host, spec = header.host, header.spec
     topology = topology_of(host.topology)
     allowed = frozenset(host.cpus_allowed)
     pinned = host.pinning and spec.pin.pins
-    if pinned:
+    if pinned:  # the cell with most CPUs shows how the order begins
         most = max((cell.cpus for cell in cells), key=len, default=())
         try:
             planned = place(spec.pin.cpus, allowed, topology=topology, smt=spec.pin.smt).order
@@ -198,10 +178,7 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
         assumed.append(BOOST)
     if host.quota_cpus is not None and host.quota_cpus < len(host.cpus_allowed):
         assumed.append(f"the quota remains {host.quota_cpus:g} CPUs")
-    return _described(order[: host.usable_cpus], topology, tuple(assumed))
-
-
-def _described(order: Sequence[int], topology: Topology, assumed: tuple[str, ...]) -> CpuOrder:
+    order = order[: host.usable_cpus]
     core_of = {cpu: index for index, core in enumerate(topology.cores) for cpu in core}
     kinds = [kind for kind in reversed(topology.kinds) if set(kind).intersection(order)]
     slower = {cpu: rank for rank, kind in enumerate(kinds) for cpu in kind}
@@ -215,4 +192,4 @@ def _described(order: Sequence[int], topology: Topology, assumed: tuple[str, ...
         cpus.append(Cpu(core in seen, slower.get(cpu, 0), region_of.get(cpu)))
         if core is not None:
             seen.add(core)
-    return CpuOrder(tuple(cpus), "package" if by_package else "memory node", assumed)
+    return CpuOrder(tuple(cpus), "package" if by_package else "memory node", tuple(assumed))

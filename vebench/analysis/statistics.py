@@ -65,17 +65,14 @@ class Error:
         """Return the error with its variance times an exact factor."""
         return Error(self.variance * factor, self.freedom)
 
-    def half_width(self, confidence: float = CONFIDENCE) -> float:
-        """Return how far the interval of this confidence reaches to either side, on the log scale."""
-        return student_quantile((1 + confidence) / 2, self.freedom) * sqrt(self.variance)
+    def half_width(self) -> float:
+        """Return how far the 95 % interval reaches to either side, on the log scale."""
+        return student_quantile((1 + CONFIDENCE) / 2, self.freedom) * sqrt(self.variance)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Cells whose processes vary alike: the variance of one process, and the degrees of freedom of all together.
-
-    No estimate that stands on this variance is known with more.
-    """
+    """Cells whose processes vary alike: the variance of one process, and the degrees of freedom of all together."""
 
     variance: float
     freedom: float
@@ -92,9 +89,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Spread:
-    """How the processes of a cell vary: as those of its pool, beside ``effects``.
+    """How the processes of a cell vary: as those of its pool, beside what passes did to all cells like it.
 
-    These are what each pass of its block did to all cells like it, on the log scale; they add up to zero.
+    These ``effects`` are on the log scale, and add up to zero.
     """
 
     pool: Pool
@@ -160,10 +157,7 @@ class Sample:
 
     @property
     def level(self) -> float:
-        """The level of positive rates: of several processes their geometric mean.
-
-        Of the windows of one process it is their median, because a short disturbance makes an outlier among them.
-        """
+        """The level of positive rates: the geometric mean of several processes, or the median of one's windows."""
         return middle_of(self.rates) if self.one_process else geometric_mean(self.rates)
 
     @property
@@ -257,7 +251,7 @@ class Contrast:
     @property
     def estimate(self) -> Estimate:
         """The product, with its 95 % interval."""
-        return around(exp(self.log), self.error.half_width(CONFIDENCE))
+        return around(exp(self.log), self.error.half_width())
 
     def chance_above(self, bound: float) -> float:
         """Return the probability of this product, or a smaller one, if the true product is ``bound`` or more."""
@@ -276,10 +270,9 @@ class Contrast:
         return float(ndtr(value) if freedom == inf else stdtr(freedom, value))
 
 
-def contrast(terms: Iterable[Term]) -> Contrast | None:
+def contrast(terms: Sequence[Term]) -> Contrast | None:
     """Return the ``product`` of samples, None if one of them has no positive interval."""
-    known = list(terms)
-    return product(known) if all(sample.measurable for _, sample in known) else None
+    return product(terms) if all(sample.measurable for _, sample in terms) else None
 
 
 def product(terms: Iterable[Term]) -> Contrast:
@@ -344,24 +337,18 @@ def _moderated(block: Sequence[Term]) -> Error:
             pool = sample.spread.pool
             by_pool[pool] = by_pool.get(pool, 0.0) + weight**2 / sample.processes
     common = summed([Error(pool.variance * share, pool.freedom) for pool, share in by_pool.items()])
-    seen = _seen(block)
-    freedom = COMMON + seen.freedom
-    variance = (COMMON * common.variance + seen.freedom * seen.variance) / freedom
-    return Error(variance, min(freedom, common.freedom))
-
-
-def _seen(block: Sequence[Term]) -> Error:
-    """Return the error of a sum of levels of one block, as its own passes show it; if they differ, each cell's."""
+    # What its own passes show: of the sum, or, if passes differ, of each cell.
     cells = [
         {number: weight * (log(rate) - sample.effects.get(number, 0.0)) for number, rate in sample.by_pass.items()}
         for weight, sample in block
     ]
-    fewest = min(map(len, cells))
-    if fewest < FEWEST_FOR_INTERVAL:
-        return Error(0.0, 0)
-    if all(cell.keys() == cells[0].keys() for cell in cells):
-        cells = [{number: sum(cell[number] for cell in cells) for number in cells[0]}]
-    return Error(sum(variance(cell.values()) / len(cell) for cell in cells), fewest - 1)
+    seen, seen_freedom = 0.0, max(0, min(map(len, cells)) - 1)
+    if seen_freedom:
+        if all(cell.keys() == cells[0].keys() for cell in cells):
+            cells = [{number: sum(cell[number] for cell in cells) for number in cells[0]}]
+        seen = sum(variance(cell.values()) / len(cell) for cell in cells)
+    freedom = COMMON + seen_freedom
+    return Error((COMMON * common.variance + seen_freedom * seen) / freedom, min(freedom, common.freedom))
 
 
 def _shift(parts: Sequence[Term]) -> list[Error]:
@@ -391,8 +378,7 @@ def estimate(sample: Sample) -> Estimate | None:
     The interval is ``level * exp(+-t * se)``. A rate of zero has no logarithm: then the level is the median, the spread
     is that of the rates themselves, and the interval is cut off at zero.
     """
-    found = contrast([(1.0, sample)]) if sample.measurable else None
-    if found is not None:
+    if (found := contrast([(1.0, sample)])) is not None:
         return around(sample.level, found.error.half_width())
     rates = sample.rates
     if len(rates) < FEWEST_FOR_INTERVAL:
@@ -402,10 +388,9 @@ def estimate(sample: Sample) -> Estimate | None:
 
 
 def width_beside_others(sample: Sample) -> float | None:
-    """Return how far the interval of a level reaches above it, relative to it, as far as comparisons are concerned.
+    """Return how far the interval of a level reaches above it, relative to it, without what passes did to all cells.
 
-    What passes did to all cells of a block is left out: it cancels in a ratio to another cell of the block. None if the
-    sample has no positive interval.
+    That cancels in a ratio to another cell of the block. None if the sample has no positive interval.
     """
     if not sample.measurable:
         return None
@@ -417,9 +402,8 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
 
     If a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
     """
-    if numerator.measurable and denominator.measurable:
-        found = contrast([(1.0, numerator), (-1.0, denominator)])
-        return None if found is None else found.estimate
+    if (found := contrast([(1.0, numerator), (-1.0, denominator)])) is not None:
+        return found.estimate
     above, below = estimate(numerator), estimate(denominator)
     if above is None or below is None or below.median <= 0:
         return None

@@ -1,4 +1,4 @@
-"""From raw windows to what each cell of a run achieved: rates, speedup, efficiency, share of the ceiling.
+"""From raw windows to what each cell of a run achieved: rates, speedup, efficiency, and whether its work is the same.
 
 Pure functions. Which windows count is decided in ``windows.py``.
 """
@@ -8,26 +8,36 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import ABOVE_CEILING, CONTESTED, NOT_PINNED, NOTHING, CellSummary, base_of, ceiling_of
+from vebench.analysis.cell import NOTHING, CellSummary, Doubt, base_of, ceiling_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.analysis.windows import acting, batch_sizes, learning, stability, that_count
-from vebench.analysis.work import proofs_of, together, unproven, work_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
+from vebench.child.answers import CellProof
 from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
+from vebench.plan.known_work import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
     from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
 _COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
+# What a cell has as its repeats have it, by the first that went well.
+_AS_RECORDED = (
+    *("backend", "options", "python", "num_envs", "batch_size", "processes", "threads", "cpus", "frame_skip"),
+    *("status", "differences", "engines", "own_classes"),
+)
+_NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
+# A proof in the cell is a verdict where none was known if each environment has ended so often, or made so many steps.
+_ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
 # To stop as soon as an interval looks narrow favours those that are narrow by chance. After so many processes that
 # costs little: docs/method.md has how much.
 FEWEST_PROCESSES = 5
@@ -39,43 +49,44 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     ``file`` is the run file's name, which remedies quote.
     """
     repeats = by_cell(run)
-    cells = {
-        key: _struck(_with_machine(_as_built(records, run.header), records, run.header), run.header)
-        for key, records in repeats.items()
-    }
+    cells = {key: _as_counted(_as_built(records, run.header), records, run.header) for key, records in repeats.items()}
     conditions = {key: cell.condition for key, cell in cells.items()}
     frames, frames_by_cpu_time, batches = (
         pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
         for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
     )
-    rates = _Rates(frames, frames_by_cpu_time, batches, frozenset(key for key, cell in cells.items() if cell.struck))
-    rated = tuple(_with_rates(cell, repeats[key], rates) for key, cell in cells.items())
-    above = Sweep(rated, run.header, file).above_ceiling
-    sound = []
-    for cell in rated:
+    compared = {key: sample for key, sample in frames.items() if not cells[key].struck}
+    for key, cell in cells.items():
+        in_steps = frames[key].scaled(1 / cell.frame_skip)
+        steps_per_second = estimate(in_steps)
+        row_bytes = next((record.row_bytes for record in _well(repeats[key]) if record.row_bytes is not None), None)
+        speedup, of_ceiling, base = None, None, base_of(key)
+        if cell.backend not in (NULL, YARDSTICK) and not cell.struck:
+            speedup = ratio(frames[key], compared.get(base, NOTHING))
+            if key == base:
+                rates = frames[key].rates
+                speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+        if not cell.reference_row and not cell.struck:
+            of_ceiling = ratio(frames[key], compared.get(ceiling_of(key), NOTHING))
         learner = None if cell.reference_row else run.header.spec.learner
-        learned = replace(cell, learning=learning(learner, cell.steps_per_second, cell.batch_size))
-        # If the reference is above the ceiling, that was disturbed.
-        struck = cell.key in above and cell.label != REFERENCE
-        sound.append(replace(learned, struck_for=ABOVE_CEILING, speedup=None, efficiency=None) if struck else learned)
-    sweep = Sweep(tuple(sound), run.header, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sound)
-
-
-class _Rates(NamedTuple):
-    """The samples of all cells of a run: frames per second, the same per CPU second, and nanoseconds per batch.
-
-    With those of the cells ``struck``, no other is compared.
-    """
-
-    frames: Mapping[CellKey, Sample]
-    frames_by_cpu_time: Mapping[CellKey, Sample]
-    batch_times: Mapping[CellKey, Sample]
-    struck: frozenset[CellKey]
-
-    def compared(self, key: CellKey) -> Sample:
-        """Return the frames per second of a cell that others are compared with, nothing if it is struck."""
-        return NOTHING if key in self.struck else self.frames.get(key, NOTHING)
+        cells[key] = replace(
+            cell,
+            sample=frames[key],
+            frames_per_second=estimate(frames[key]),
+            steps_per_second=steps_per_second,
+            delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
+            frames_per_cpu_second=estimate(frames_by_cpu_time[key]),
+            ns_per_batch=estimate(batches[key]),
+            speedup=speedup,
+            efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
+            of_ceiling=of_ceiling,
+            learning=learning(learner, steps_per_second, cell.batch_size),
+        )
+    for key in Sweep(tuple(cells.values()), run.header, file).above_ceiling:
+        if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
+            cells[key] = replace(cells[key], struck_for=Doubt.ABOVE_CEILING, speedup=None, efficiency=None)
+    sweep = Sweep(tuple(cells.values()), run.header, file)
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
@@ -118,7 +129,6 @@ def _batch_time(record: CellRecord, window: Window) -> float | None:
 
 
 def _sample(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], float | None]) -> Sample:
-    """Return the rates of the windows that count; each repeat is a process."""
     return Sample.of(
         {
             record.repeat: [value for window in windows if (value := rate(record, window)) is not None]
@@ -139,64 +149,73 @@ def _usable(records: Sequence[CellRecord], header: RunRecord) -> int:
 
 
 def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
-    """Return what the cell is and how it went; what was counted and derived is still to come."""
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    proofs = proofs_of(records, proves=header.spec.proof != "off")
-    work = work_of(records, proofs)
+    proves = header.spec.proof != "off"
+    # Those of repeats that have one, or need one.
+    proofs = [
+        record.proof or _NOT_COMPARED
+        for record in records
+        if record.proof is not None
+        or (proves and record.status == "ok" and record.label != REFERENCE and not record.entry.reference_row)
+    ]
+    verdict, verdict_reason = _work(records, proofs)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
-    cell = CellSummary(
+    return CellSummary(
         key=first.key.without_repeat,
-        backend=first.backend,
-        options=first.options,
-        python=first.python,
-        num_envs=first.num_envs,
-        batch_size=first.batch_size,
-        processes=first.processes,
-        threads=first.threads,
-        cpus=first.cpus,
+        **{name: getattr(first, name) for name in _AS_RECORDED},
         cpus_owned=max(1, min(len(first.cpus), first.workers, _usable(records, header))),
-        frame_skip=first.frame_skip,
         replicas=max(1, len(first.replicas)),
         hosts=tuple(share for record in records for share in record.hosts or ()),
-        status=first.status,
         reason=next((record.reason for record in (*faulty, *failed, *records) if record.reason is not None), None),
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        verdict=work.verdict,
-        verdict_reason=work.reason,
-        proof=together(proofs),
-        unproven_repeats=sum(map(unproven, proofs)),
+        verdict=None if first.entry.reference_row else verdict,
+        verdict_reason=verdict_reason,
+        proof=_together(proofs),
+        unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
         known_to_differ=any(record.verdict == "different" for record in records),
-        differences=first.differences,
-        engines=first.engines,
-        own_classes=first.own_classes,
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
     )
-    return replace(cell, verdict=None) if cell.reference_row else cell
 
 
-def _with_machine(cell: CellSummary, records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
-    """Return ``cell`` with what was seen of the machine while it ran."""
+def _as_counted(cell: CellSummary, records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
+    """Return ``cell`` with what its windows and the machine show, struck if its CPUs were not its own."""
+    every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
     spans = [(len(record.cpus), window) for record, windows in that_count(records) for window in windows]
+    counting = [window for _, window in spans]
     span = sum(cpus * window.ns for cpus, window in spans)
-    taken = sum(window.taken_ns for _, window in spans)
+    counted = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
+    taken = sum(window.taken_ns for window in counting)
     usable = _usable(records, header)
-    return replace(
+    cell = replace(
         cell,
+        windows=len(every),
+        rows=sum(window.rows for _, window in every),
+        resets=sum(window.resets for _, window in every),
+        totals={name: None if None in counts else sum(counts) for name, counts in counted.items()},
+        stability=stability(records),
+        acting=acting(counting),
+        batch_sizes=batch_sizes(counting),
+        throttled_windows=sum(window.held_back for _, window in every),
+        disturbed_windows=sum(window.disturbed(cpus) for cpus, window in every),
         # One host's loss is none of the others', and slows what all of them do.
         disturbed=too_much(taken, span, sum(cpus for cpus, _ in spans)) or any(one.disturbed for one in cell.hosts),
-        stolen_share=sum(window.steal_ns or 0 for _, window in spans) / max(1, span),
-        others_share=sum(window.others_ns or 0 for _, window in spans) / max(1, span),
+        stolen_share=sum(window.steal_ns or 0 for window in counting) / max(1, span),
+        others_share=sum(window.others_ns or 0 for window in counting) / max(1, span),
         strayed=any(map(_strayed, records)),
         oversubscribed=cell.workers > usable,
         crowded=cell.at_work > cell.cpus_owned and cell.workers <= usable,
         unbound=next((record.unbound for record in records if record.unbound), None),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
     )
+    if cell.strayed and header.spec.pin.pins and header.host.pinning:
+        return replace(cell, struck_for=Doubt.NOT_PINNED)
+    contested = cell.disturbed or cell.throttled or cell.oversubscribed
+    return replace(cell, struck_for=Doubt.CONTESTED) if contested and cell.entry.spins else cell
 
 
 def _strayed(record: CellRecord) -> bool:
@@ -205,61 +224,6 @@ def _strayed(record: CellRecord) -> bool:
     if record.affinity is not None and set(record.affinity) != owned:
         return True
     return any(not owned.issuperset(parse_list(thread)) for threads in record.seats or () for thread in threads)
-
-
-def _struck(cell: CellSummary, header: RunRecord) -> CellSummary:
-    """Return ``cell``, struck if it was not held to its CPUs, or if it polls on CPUs that others had, too."""
-    if cell.strayed and header.spec.pin.pins and header.host.pinning:
-        return replace(cell, struck_for=NOT_PINNED)
-    contested = cell.disturbed or cell.throttled or cell.oversubscribed
-    return replace(cell, struck_for=CONTESTED) if contested and cell.entry.spins else cell
-
-
-def _with_rates(cell: CellSummary, records: Sequence[CellRecord], rates: _Rates) -> CellSummary:
-    """Return ``cell`` with what was counted, and the rates that follow; ``rates`` are those of all cells."""
-    own = rates.frames[cell.key]
-    windows = [(record, window) for record in _well(records) for window in record.windows]
-    counting = [window for _, counted in that_count(records) for window in counted]
-    speedup = _speedup(cell, rates)
-    steps = own.scaled(1 / cell.frame_skip)
-    unlike = cell.reference_row or cell.struck
-    row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
-    return replace(
-        cell,
-        windows=len(windows),
-        rows=sum(window.rows for _, window in windows),
-        resets=sum(window.resets for _, window in windows),
-        throttled_windows=sum(window.held_back for _, window in windows),
-        disturbed_windows=sum(window.disturbed(len(record.cpus)) for record, window in windows),
-        totals={name: _total([getattr(window, name) for window in counting]) for name in _COUNTERS},
-        sample=own,
-        stability=stability(records),
-        frames_per_second=estimate(own),
-        steps_per_second=estimate(steps),
-        delivered_bytes_per_second=None if row_bytes is None else estimate(steps.scaled(row_bytes)),
-        frames_per_cpu_second=estimate(rates.frames_by_cpu_time[cell.key]),
-        ns_per_batch=estimate(rates.batch_times[cell.key]),
-        speedup=speedup,
-        efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
-        of_ceiling=None if unlike else ratio(own, rates.compared(ceiling_of(cell.key))),
-        acting=acting(counting),
-        batch_sizes=batch_sizes(counting),
-    )
-
-
-def _total(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
-
-
-def _speedup(cell: CellSummary, rates: _Rates) -> Estimate | None:
-    """Return the ratio to the reference with one worker; None for a cell that is not compared."""
-    if cell.backend in (NULL, YARDSTICK) or cell.struck:
-        return None
-    own, base = rates.frames[cell.key], base_of(cell.key)
-    if cell.key != base:
-        return ratio(own, rates.compared(base))
-    return Estimate(1.0, 1.0, 1.0) if own.rates and median(own.rates) > 0 else None
 
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
@@ -279,3 +243,64 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
     last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
     again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
+
+
+def _work(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> tuple[WorkVerdict, str]:
+    """Return the verdict on the work of a cell, and why it is not plainly ``identical``, or where it comes from.
+
+    Work that was seen to differ in the cell is different, whatever was known before. Work of which nothing was known
+    is what it was seen to be in the cell, if enough was seen. Otherwise, what was known before counts.
+    """
+    each: list[tuple[WorkVerdict, str]] = [(one.verdict or "unverified", one.verdict_reason) for one in records]
+    known = max(each, key=lambda work: BEST_FIRST.index(work[0]))
+    if (proof := _together(proofs)) is None:
+        return known
+    if proof.verdict == "different":
+        return "different", f"in the measured cell: {difference(proof)}"
+    # Each environment of one process was seen for long enough; those of another are others.
+    enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
+    if known[0] == "unverified" and proof.verdict in SAME and enough:
+        return proof.verdict, f"seen in the measured cell: {steps(proof)}"
+    return known
+
+
+def steps(proof: CellProof) -> str:
+    """Return in words how far a proof goes."""
+    environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
+    if proof.environments < proof.num_envs:
+        environments = f"{proof.environments} of {proof.num_envs} environments"
+    whole = "all" if proof.steps >= proof.of_steps else f"{proof.steps:,} of"
+    return f"{proof.rows:,} rows on the way of {environments} through {whole} {proof.of_steps:,} steps"
+
+
+def difference(proof: CellProof) -> str:
+    """Return in words how the work differs that a proof has found to be different."""
+    where, found = "", proof.mismatch
+    if found is not None:
+        at = f"environment {found.env_id} after {found.step:,} steps"
+        where = f"{found.place} of {at} are {found.found} instead of {found.expected}"
+    return "; ".join(filter(None, (proof.fault, where))) or "rows differ"
+
+
+def why_not_same(proof: CellProof) -> str | None:
+    """Return in words why a proof does not say that the work is the same, None if it does."""
+    return difference(proof) if proof.verdict == "different" else proof.reason
+
+
+def _together(proofs: Sequence[CellProof]) -> CellProof | None:
+    """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
+    if not proofs:
+        return None
+    # Each repeat takes other environments, as long as there are any.
+    covered = sum(proof.environments for proof in proofs)
+    worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
+    return replace(
+        worst,
+        rows=sum(proof.rows for proof in proofs),
+        ends=sum(proof.ends for proof in proofs),
+        environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
+        steps=sum(proof.steps for proof in proofs),
+        of_steps=sum(proof.of_steps for proof in proofs),
+        seconds=sum(proof.seconds for proof in proofs),
+        invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
+    )

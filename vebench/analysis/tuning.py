@@ -1,38 +1,268 @@
-"""What a race between settings answers: which to use, which do as well, and what training gains. Pure functions."""
+"""Settings of backends: which to try, which of them race on, which to use, and what training gains. Pure functions.
+
+A setting that is significantly slower than the leader is measured no more (successive elimination: E. Even-Dar,
+S. Mannor, Y. Mansour, Action elimination and stopping conditions for the multi-armed bandit, JMLR 7, 2006). Where the
+time that is left does not suffice for all others, those with the lowest rates are left out, so that the best get as
+many passes as a comparison needs (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration in
+multi-armed bandits, ICML 2013). The comparisons are those of reports: paired by passes, all of them tested together,
+and each look at the data has its share of the error that is allowed in total.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.answer import Doubt, doubt_of
-from vebench.analysis.racing import FEWEST_PASSES, contenders
+from vebench.analysis.answer import fastest_first, first_of_each, rank_of
+from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio, verdicts
 from vebench.analysis.windows import learning
-from vebench.backends.registry import ENTRIES, REFERENCE
+from vebench.backends.registry import REFERENCE
+from vebench.engine.runner import GIVEN_UP
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Sample
+    from vebench.backends.entry import BackendEntry
     from vebench.child.answers import Timed
-    from vebench.plan.cells import CellKey
-    from vebench.plan.spec import LearnerStep
+    from vebench.plan.cells import Cell, CellKey
+    from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
+    from vebench.results.records import CellRecord
 
+# Environments of a worker that are tried if no batch is asked for.
+_USUAL_ENVS = (1, 4, 16)
+# More environments in one process than that are slower to build than anybody waits for.
+_MOST_ENVS = 1 << 12
+_ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
+# After one pass nothing is known of how processes vary: what is below this share of the leader is given up anyway.
+_HOPELESS = 0.6
+# As many passes a comparison needs to be worth something.
+FEWEST_PASSES = 4
+_NANO = 1e-9
+# Seconds until an interpreter has loaded what a cheap environment needs, and what a cell takes beside what it counts.
+USUAL_START, _BESIDE = 1.0, 0.2
+# Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
+_WARMUP_BATCHES, _TURN_BATCHES = 9, 3
+_LEAD = 0.05  # seconds that a cell steps uncounted before each window
+# A cell may take this many times what was foreseen before it is given up, or this share of the whole budget.
+PATIENCE, PATIENT_SHARE = 4.0, 0.15
+_LEAST_PATIENCE = 5.0
+MOST_SLOWDOWN = 10.0  # more was a pause, which says nothing of what comes
+# Measuring a cell for the first time may take this share of the budget, or twice what the cheapest takes.
+_MOST_SHARE, _TIMES_CHEAPEST = 0.1, 2.0
 # Resets are met as often as in the long run in windows that hold so many episodes of each environment.
 EPISODES = 2
-# What a user has already comes before what he would have to add: the registry begins with Gymnasium's own.
-_SIMPLEST_FIRST = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
+
+
+class Setting(NamedTuple):
+    """A backend with its size."""
+
+    choice: BackendChoice
+    workers: int
+    envs_per_worker: int
+
+    @property
+    def place(self) -> str:
+        """The setting as ``RunSpec.only`` has it."""
+        return f"{self.choice.label}:{self.workers}x{self.envs_per_worker}"
+
+
+def settings(
+    choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None
+) -> tuple[Setting, ...]:
+    """Return the settings to try with ``cpus`` CPUs, those first that are the likeliest to be fast.
+
+    With ``batch``, a batch of every setting has so many rows. ``cores``: how many cores these CPUs are of, where some
+    are second threads: with as many workers, no core has two. Where the user gave options, no others are tried.
+    """
+    # All CPUs, one worker for each core, and half of the CPUs, down to an eighth.
+    each_core = {cores} if cores is not None and 0 < cores < cpus else set()
+    counts = sorted({max(1, cpus >> halvings) for halvings in range(4)} | each_core, reverse=True)
+    found = [setting for choice in choices for setting in _of(choice, counts, batch)]
+    plain = [choice for choice in choices if not choice.options]
+    others = [replace(choice, options=dict(options)) for choice in plain for options in choice.entry.worth_trying]
+    found += [setting for choice in others for setting in _of(choice, counts[:1], batch)]
+    # All CPUs first, then half of them: of each backend, so that no backend is left out for want of time. Other options
+    # than the defaults change less than the rest does.
+    given = {choice.label for choice in choices}
+
+    def rank(one: Setting) -> tuple[bool, bool, bool]:
+        whole = _in_caller(one.choice.entry) or one.workers >= cpus
+        return one.choice.label not in given, not whole, one.envs_per_worker == 1
+
+    return tuple(sorted(found, key=rank))
+
+
+def _of(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
+    entry = choice.entry
+    for workers in (1,) if _in_caller(entry) else counts:
+        for envs in _USUAL_ENVS if batch is None else (batch // workers,):
+            if envs and (batch is None or workers * envs == batch) and envs <= _MOST_ENVS:
+                yield Setting(choice, workers, envs)
+
+
+def _in_caller(entry: BackendEntry) -> bool:
+    """Return whether more workers are of no use to a backend: all steps are made by the calling process."""
+    shape = entry.shape_of(2, 1, 2, {})
+    return shape.processes == 1 and shape.threads == 1
+
+
+class Race(NamedTuple):
+    """How a race stands: those ``alive`` may still be the fastest, the one with the highest rate first.
+
+    ``decided``: none of the others is significantly faster than that by more than the tolerance.
+    """
+
+    alive: tuple[CellKey, ...]
+    decided: bool
+
+
+def level_of_look(look: int) -> float:
+    """Return the error that the look number ``look``, from 1 on, may make: all of them together make ``_ERROR``."""
+    return _ERROR / (look * (look + 1))
+
+
+def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Race:
+    """Return how a race stands, given the rates of all that were not given up before.
+
+    ``tolerance`` is the share of the leader's rate by which another may be faster without being missed.
+    """
+    known = {key: rate for key, rate in rates.items() if rate.rates and min(rate.rates) > 0}
+    if not known:
+        return Race((), decided=False)
+    leader, *others = sorted(known, key=lambda key: known[key].level, reverse=True)
+    level = level_of_look(look)
+    still = _contenders(known, leader, 0.0, level)
+    alive = (leader, *(key for key in others if key in still))
+    return Race(alive, decided=not _contenders(known, leader, tolerance, level))
+
+
+def _contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, level: float) -> set[CellKey]:
+    """Return which of these positive rates may be above that of ``key`` by more than the tolerance, at this level."""
+    against = {}
+    for other in rates.keys() - {key}:
+        # A single pass does not show how processes vary.
+        alone = min(rates[other].processes, rates[key].processes) < FEWEST_FOR_INTERVAL
+        against[other] = None if alone else contrast([(1.0, rates[other]), (-1.0, rates[key])])
+    verdict = verdicts(against, low=1 / (1 - tolerance), level=level)
+    return {
+        other
+        for other, found in against.items()
+        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
+    }
+
+
+def affordable(
+    alive: Sequence[CellKey], passes: Mapping[CellKey, int], cost: Mapping[CellKey, float], left: float
+) -> tuple[CellKey, ...]:
+    """Return as many of the living, the best first, as can get ``FEWEST_PASSES`` in ``left`` seconds; two at least.
+
+    ``passes`` is how many passes each has, ``cost`` how many seconds another one takes.
+    """
+    spent = 0.0
+    for number, key in enumerate(alive):
+        spent += cost[key] * max(1, FEWEST_PASSES - passes.get(key, 0))
+        if spent > left and number > 1:
+            return tuple(alive[:number])
+    return tuple(alive)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What is known of how long cells take: by ``steps`` of one environment, and by the ``records`` so far."""
+
+    spec: RunSpec
+    steps: Timed | None = None
+    records: Mapping[CellKey, Sequence[CellRecord]] = field(default_factory=dict)
+    slowdown: float = 1.0
+
+    @property
+    def measured(self) -> bool:
+        """Whether any cell was measured."""
+        return any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
+
+    def of(self, cell: Cell) -> float:
+        """Return about how many seconds a pass of ``cell`` takes."""
+        known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
+        if known:
+            last = known[-1]
+            counted = (last.startup_ns or 0) + (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
+            seconds = counted * _NANO + _LEAD * len(last.windows)
+        else:
+            # Where steps are slow, a few batches take longer than the times that were asked for.
+            spec, shape = self.spec, cell.shape
+            at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
+            batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
+            turn = max(spec.duration + _LEAD, _TURN_BATCHES * batch)
+            seconds = self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + spec.rounds * turn
+        return self.slowdown * seconds + _BESIDE
+
+    def patience(self, cell: Cell, left: float, share: float = PATIENT_SHARE) -> float:
+        """Return after how many seconds the cell is given up: it may always take this ``share`` of the whole budget."""
+        most = max(PATIENCE * self.of(cell), share * self.spec.budget)
+        return max(_LEAST_PATIENCE, min(most, left))
+
+    def refused(self, cell: Cell) -> str | None:
+        """Return why a cell is not even started, None if it is: one of its backend, no larger, or several failed."""
+        failed = [
+            record
+            for record in chain.from_iterable(self.records.values())
+            if record.label == cell.backend.label and record.status == "failed"
+            if not record.interrupted and record.reason != GIVEN_UP
+        ]
+        alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
+        if not alike:
+            return None
+        return f"{alike[0].workers}x{alike[0].envs_per_worker} of it failed: {alike[0].reason}"
+
+    def why_not(self, cell: Cell) -> str:
+        """Return why there was no time for a cell."""
+        if self._start(cell) > _MOST_SHARE * self.spec.budget:
+            return f"starting it takes more than {_MOST_SHARE:.0%} of the time: give a larger --budget"
+        return GIVEN_UP
+
+    def _start(self, cell: Cell) -> float:
+        shape = cell.shape
+        at_once = max(1, min(shape.processes, len(cell.cpus)))
+        started = [
+            (record, record.startup_ns * _NANO)
+            for record in chain.from_iterable(self.records.values())
+            if record.startup_ns is not None
+        ]
+        if self.steps is not None:
+            each = (self.steps.make_ns + self.steps.reset_p50_ns) * _NANO
+        else:
+            each = min((seconds / max(1, record.num_envs) for record, seconds in started), default=0.0)
+        seen = [
+            seconds * max(1.0, shape.processes / max(1, record.processes))
+            + each * max(0, shape.num_envs - record.num_envs) / at_once
+            for record, seconds in started
+            if record.label == cell.backend.label
+        ]
+        return max(USUAL_START + each * shape.num_envs / at_once, min(seen, default=0.0))
+
+
+def fitting(costs: Sequence[float], room: float, budget: float, most: int) -> list[int]:
+    """Return which of the cells with these costs, the likeliest first, are measured next: ``most`` at the most.
+
+    They take no more than ``room`` seconds together, and none of them too large a share of the ``budget``.
+    """
+    largest = max(_MOST_SHARE * budget, _TIMES_CHEAPEST * min(costs, default=0.0))
+    chosen: list[int] = []
+    for number, cost in enumerate(costs):
+        if len(chosen) < most and cost <= largest and sum(costs[one] for one in chosen) + cost <= room:
+            chosen.append(number)
+    return chosen
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A cell beside the best: its rate over that one's, None if it has none, and why it is in doubt.
-
-    ``too_large``: it takes more memory than it may.
-    """
+    """A cell beside the best: its rate over that one's, None if it has none, and why it may not be offered."""
 
     cell: CellSummary
     ratio: Estimate | None
@@ -54,15 +284,14 @@ class Lack(Enum):
 class Choice:
     """What to use: ``chosen``; None if nothing can be recommended, for the reason ``lack``.
 
-    ``best`` is what is chosen, or would be. ``fastest`` has the highest rate of those that may be offered. They differ
-    where something simpler cannot be told from the fastest and is within the tolerance. ``contenders`` may be faster
-    than ``best`` by more than the tolerance: of those that may be offered, or may turn out so. In each pair of
-    ``told``, the second is not: once a look has told, later ones need not.
+    ``best`` is what is chosen, or would be. ``fastest`` has the highest rate of those that may be offered; something
+    simpler is ``best`` if it cannot be told from that and is within the tolerance. ``contenders`` may be faster than
+    ``best`` by more than the tolerance: of those that may be offered, or may turn out so. In each pair of ``told``, the
+    second is not: once a look has told, later ones need not. ``rivals``: the best cell of each other backend, the
+    fastest first. ``faster``: those that are faster than ``best`` by more than their interval, and may not be offered.
+    ``tied``: those that do as well as the fastest, as far as is known, without ``best``, the simplest first.
     ``disturbed``: what may be faster than ``best``, since others took time of its CPUs; or ``best``, if its rate is
     little more than a guess for that reason.
-    ``rivals``: the best cell of each other backend beside ``best``, the fastest first. ``faster``: those that are
-    faster than ``best`` by more than their interval, and may not be offered. ``tied``: those that do as well as the
-    fastest, as far as is known, without ``best``, the simplest first.
     """
 
     best: CellSummary | None = None
@@ -86,22 +315,6 @@ class Choice:
         return self.best if self.lack is None else None
 
 
-@dataclass(frozen=True)
-class Latency:
-    """How long a batch is waited for by a caller that acts at once: the median, and what 99 of 100 do not exceed."""
-
-    p50_ns: int
-    p99_ns: int
-
-
-@dataclass(frozen=True)
-class Bend:
-    """A cell like the one that is chosen but for one number: ``share`` is its rate over that one's."""
-
-    cell: CellSummary
-    share: float
-
-
 def choose(  # noqa: PLR0913 - what a choice depends on
     cells: Sequence[CellSummary],
     tolerance: float,
@@ -117,56 +330,52 @@ def choose(  # noqa: PLR0913 - what a choice depends on
 
     Of those that do as well as the fastest it is the simplest; with ``last``, one of which ``decided`` can be said.
     ``usable``: the run is not too disturbed. What was seen to take more than ``memory`` bytes is not offered, whatever
-    was planned. ``open_work``: backends, by their labels, whose work a longer comparison could show to be the same.
-    ``told`` is that of the choice at the look before.
-
-    No setting is chosen that is slower than another which may be offered, beyond the interval of their ratio.
+    was planned. ``open_work``: labels of backends whose work a longer comparison could show to be the same. ``told`` is
+    that of the look before.
     """
-    rated = sorted(
-        (cell for cell in cells if not cell.reference_row and cell.rate), key=lambda cell: cell.rate, reverse=True
-    )
-    offered = [cell for cell in rated if doubt_of(cell) is None and not too_large(cell, memory)]
-    good = [
+    rated = fastest_first(cells)
+    small = [cell for cell in rated if not too_large(cell, memory)]
+    offered = [cell for cell in small if cell.doubt is None]
+    good = [  # not slower than another, beyond the interval of their ratio
         cell
         for cell in offered
         if not any((found := ratio(cell.sample, other.sample)) and (found.high or 1.0) < 1 for other in offered)
     ]
     if not good:
-        return Choice(rivals=tuple(_rivals(rated, None, memory)))
+        return Choice(rivals=tuple(_rival(cell, None, memory) for cell in first_of_each(rated)))
     enough = min(FEWEST_PASSES, max(cell.repeats for cell in good))  # a race may be decided before that
     fastest = next(cell for cell in good if cell.repeats >= enough)
     known = [
         cell
         for cell in good
         if cell is fastest
-        or (cell.repeats >= max(enough, FEWEST_FOR_INTERVAL) and _share_of(cell, fastest) >= 1 - tolerance)
+        or (
+            cell.repeats >= max(enough, FEWEST_FOR_INTERVAL)
+            and (share := ratio(cell.sample, fastest.sample))
+            and share.median >= 1 - tolerance
+        )
     ]
     # What more measuring, or comparing, may show to be one that can be offered.
     unknown = {
         cell.key
-        for cell in rated
-        if (doubt := doubt_of(cell)) is Doubt.NO_INTERVAL or (doubt is Doubt.UNVERIFIED and cell.label in open_work)
-        if not too_large(cell, memory)
+        for cell in small
+        if cell.doubt is Doubt.NO_INTERVAL or (cell.doubt is Doubt.UNVERIFIED and cell.label in open_work)
     }
     counted = unknown.union(cell.key for cell in offered)
     rates = {cell.key: cell.sample for cell in rated if cell.key in counted and min(cell.sample.rates) > 0}
     told |= {
-        (cell.key, other) for cell in known for other in rates.keys() - contenders(rates, cell.key, tolerance, level)
+        (cell.key, other) for cell in known for other in rates.keys() - _contenders(rates, cell.key, tolerance, level)
     }
     above = {cell.key: {other for other in rates if (cell.key, other) not in told} for cell in known}
     best, *tied = sorted(
         known,
-        key=lambda cell: (
-            last and bool(above[cell.key]),
-            _SIMPLEST_FIRST.get(cell.backend, len(_SIMPLEST_FIRST)),
-            bool(cell.options),
-            -cell.rate,
-        ),
+        key=lambda cell: (last and bool(above[cell.key]), rank_of(cell), bool(cell.options), -cell.rate),
     )
+    rivals = [_rival(cell, best, memory) for cell in rated]
     faster = tuple(
         rival
-        for cell in rated
-        if (rival := _rival(cell, best, memory)).ratio
+        for rival in rivals
+        if rival.ratio
         and (rival.doubt or rival.too_large)
         # Of a ratio without an interval, its median counts.
         and (rival.ratio.median if rival.ratio.low is None else rival.ratio.low) > 1
@@ -189,26 +398,45 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         lack = Lack.DISTURBED
     elif best.half_width is None or best.half_width > WIDE:
         lack = Lack.WIDE
-    rivals = tuple(_rivals(rated, best, memory))
-    return Choice(best, fastest, lack, rivals, faster, tuple(tied), frozenset(above[best.key]), told, disturbed)
+    firsts = [cell.key for cell in first_of_each(rated) if cell.label != best.label]
+    others = tuple(rival for rival in rivals if rival.cell.key in firsts)
+    return Choice(best, fastest, lack, others, faster, tuple(tied), frozenset(above[best.key]), told, disturbed)
+
+
+def too_large(cell: CellSummary, memory: int | None) -> bool:
+    """Return whether a cell was seen to take more than ``memory`` bytes."""
+    return memory is not None and cell.peak_rss_bytes is not None and cell.peak_rss_bytes > memory
+
+
+def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
+    beside = None if best is None else ratio(cell.sample, best.sample)
+    return Rival(cell, beside, cell.doubt, too_large(cell, memory))
+
+
+class Bend(NamedTuple):
+    """A cell like the one that is chosen but for one number: ``share`` is its rate over that one's."""
+
+    cell: CellSummary
+    share: float
 
 
 def bends(cells: Iterable[CellSummary], chosen: CellSummary) -> tuple[list[Bend], list[Bend]]:
-    """Return what other numbers of workers reach, and other numbers of environments for each, the most first.
-
-    Point estimates: they show where a curve bends, and decide nothing.
-    """
+    """Return what other numbers of workers reach, and other numbers of environments for each, the most first."""
     rest = [
         Bend(cell, cell.rate / chosen.rate)
-        for cell in cells
+        for cell in sorted(cells, key=lambda cell: (-cell.workers, -cell.envs_per_worker))
         if cell.label == chosen.label and cell.key != chosen.key and cell.rate
     ]
     workers = [bend for bend in rest if bend.cell.envs_per_worker == chosen.envs_per_worker]
-    envs = [bend for bend in rest if bend.cell.workers == chosen.workers]
-    return (
-        sorted(workers, key=lambda bend: -bend.cell.workers),
-        sorted(envs, key=lambda bend: -bend.cell.envs_per_worker),
-    )
+    return workers, [bend for bend in rest if bend.cell.workers == chosen.workers]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long a batch is waited for by a caller that acts at once: the median, and what 99 of 100 do not exceed."""
+
+    p50_ns: int
+    p99_ns: int
 
 
 @dataclass(frozen=True)
@@ -240,39 +468,15 @@ def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep |
     return None if one is None or other is None else one.steps_per_second / other.steps_per_second
 
 
-def _share_of(cell: CellSummary, fastest: CellSummary) -> float:
-    found = ratio(cell.sample, fastest.sample)
-    return found.median if found else 0.0
-
-
-def too_large(cell: CellSummary, memory: int | None) -> bool:
-    """Return whether a cell was seen to take more than ``memory`` bytes."""
-    return memory is not None and cell.peak_rss_bytes is not None and cell.peak_rss_bytes > memory
-
-
-def _rivals(cells: Iterable[CellSummary], best: CellSummary | None, memory: int | None) -> Iterable[Rival]:
-    seen = set() if best is None else {best.label}
-    for cell in cells:
-        if cell.label not in seen:
-            seen.add(cell.label)
-            yield _rival(cell, best, memory)
-
-
-def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
-    beside = None if best is None else ratio(cell.sample, best.sample)
-    return Rival(cell, beside, doubt_of(cell), too_large(cell, memory))
-
-
 @dataclass(frozen=True)
 class Exchange:
-    """What ``cell`` takes beside the steps of a plain ``loop``, if ``at_once`` of its environments step at a time.
+    """What ``cell`` takes beside the steps of a plain loop, if ``at_once`` of its environments step at a time.
 
     ``step``: seconds of a step in the loop. ``hand_over``: seconds of a batch, beside steps. ``break_even``: the step
     time in seconds below which the loop is faster. Both may begin at nothing.
     """
 
     cell: CellSummary
-    loop: CellSummary
     at_once: int
     step: float
     hand_over: Estimate
@@ -284,46 +488,28 @@ def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None
 
     The share of a plain loop's time that a step takes with a backend is what handing over takes for each step, over
     the step time, plus 1 / the environments that step at the same time: a line over 1 / step time. Where it is 1, both
-    are as fast: that step time is the break-even.
+    are as fast: that step time is the break-even. An error of the step time counts as well: by the slope, it becomes
+    one of the share (the effective variance of J. Orear, American Journal of Physics 50, 1982).
 
     One run has one step time, so that the environments that step at a time are taken from the cell's own counts: all
     that its processes and threads lose by waiting for each other counts as handing over. None where nothing is handed
-    over, and where environments are not those of the loop.
+    over, where environments are not those of the loop, and without intervals.
     """
     at_once = min(cell.at_work, cell.cpus_owned, cell.batch_size)
     near = [loop for loop in loops if loop.label == REFERENCE and loop.workers == 1 and loop.steps_per_second]
     if at_once < 2 or not near or not cell.entry.steps_gymnasium or cell.steps_own_classes:  # noqa: PLR2004 - one at a time is a loop
         return None
     loop = min(near, key=lambda loop: abs(loop.num_envs - cell.batch_size))
-    share = _share_of_loop(cell, loop)
-    if share is None:
-        return None
-    rate, (value, error) = loop.steps_per_second, share
-    step = 1 / rate.median if rate is not None and rate.median > 0 else 0.0
-    taken, half = (value - 1 / at_once) * step, error.half_width() * step  # by handing over, for each step
-    per_step = Estimate(max(0.0, taken), max(0.0, taken - half), max(0.0, taken + half))
-    return Exchange(
-        cell,
-        loop,
-        at_once,
-        step,
-        per_step.scaled(cell.batch_size),
-        # Where the line crosses 1. It begins at a number that is known, so that the slope alone makes the interval.
-        per_step.scaled(1 / (1 - 1 / at_once)),
-    )
-
-
-def _share_of_loop(cell: CellSummary, loop: CellSummary) -> tuple[float, Error] | None:
-    """Return the share of the loop's time that a step takes, with its error; None if either has no interval.
-
-    An error of the step time counts as well: by the slope, it becomes one of the share (the effective variance of
-    J. Orear, American Journal of Physics 50, 1982).
-    """
     share, level = contrast([(1.0, loop.sample), (-1.0, cell.sample)]), contrast([(1.0, loop.sample)])
+    rate = loop.steps_per_second
     if share is None or level is None:
         return None
     value = share.estimate.median
     # The share is a constant plus the part that falls with the step time; of that, all above 1 / CPUs at most.
     falling = max(0.0, value - 1 / max(1, cell.cpus_owned))
-    variance = value**2 * share.error.variance + falling**2 * level.error.variance
-    return value, Error(variance, share.error.freedom)
+    error = Error(value**2 * share.error.variance + falling**2 * level.error.variance, share.error.freedom)
+    step = 1 / rate.median if rate is not None and rate.median > 0 else 0.0
+    taken, half = (value - 1 / at_once) * step, error.half_width() * step  # by handing over, for each step
+    per_step = Estimate(max(0.0, taken), max(0.0, taken - half), max(0.0, taken + half))
+    # Where the line crosses 1. It begins at a number that is known, so that the slope alone makes the interval.
+    return Exchange(cell, at_once, step, per_step.scaled(cell.batch_size), per_step.scaled(1 / (1 - 1 / at_once)))

@@ -44,10 +44,8 @@ Counting = list[tuple["CellRecord", "Sequence[Window]"]]
 class Stability:
     """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
 
-    ``outliers`` is how many windows lie apart from the others of their process. ``drift`` is the relative change of the
-    rate from the first window of a process to its last, 0 if there is none beyond chance. ``fewest_batches`` is how
-    many batches the shortest window held, None without windows. ``bursts``: some windows have more resets than others,
-    beyond chance. ``unsettled`` counts processes whose rate had not settled when their warm-up ended.
+    ``fewest_batches`` is how many batches the shortest window held, None without windows. ``unsettled`` counts
+    processes whose rate had not settled when their warm-up ended. See the functions of these names for the others.
     """
 
     outliers: int = 0
@@ -106,7 +104,11 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     distribution of its statistic (R. Hirsch, J. Slack, R. Smith, Water Resources Research 18, 1982). The size of the
     trend is the median slope (P. Sen, Journal of the American Statistical Association 63, 1968).
     """
-    logs = [_medians([log(rate) for rate in rates]) for rates in processes if len(rates) > 1]
+    logs = []
+    for values in ([log(rate) for rate in rates] for rates in processes if len(rates) > 1):
+        count = min(len(values), _MOST_MEDIANS)
+        ends = [len(values) * index // count for index in range(count + 1)]
+        logs.append([median(values[start:end]) for start, end in pairwise(ends)])
     if not logs:
         return 0.0
     slopes = [
@@ -120,13 +122,6 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
         return 0.0
     return exp(median(slopes) * (max(map(len, logs)) - 1)) - 1
-
-
-def _medians(values: Sequence[float]) -> list[float]:
-    """Return the values; if there are many, the medians of groups of values that follow each other."""
-    count = min(len(values), _MOST_MEDIANS)
-    ends = [len(values) * index // count for index in range(count + 1)]
-    return [median(values[start:end]) for start, end in pairwise(ends)]
 
 
 @cache
@@ -162,20 +157,15 @@ def bursts(windows: Sequence[Window]) -> bool:
     rows, resets = sum(window.rows for window in windows), sum(window.resets for window in windows)
     if len(windows) < 2 or not resets:  # noqa: PLR2004 - a spread needs two
         return False
-    expected = [resets * window.rows / rows for window in windows]
-    dispersion = sum(
-        (window.resets - mean) ** 2 / mean for window, mean in zip(windows, expected, strict=True) if mean > 0
-    )
+    means = [resets * window.rows / rows for window in windows]
+    dispersion = sum((window.resets - mean) ** 2 / mean for window, mean in zip(windows, means, strict=True) if mean)
     from scipy.special import chdtrc  # noqa: PLC0415 - imported on use
 
     return float(chdtrc(len(windows) - 1, dispersion)) < _BURST_LEVEL
 
 
 def that_count(records: Sequence[CellRecord]) -> Counting:
-    """Return the repeats of a cell that went well, each with its windows that count.
-
-    If only calm windows count, repeats without any are left out.
-    """
+    """Return the repeats of a cell that went well, each with its windows that count, if any do."""
     well = [record for record in records if record.status == "ok"]
     calm = [[window for window in record.windows if window.calm(len(record.cpus))] for record in well]
     if enough([len(windows) for windows in calm], [len(record.windows) for record in well]):
@@ -198,9 +188,8 @@ def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Acting:
-    """Where the time of a loop with a policy went, over the windows that count.
+    """Where the time of a loop with a policy went, over the windows that count: shares of the wall time, 0 to 1.
 
-    ``waiting``, ``inference`` and ``copies`` are shares of the wall time, 0 to 1; ``counting`` is what they leave out.
     ``latency_p50_ns`` and ``latency_p99_ns``: from the actions of a batch to the next batch, the median over windows.
     ``age``: how often the policy acted between choosing an action and getting its row, the mean over rows; 0 if every
     action is answered by the next batch.
@@ -221,10 +210,7 @@ class Acting:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """How many rows batches had, where they may have fewer than others: the mean, and those of most batches.
-
-    ``few`` and ``many``: 5 % of batches have fewer, or more; the medians over windows.
-    """
+    """How many rows batches had: 5 % have fewer than ``few``, 5 % more than ``many``; the medians over windows."""
 
     mean: float
     few: float

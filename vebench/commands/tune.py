@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from vebench.analysis.racing import (
+from vebench.analysis.rules import unusable
+from vebench.analysis.statistics import Sample, ratio
+from vebench.analysis.summary import by_cell, next_repeats, summarise
+from vebench.analysis.tuning import (
     MOST_SLOWDOWN,
     PATIENT_SHARE,
     USUAL_START,
     Costs,
-    Race,
+    Latency,
     affordable,
+    choose,
     fitting,
     level_of_look,
+    settings,
     standing,
+    too_large,
 )
-from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import Sample, ratio
-from vebench.analysis.summary import by_cell, next_repeats, summarise
-from vebench.analysis.tuning import Latency, choose, too_large
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
@@ -36,7 +38,6 @@ from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
-from vebench.plan.settings import settings
 from vebench.plan.spec import PER_NODE, BackendChoice, check_count, check_spec
 from vebench.reports.output import show
 from vebench.reports.pages.tune import TunePage, Wish
@@ -375,7 +376,7 @@ class _Racing:
         """Give these, the likeliest first, another pass. Returns whether there was time for it."""
         known, left = self._costs(), self._budget.left
         costs = {cell.key.without_repeat: known.of(cell) for cell in self._plan.cells}
-        alive = affordable(Race(wanted, decided=False), {cell.key: cell.repeats for cell in cells}, costs, left)
+        alive = affordable(wanted, {cell.key: cell.repeats for cell in cells}, costs, left)
         if sum(costs[key] for key in alive) > left:
             alive = alive[:1]
         more = next_pass(self._plan, frozenset(alive), next_repeats(self._session.run))

@@ -289,19 +289,22 @@ def test_processes_with_more_threads_than_step_are_reported(
 
 
 @pytest.mark.parametrize(
-    ("backend", "steal", "workers", "contested"),
+    ("backend", "steal", "held_back", "workers", "contested"),
     [
-        ("pufferlib", 3 * 10**8, 2, True),
-        ("pufferlib", 0, 4, True),
-        ("pufferlib", 0, 2, False),
-        ("gym-async", 10**9, 2, False),
+        ("pufferlib", 3 * 10**8, 0, 2, True),
+        ("pufferlib", 0, 0, 4, True),
+        ("pufferlib", 0, 0, 2, False),
+        ("gym-async", 10**9, 0, 2, False),
+        ("pufferlib", 0, 4, 2, True),  # a CPU quota held back all windows
+        ("pufferlib", 0, 3, 2, False),
+        ("gym-async", 0, 4, 2, False),
     ],
 )
 def test_a_backend_that_polls_has_no_valid_rate_on_cpus_that_others_have_too(
-    backend: str, steal: int, workers: int, contested: bool
+    backend: str, steal: int, held_back: int, workers: int, contested: bool
 ) -> None:
-    window = Window(ns=10**9, rows=1000, resets=0, steal_ns=steal)
-    (found,) = codes(make_cell(backend, workers, windows=(window,) * 4))
+    windows = (Window(10**9, 1000, 0, steal_ns=steal, throttles=int(number < held_back)) for number in range(4))
+    (found,) = codes(make_cell(backend, workers, windows=tuple(windows)))
     assert ("polling" in found) is contested
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from vebench.analysis.tuning import settings
 from vebench.plan.grammar import parse_backends
-from vebench.plan.settings import settings
 
 
 def places(*names: str, cpus: int = 8, batch: int | None = None, cores: int | None = None) -> list[str]:

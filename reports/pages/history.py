@@ -162,7 +162,7 @@ def _explanations(found: History) -> Iterator[Remark]:
     metric = "" if found.metric == "fps" else f" --metric {found.metric}"
     groups = figures.by_key(
         (
-            (series.run_of(change), series.run_before(change), change.worse, change is series.news),
+            (series.run_of(change), series.points[change.at - 1].run, change.worse, change is series.news),
             f"{cell_name(series.key.cell)}: {_interval(change)}",
         )
         for series in _newest_first(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.findings import Code
 from vebench.analysis.statistics import Sample, estimate
 from vebench.analysis.windows import STEADY, Stability
-from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.plan.cells import report_order
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import BackendChoice
@@ -268,11 +268,6 @@ def yardstick_of(key: CellKey) -> CellKey:
 def is_base(key: CellKey) -> bool:
     """Return whether the cell is its own base: its speedup is no figure."""
     return key == base_of(key)
-
-
-def ceiling_of(key: CellKey) -> CellKey:
-    """Return the cell that no other of the same size can be faster than."""
-    return replace(key, backend=CEILING)
 
 
 def of_key(key: CellKey) -> CellKey:

@@ -263,15 +263,12 @@ class _Judge:
         return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
 
     def _inside(self, key: CellKey, verdict: SpeedVerdict) -> tuple[SpeedVerdict, str | None]:
-        """Return the verdict on a cell of a group that is slower or faster, tested with the others of its group.
-
-        If none of them can be singled out, those have the group's verdict that seem so.
-        """
+        """Return the verdict on a cell of a group that is slower or faster, tested with the others of its group."""
         ratios = {one: self._ratios[one] for one in self._members[group_of(key)]}
         high = self._high if verdict == "faster" else None
         found = verdicts(ratios, low=self._low, high=high, level=self._level, same=self._same)
         seems_so = ratios[key].log < log(self._low) if high is None else ratios[key].log >= log(high)
-        if seems_so and verdict not in found.values():
+        if seems_so and verdict not in found.values():  # none of them can be singled out
             return verdict, None if len(ratios) == 1 else _AS_A_WHOLE
         return found[key], self._doubt(ratios[key], [key]) if found[key] == "inconclusive" else None
 
@@ -301,10 +298,7 @@ def group_of(key: CellKey) -> GroupKey:
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest cell of each run, which may be different backends of different sizes, and the ratio of their rates.
-
-    Each is chosen for its rate, so each is a little too high; in the ratio, that mostly cancels.
-    """
+    """The fastest cell of each run, which may be of different backends and sizes, and the ratio of their rates."""
 
     one: CellSummary
     other: CellSummary
@@ -330,10 +324,7 @@ class TaskBeside:
 def beside(
     first: Sequence[CellSummary], second: Sequence[CellSummary], names: Names, *, in_turn: bool
 ) -> tuple[TaskBeside, ...]:
-    """Return the tasks that both runs have, in the order of the first.
-
-    ``in_turn``: the runs are the two sides of one ``vebench compare``.
-    """
+    """Return the tasks that both runs have, in the order of the first. ``in_turn``: they are of one ``compare``."""
     # What the measuring loop costs is no rate of a task.
     before, after = ({cell.key: cell for cell in cells if cell.loop_ns_per_batch is None} for cells in (first, second))
     spread = None if in_turn else prior_run_spread("fps")
@@ -355,10 +346,7 @@ def beside(
 
 
 def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSummary | None:
-    """Return the fastest of ``cells`` that a ratio can stand on, None if there is none.
-
-    A cell whose interval says nothing is passed over, unless all are like that.
-    """
+    """Return the fastest of ``cells`` that a ratio can stand on, of those with useful intervals if there are any."""
     known = [
         cell
         for cell in cells

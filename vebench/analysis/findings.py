@@ -98,11 +98,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The machine right now. Each is None if nobody looked.
+    """The machine right now, None if nobody looked: the share of CPU time that others take, what is free in /dev/shm.
 
-    ``others_share``: how much of the allowed CPUs' time others take, 0 to 1. ``shared_memory_bytes``: what is free in
-    /dev/shm. ``missing``: packages without which some backends cannot run. ``standings``: with what backends step that
-    have environment classes of their own.
+    ``missing``: packages without which some backends cannot run. ``standings``: those that have classes of their own.
     """
 
     others_share: float | None = None

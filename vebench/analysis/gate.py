@@ -53,10 +53,7 @@ def passes_until_next_look(passes: int) -> int:
 
 
 def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], repeats: int) -> int:
-    """Return after how many passes of a new run more of them would hardly make a difference.
-
-    ``once`` is what is foreseen with as many ``repeats`` as the baseline has, ``forever`` without an error of the run.
-    """
+    """Return after how many passes more would hardly matter, given what ``repeats`` of them resolve and ``forever``."""
     pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
     more = max((one / other - 1 for one, other in pairs), default=0.0)
     return max(repeats, ceil(repeats * more / _WORTH))
@@ -70,10 +67,7 @@ def resolution(
     run_spread: RunSpread | None = None,
     forever: bool = False,
 ) -> tuple[GroupComparison, ...]:
-    """Return what a run like ``baseline``, compared with it, can resolve: its groups compared with their like.
-
-    ``forever``: as if the other run had gone on until its own error was nothing.
-    """
+    """Return what a run like ``baseline``, compared with it, can resolve; if measured ``forever``, without an error."""
     blocks: dict[Block, Block] = {}
     twins = []  # cells with the same figures as if from another run, whose passes were others
     for cell in baseline:
@@ -122,10 +116,9 @@ def undecided(found: Comparison) -> frozenset[CellKey]:
 
 @dataclass(frozen=True)
 class Foresight:
-    """``half`` is that of the interval of a speedup, as a share.
+    """``half`` is that of the interval of a speedup, as a share; ``resolves`` by how much a backend must be slower.
 
-    ``resolves`` is by how much a backend must be slower for ``vebench check --metric speedup`` of two such runs to find
-    it with ``POWER`` at a tolerance.
+    ``vebench check --metric speedup`` of two such runs then finds it with ``POWER`` at a tolerance.
     """
 
     half: float

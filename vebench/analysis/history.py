@@ -272,10 +272,6 @@ class Series:
         """Return the index of the first run after a change, among all runs."""
         return self.points[change.at].run
 
-    def run_before(self, change: Change) -> int:
-        """Return the index of the last run before it."""
-        return self.points[change.at - 1].run
-
 
 @dataclass(frozen=True)
 class PastRun:

@@ -59,9 +59,8 @@ COMPARE = Names("compare", "A", "B", "on either side")
 class CellComparison:
     """One cell of the baseline compared with the candidate's. ``why`` explains a verdict that needs a reason.
 
-    ``key`` is the identity of both. ``levels`` are the two values that ``ratio`` divides, the baseline's first.
-    ``failed`` is how the candidate's cell failed, in all repeats or in some, or which other work it did, where the
-    baseline's did not.
+    ``levels`` are the two values that ``ratio`` divides, the baseline's first. ``failed`` is how the candidate's cell
+    failed, in all repeats or in some, or which other work it did, where the baseline's did not.
     """
 
     key: CellKey
@@ -88,12 +87,10 @@ class Pair:
 
 
 def denominator(key: CellKey, metric: Metric) -> CellKey | None:
-    """Return the cell by whose rate that of a cell is divided, None if it stands alone.
-
-    The reference has no speedup, and is relative to the yardstick: what slows the environment slows both.
-    """
+    """Return the cell by whose rate that of a cell is divided, None if it stands alone."""
     if metric == "fps":
         return None
+    # What slows the environment slows all of the reference, and would cancel.
     return yardstick_of(key) if metric == "yardstick" or key.backend == REFERENCE else base_of(key)
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import CellSummary, Doubt, base_of, ceiling_of, curves, of_key
+from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
 from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
-from vebench.backends.registry import BY_NAME, NULL, REFERENCE
+from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
 from vebench.results.paths import LOG_SUFFIX
 
@@ -57,7 +57,7 @@ class Sweep:
         return _slower(
             (cell, bare, cell)
             for cell in self.cells
-            if cell.of_ceiling is not None and (bare := self.by_key.get(ceiling_of(cell.key)))
+            if cell.of_ceiling is not None and (bare := self.by_key.get(replace(cell.key, backend=CEILING)))
         )
 
     @cached_property

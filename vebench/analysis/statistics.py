@@ -89,10 +89,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Spread:
-    """How the processes of a cell vary: as those of its pool, beside what passes did to all cells like it.
-
-    These ``effects`` are on the log scale, and add up to zero.
-    """
+    """How the processes of a cell vary: as those of its pool, beside the log ``effects`` of passes on all like it."""
 
     pool: Pool
     block: Block | None = None
@@ -192,9 +189,8 @@ class Estimate:
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate times an exact, positive number."""
-        if self.low is None or self.high is None:
-            return Estimate(self.median * factor)
-        return Estimate(self.median * factor, self.low * factor, self.high * factor)
+        ends = (None if end is None else end * factor for end in (self.low, self.high))
+        return Estimate(self.median * factor, *ends)
 
 
 def middle_of(rates: Sequence[float]) -> float:
@@ -214,10 +210,9 @@ def correlation_factor(count: int, correlation: float = WINDOW_CORRELATION) -> f
 
 
 def summed(errors: Sequence[Error]) -> Error:
-    """Return the error of a sum of independent estimates.
+    """Return the error of a sum of independent estimates, with the degrees of freedom of B. L. Welch and Satterthwaite.
 
-    Its degrees of freedom are those of B. L. Welch, Biometrika 34, 1947, and F. E. Satterthwaite, Biometrics Bulletin
-    2, 1946.
+    Biometrika 34, 1947, and Biometrics Bulletin 2, 1946.
     """
     total = sum(error.variance for error in errors)
     if total == 0.0:
@@ -388,10 +383,7 @@ def estimate(sample: Sample) -> Estimate | None:
 
 
 def width_beside_others(sample: Sample) -> float | None:
-    """Return how far the interval of a level reaches above it, relative to it, without what passes did to all cells.
-
-    That cancels in a ratio to another cell of the block. None if the sample has no positive interval.
-    """
+    """Return how far the interval of a level reaches above it, relative to it, without what passes did to all cells."""
     if not sample.measurable:
         return None
     return exp(min(summed(_own([[(1.0, sample)]])).half_width(), WIDEST_LOG)) - 1

@@ -10,12 +10,12 @@ from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import NOTHING, CellSummary, Doubt, base_of, ceiling_of
+from vebench.analysis.cell import NOTHING, CellSummary, Doubt, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.analysis.windows import acting, batch_sizes, learning, stability, that_count
-from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
+from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
 from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
@@ -67,7 +67,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
                 rates = frames[key].rates
                 speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
         if not cell.reference_row and not cell.struck:
-            of_ceiling = ratio(frames[key], compared.get(ceiling_of(key), NOTHING))
+            of_ceiling = ratio(frames[key], compared.get(replace(key, backend=CEILING), NOTHING))
         learner = None if cell.reference_row else run.header.spec.learner
         cells[key] = replace(
             cell,

@@ -76,9 +76,9 @@ class CellKey:
 
 @dataclass(frozen=True)
 class Replica:
-    """One of the copies of a backend that make up a cell. Each has its own interpreter; all are measured together.
+    """One of the copies of a backend that make up a cell, on ``host`` or, if that is empty, here.
 
-    ``first_env`` is the index of its first environment within the cell. ``host`` is empty if it is this machine.
+    ``first_env`` is the index of its first environment within the cell.
     """
 
     workers: int
@@ -329,10 +329,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
 
 
 def divided(wanted: int | Literal["node"], workers: int, placement: Placement) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the workers and CPUs of each replica of a cell: of ``wanted`` replicas, or one per memory node.
-
-    Each has at least one CPU and one worker; so there may be fewer than ``wanted``.
-    """
+    """Return the workers and CPUs, at least one, of each replica of a cell: of ``wanted`` or fewer, or one per node."""
     cpus = placement.owned(workers)
     sets: dict[object, list[int]] = {}
     number = 1 if wanted == PER_NODE else min(wanted, workers, len(cpus))

@@ -77,16 +77,13 @@ def lasts(task: Task, backend: BackendChoice) -> bool:
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
-    """Return what a verdict on this backend and task is valid for, with these package versions, or with those here.
-
-    If the backend was named an interpreter, the reference it is compared with is still stepped here.
-    """
+    """Return what a verdict on this backend and task is valid for, with these package versions, or with those here."""
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
     counted = _deciding((*shared, *backend.entry.packages), versions)
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
-    if backend.python:
+    if backend.python:  # the reference that it is compared with is still stepped here
         of_reference = _deciding(shared, packages_here())
         counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
     made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
@@ -106,10 +103,7 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
-    """Return the choice that says how a backend steps a task: without its compiled parts where these are missing.
-
-    ``own`` is what it has reported of its own classes, by default what is known here before it is built.
-    """
+    """Return the choice as it steps a task: without compiled parts where ``own``, or what is known here, lacks them."""
     entry = backend.entry
     own = None if entry.own_classes is None else own or entry.own_classes(task)
     if own is None or not own.uncompiled:

@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 
     from vebench.plan.spec import BackendChoice
 
-_TABLE = "pythons"
-
-
-def _config_file() -> Path:
-    return config_folder() / "config.toml"
+_TABLE, _CONFIG = "pythons", "config.toml"
 
 
 def table() -> dict[str, str]:
     """Return the Pythons in the user's configuration, by name. Raises UsageError if it cannot be read."""
-    path = _config_file()
+    path = config_folder() / _CONFIG
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -64,7 +60,7 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     near = did_you_mean(name, [*pythons, *known])
     raise UsageError(
         f"--backend {shown(choice.label)}: no Python is called {shown(name)}{near}: name one by a path with a slash, "
-        f"such as ./venv/bin/python, or in [{_TABLE}] of {_config_file()}"
+        f"such as ./venv/bin/python, or in [{_TABLE}] of {config_folder() / _CONFIG}"
     )
 
 

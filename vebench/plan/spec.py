@@ -93,11 +93,10 @@ class LearnerStep:
 
 @dataclass(frozen=True)
 class Pinning:
-    """Which CPUs and which memory cells get.
+    """Which CPUs cells get: ``compact``, ``scatter``, ``none``, or a list such as ``0-3,8``; and which memory.
 
-    ``cpus``: ``compact``, ``scatter``, ``none``, or a list such as ``0-3,8``. ``smt``: when a core's second thread is
-    used: ``last`` (after all cores), ``close`` (at once) or ``off``. ``reserve``: so many CPUs get no worker, whole
-    cores as far as possible. ``memory``: ``local``, ``bind`` (to the nodes of the cell's CPUs) or ``preferred``.
+    ``smt``: when a core's second thread is used: ``last`` (after all cores), ``close`` (at once) or ``off``.
+    ``reserve``: so many CPUs get no worker, whole cores as far as possible.
     """
 
     cpus: str = "compact"

@@ -29,8 +29,6 @@ _MOST_NAMED = 5  # environments of a module that an error lists
 KNOWN: tuple[Task, ...] = tuple(
     Task(name, suite.name, frame_skip) for suite in SUITES.values() for name, frame_skip in suite.tasks.items()
 )
-
-
 # By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.
 TASKS: Mapping[str, Task] = {
     name: task for task in KNOWN for name in (task.id, re.sub(r"-v\d+$", "", task.id), short_name(task.id))

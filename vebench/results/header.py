@@ -50,8 +50,6 @@ _AS_READ = (
     *("system", "kernel", "machine", "cpu_model", "cpus_online", "cpus_allowed", "memory_bytes", "container"),
     *("virtual", "smt", "governor", "boost", "thp", "microcode", "isolated"),
 )
-# A run file does not say at which level the last one is; only that it is the last.
-_LAST_LEVEL = 3
 
 # The backends by whom alone a package is used.
 _USED_BY = {
@@ -136,17 +134,14 @@ def topology_record(topology: Topology) -> TopologyRecord:
 
 
 def topology_of(record: TopologyRecord) -> Topology:
-    """Return the machine's parts as a run file has them.
-
-    Of its caches only the last level is known. Nodes are numbered in their order: only their CPUs matter here.
-    """
+    """Return the machine's parts as a run file has them: of caches the last level, nodes numbered in their order."""
     cores = tuple(map(parse_list, record.core_cpus))
     return Topology(
         online=tuple(sorted(cpu for core in cores for cpu in core)),
         cores=cores,
         packages={label: parse_list(cpus) for label, cpus in record.packages.items()},
         nodes=tuple(Node(index, parse_list(cpus)) for index, cpus in enumerate(record.nodes.values())),
-        caches=tuple(Cache(_LAST_LEVEL, None, parse_list(cpus)) for cpus in record.last_level),
+        caches=tuple(Cache(3, None, parse_list(cpus)) for cpus in record.last_level),
         kinds=tuple(map(parse_list, record.kinds)),
     )
 

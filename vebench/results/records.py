@@ -168,10 +168,9 @@ class InterpreterRecord(Struct, frozen=True):
 
 
 class HostFactsRecord(Struct, frozen=True):
-    """A host that replicas ran on, as it was before: the name that it has for itself, the machine, and the packages.
+    """A host that replicas ran on, as it was before, by the name that it has for itself.
 
-    ``load`` is how many processes wanted a CPU; ``interpreter`` is the Python that the cells ran in;
-    ``memory_available_bytes`` is what new processes could use, None if unknown.
+    ``load`` is how many processes wanted a CPU; ``memory_available_bytes`` is what new processes could use.
     """
 
     name: str

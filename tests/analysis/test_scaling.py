@@ -107,10 +107,7 @@ def test_a_rate_that_is_hardly_known_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [
-        ({"verdict": "different"}, "other work"),
-        ({"status": "failed", "reason": "boom", "windows": ()}, "failed"),
-    ],
+    [({"verdict": "different"}, "other work"), ({"status": "failed", "reason": "boom", "windows": ()}, "failed")],
 )
 def test_cells_whose_rate_says_nothing_are_left_out(fields: dict[str, object], why: str) -> None:
     *others, _ = sweep_of(by_law(linear, (1, 2, 4, 8)))

@@ -232,9 +232,7 @@ def test_a_field_that_names_nothing_is_refused_or_has_no_effect_if_it_does(
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize(
-    "line",
-    [{"backend": "os:system"}, {"backend": "mine:Sound"}, {"python": "./python"}, {"env": "mine:make"}],
-    ids=str,
+    "line", [{"backend": "os:system"}, {"backend": "mine:Sound"}, {"python": "./python"}, {"env": "mine:make"}], ids=str
 )
 def test_lines_of_cells_name_no_more_than_the_first_line(
     vebench: Command, mark: Path, tmp_path: Path, line: dict[str, Any]

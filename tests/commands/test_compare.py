@@ -108,10 +108,7 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
 
 @pytest.mark.parametrize(
     ("command", "instead"),
-    [
-        (("run", "--resume"), "start that again"),
-        (("check",), "measure both sides again with it"),
-    ],
+    [(("run", "--resume"), "start that again"), (("check",), "measure both sides again with it")],
 )
 def test_the_run_of_one_side_is_neither_resumed_nor_measured_again_alone(
     vebench: Command, command: tuple[str, ...], instead: str

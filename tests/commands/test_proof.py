@@ -90,8 +90,7 @@ def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured
 
 
 @pytest.mark.parametrize(
-    ("adapter", "fault"),
-    [("wrong_layouts:BeyondEight", None), ("liars:RowZero", "row 0 stands for every environment")],
+    ("adapter", "fault"), [("wrong_layouts:BeyondEight", None), ("liars:RowZero", "row 0 stands for every environment")]
 )
 def test_a_fault_is_found_however_many_environments_there_are_and_named_though_it_only_shows_beside_others(
     vebench: Command, tmp_path: Path, adapter: str, fault: str | None

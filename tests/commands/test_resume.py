@@ -115,10 +115,7 @@ def test_a_run_that_ended_before_its_base_measures_it_when_it_is_resumed(vebench
 
 def test_resume_takes_no_word_on_the_base(vebench: Command, measured: Path) -> None:
     result = vebench("run", "--resume", measured, "--set", "base=false")
-    assert (result.status, result.refusal) == (
-        2,
-        "vebench: --resume takes its plan from the file: leave out --set\n",
-    )
+    assert (result.status, result.refusal) == (2, "vebench: --resume takes its plan from the file: leave out --set\n")
 
 
 @pytest.fixture
@@ -176,12 +173,7 @@ def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "empty"),
-        (b'{"a": 1}\nsome notes', "line 1: not a run file"),
-        (None, "No such file"),
-    ],
+    ("content", "words"), [(b"", "empty"), (b'{"a": 1}\nsome notes', "line 1: not a run file"), (None, "No such file")]
 )
 @pytest.mark.parametrize("line", ["report odd.jsonl", "run --resume odd.jsonl", "check odd.jsonl run.jsonl"])
 @pytest.mark.usefixtures("measured")

@@ -255,9 +255,7 @@ def test_the_games_known_to_have_a_tall_screen_are_those_that_the_emulator_says_
     assert tall == TALL_SCREENS
 
 
-def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_work(
-    verify: Verify,
-) -> None:
+def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_work(verify: Verify) -> None:
     status, (verdict,) = verify("-e", "Hopper", "-b", "liars:ResetsAtOnceAndSaysSo", "--steps", "100")
     assert (status, verdict["verdict"]) == (0, "identical"), verdict
     assert verdict["ends"] > 0
@@ -266,10 +264,7 @@ def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_
 
 @pytest.mark.parametrize(
     ("env", "status", "verdict", "reason"),
-    [
-        ("Chancy", 3, "unverified", "the environment gives other results each time"),
-        ("No-number", 0, "identical", None),
-    ],
+    [("Chancy", 3, "unverified", "the environment gives other results each time"), ("No-number", 0, "identical", None)],
 )
 def test_odd_environments_are_judged_by_what_they_repeat(
     verify: Verify, env: str, status: int, verdict: str, reason: str | None
@@ -281,9 +276,7 @@ def test_odd_environments_are_judged_by_what_they_repeat(
         assert (answer["reason"] or "").startswith(reason or "")
 
 
-def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(
-    verify: Verify,
-) -> None:
+def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reason(verify: Verify) -> None:
     pytest.importorskip("envpool")
     status, (verdict,) = verify("-e", "CartPole", "-b", "envpool-sync", "--steps", "10")
     assert (status, verdict["verdict"]) == (3, "unverified")

@@ -265,8 +265,7 @@ def test_rows_without_environments_take_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 MiB"), (512 * MIB, "512 MiB"), (int(1.8 * GIB), "1.8 GiB"), (21 * GIB, "21 GiB")],
+    ("count", "text"), [(0, "0 MiB"), (512 * MIB, "512 MiB"), (int(1.8 * GIB), "1.8 GiB"), (21 * GIB, "21 GiB")]
 )
 def test_bytes_are_shown_in_the_unit_that_suits_them(count: int, text: str) -> None:
     assert format_bytes(count) == text

@@ -75,10 +75,7 @@ def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(
     DAMAGE[damage](path)
     write_run(tmp_path / "run.jsonl", make_sweep())
     pong = ("-e", "Pong", "-b", "gym-sync")
-    compared = vebench(
-        *("compare", "old", "new", *pong, "-w", "1", "-o", "pair.jsonl"),
-        world=fake_world(),
-    )
+    compared = vebench(*("compare", "old", "new", *pong, "-w", "1", "-o", "pair.jsonl"), world=fake_world())
     assert compared.status == 0
     assert compared.err.count(str(path)) == 1
     assert vebench("report", "run.jsonl").status == 0
@@ -154,8 +151,7 @@ def test_options_that_say_what_is_so_anyway_or_come_in_another_order_are_no_othe
 
 
 @pytest.mark.parametrize(
-    ("ends", "steps", "verdict"),
-    [(0, 100, "unverified"), (0, 5000, "identical"), (1, 100, "identical")],
+    ("ends", "steps", "verdict"), [(0, 100, "unverified"), (0, 5000, "identical"), (1, 100, "identical")]
 )
 def test_rows_that_agreed_for_a_while_prove_nothing_until_an_episode_has_ended(
     ends: int, steps: int, verdict: str

@@ -91,14 +91,7 @@ def console_of(*, terminal: bool, width: int = 100) -> Console:
     )
 
 
-def shown(
-    events: Iterable[Event],
-    *,
-    terminal: bool,
-    width: int = 100,
-    quiet: bool = False,
-    step: float = 10.0,
-) -> str:
+def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, quiet: bool = False, step: float = 10.0) -> str:
     console = console_of(terminal=terminal, width=width)
     with RunScreen(console, Clock(step), quiet=quiet) as view:
         for event in events:
@@ -403,11 +396,7 @@ def test_other_work_that_is_found_in_a_cell_is_a_line_and_the_same_work_is_none(
     assert "other work while it was measured: rewards are clipped" in shown(proven(plan, OTHER), terminal=True)
 
 
-COMPARED = (
-    make_cell("gym-sync", 2),
-    make_cell("envpool-async", 2, "not installed: envpool"),
-    make_cell("shm-sync", 2),
-)
+COMPARED = (make_cell("gym-sync", 2), make_cell("envpool-async", 2, "not installed: envpool"), make_cell("shm-sync", 2))
 FOUND = ("identical", "unverified (not installed: envpool)", "different (rewards\n\x1b[2J are odd)")
 
 

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_unique(page: RunPage) -> None:
-    for names in (
-        [entry["name"] for entry in json.loads(github(page))],
-        list(json.loads(bmf(page))),
-    ):
+    for names in ([entry["name"] for entry in json.loads(github(page))], list(json.loads(bmf(page)))):
         assert len(names) == len(set(names)) == 8
         assert not [name for name in names if "ceiling" in name or "null" in name]
         assert [name for name in names if "4 workers" in name] == ["ALE/Pong-v5 / for-loop / 4 workers"]

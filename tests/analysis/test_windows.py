@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
-from vebench.analysis.windows import bursts, drift, enough, outliers, stability, that_count
+from vebench.analysis.windows import bursts, drift, outliers, stability, that_count
 from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -167,25 +167,3 @@ def test_calm_windows_alone_count_where_enough_are_and_else_those_that_no_quota_
 def test_repeats_that_did_not_go_well_do_not_count() -> None:
     good, bad = make_cell(windows=(CALM,)), make_cell(windows=(CALM,), status="failed", reason="boom", repeat=1)
     assert that_count([good, bad]) == [(good, [CALM])]
-
-
-@pytest.mark.parametrize(
-    ("calm", "windows", "suffice"),
-    [
-        ([1], [1], True),
-        ([1], [3], True),
-        ([1], [4], False),
-        ([0], [4], False),
-        ([0], [0], False),
-        ([1, 0], [6, 6], False),
-        ([1, 1, 0], [6, 6, 6], True),
-        ([1, 1, 0, 0], [6] * 4, True),
-        ([1, 1, 0, 0, 0], [6] * 5, False),
-        ([1, 6, 2, 0, 0], [6] * 5, True),
-        ([], [], False),
-    ],
-)
-def test_calm_windows_suffice_in_two_processes_and_half_of_them_or_in_a_third_of_the_windows_of_one(
-    calm: list[int], windows: list[int], suffice: bool
-) -> None:
-    assert enough(calm, windows) is suffice

@@ -114,56 +114,37 @@ def test_a_finding_of_several_tasks_has_a_line_for_each_unless_they_are_alike() 
 
 
 @pytest.mark.parametrize(
-    ("workers", "where"),
+    ("workers", "envs", "found", "where"),
     [
-        ((1,), "ALE/Pong-v5: gym-sync at 1 worker"),
-        ((2,), "ALE/Pong-v5: gym-sync at 2 workers"),
-        ((1, 4), "ALE/Pong-v5: gym-sync at 1, 4 workers"),
-        ((1, 2, 4), "ALE/Pong-v5: gym-sync at 1..4 workers"),
-        ((1, 2, 8), "ALE/Pong-v5: gym-sync at 1, 2, 8 workers"),
+        ((1, 2, 4, 8), (1,), [(1, 1)], "1 worker"),
+        ((1, 2, 4, 8), (1,), [(2, 1)], "2 workers"),
+        ((1, 2, 4, 8), (1,), [(1, 1), (4, 1)], "1, 4 workers"),
+        ((1, 2, 4, 8), (1,), [(1, 1), (2, 1), (4, 1)], "1..4 workers"),
+        ((1, 2, 4, 8), (1,), [(1, 1), (2, 1), (8, 1)], "1, 2, 8 workers"),
+        ((1, 2, 4), (1, 4, 16), [(2, 1)], "2 workers x 1 env"),
+        ((1, 2, 4), (1, 4, 16), [(1, 4), (2, 4)], "1, 2 workers x 4 envs"),
+        ((1, 2, 4), (1, 4, 16), [(2, 4), (2, 16)], "2 workers x 4, 16 envs"),
+        ((1, 2, 4), (1, 4, 16), [(2, 1), (2, 4), (2, 16)], "2 workers"),
+        ((1, 2, 4), (1, 4, 16), [(1, 4), (2, 4), (4, 4), (4, 16)], "1..4 workers x 4 envs and 4 workers x 16 envs"),
+        ((1, 2, 4), (1, 4, 16), [(1, 1), (1, 4), (1, 16), (4, 1), (4, 4), (4, 16)], "1, 4 workers"),
     ],
 )
-def test_worker_counts_that_follow_each_other_are_written_as_a_range(workers: tuple[int, ...], where: str) -> None:
-    groups = groups_of(
-        *(
-            make_cell(
-                backend, count, status="skipped", reason="no" if backend == "gym-sync" and count in workers else "other"
-            )
-            for backend in ("for-loop", "gym-sync")
-            for count in (1, 2, 4, 8)
-        )
-    )
-    assert [group.places for group in groups if group.finding.message == "no"] == [(where,)]
-
-
-@pytest.mark.parametrize(
-    ("found", "where"),
-    [
-        ([(2, 1)], "2 workers x 1 env"),
-        ([(1, 4), (2, 4)], "1, 2 workers x 4 envs"),
-        ([(2, 4), (2, 16)], "2 workers x 4, 16 envs"),
-        ([(2, 1), (2, 4), (2, 16)], "2 workers"),
-        ([(1, 4), (2, 4), (4, 4), (4, 16)], "1..4 workers x 4 envs and 4 workers x 16 envs"),
-        ([(1, 1), (1, 4), (1, 16), (4, 1), (4, 4), (4, 16)], "1, 4 workers"),
-    ],
-)
-def test_environments_per_worker_are_named_where_they_make_a_difference(
-    found: list[tuple[int, int]], where: str
+def test_sizes_are_named_by_ranges_of_workers_and_by_their_environments_where_these_make_a_difference(
+    workers: tuple[int, ...], envs: tuple[int, ...], found: list[tuple[int, int]], where: str
 ) -> None:
-    groups = groups_of(
-        *(
-            make_cell(
-                "gym-sync",
-                workers,
-                envs_per_worker=envs,
-                status="skipped",
-                reason="no" if (workers, envs) in found else "other",
-            )
-            for workers in (1, 2, 4)
-            for envs in (1, 4, 16)
+    cells = [
+        make_cell(
+            backend,
+            count,
+            envs_per_worker=each,
+            status="skipped",
+            reason="no" if backend == "gym-sync" and (count, each) in found else "other",
         )
-    )
-    (group,) = (group for group in groups if group.finding.message == "no")
+        for backend in ("for-loop", "gym-sync")
+        for count in workers
+        for each in envs
+    ]
+    (group,) = (group for group in groups_of(*cells) if group.finding.message == "no")
     assert group.places == (f"ALE/Pong-v5: gym-sync at {where}",)
 
 

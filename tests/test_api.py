@@ -7,11 +7,12 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 from support.leaks import processes_that_name
@@ -22,14 +23,8 @@ import vebench as package
 from vebench import Run, VebenchError, compare, load, measure, verify
 from vebench.analysis import rules
 from vebench.plan import known_work
+from vebench.plan.cells import Cell
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.plan.cells import Cell
 
 BRIEF: dict[str, Any] = {"repeats": 1, "interleave": False, "proof": "off"}
 TRUTH = {"for-loop": 10e-6, "gym-sync": 20e-6, "gym-async": 5e-6}  # seconds of a row

@@ -6,27 +6,22 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from support.paced import CPUS, paced, uncounted, world_of
+from support.paced import CPUS, Counts, Seconds, paced, uncounted, world_of
 
 import vebench as package
 from vebench import measure
 from vebench.backends.registry import find
+from vebench.child.window import Window
+from vebench.plan.cells import Cell
 from vebench.results import paths
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Ran = Callable[..., str]
 
-    from support.paced import Counts, Seconds
-
-    from vebench.child.window import Window
-    from vebench.plan.cells import Cell
-
-    Ran = Callable[..., str]
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 BRIEF = ("proof=off", "base=false", "workers=1", "repeats=1", "rounds=2", "duration=0.02", "warmup=0.01")

@@ -7,18 +7,15 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer.main
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.in_this_process import world_here
 
 from vebench import cli
 from vebench.reports.columns import column_names
-
-if TYPE_CHECKING:
-    from support.commands import Command
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,24 +15,19 @@ from support.pages import document_of, on_terminal
 from support.records import SECOND, make_cell, make_header, on_hosts
 
 from vebench import cli
-from vebench.analysis.answer import answer, corrected
+from vebench.analysis.answer import TaskAnswer, answer, corrected
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import ENTRIES
 from vebench.backends.setup import OwnClasses
 from vebench.child.window import Window
 from vebench.plan.grammar import parse_backends
+from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
 from vebench.reports.pages.run import RunPage
-from vebench.results.records import Run
+from vebench.results.records import CellRecord, Run
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+Cells = list[CellRecord]
 
-    from vebench.analysis.answer import TaskAnswer
-    from vebench.reports.document import AnswerText
-    from vebench.results.records import CellRecord
-
-    Cells = list[CellRecord]
 
 COMMAND = "vebench run --env Pong"
 # The reference among them.

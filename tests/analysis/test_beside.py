@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from support.records import make_cell, make_header, make_repeated
 
 from vebench.analysis.comparison import TaskBeside, beside, compare_runs
-from vebench.analysis.pairing import Names
+from vebench.analysis.pairing import CellComparison, Names
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
-from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from vebench.analysis.pairing import CellComparison
-    from vebench.results.records import CellRecord
+from vebench.results.records import CellRecord, Run
 
 OLD = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
 NEW = {("for-loop", 1): 1500.0, ("for-loop", 2): 1490.0, ("shm-sync", 1): 1600.0, ("shm-sync", 2): 2900.0}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp, inf, sqrt
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,19 +13,16 @@ from hypothesis import strategies as st
 from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import Comparison, RunSpread, compare_runs
+from vebench.analysis.pairing import Metric
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Records = tuple[CellRecord, ...]
+Drawn = tuple[str, int, str, list[Window]]
 
-    from vebench.analysis.pairing import Metric
-
-    Records = tuple[CellRecord, ...]
-    Drawn = tuple[str, int, str, list[Window]]
 
 NO_SHIFT = RunSpread(None, Error(0.0, inf))  # of runs that differ in nothing but chance
 NOISE = (1.0, 1.01, 0.99, 1.004, 0.996)

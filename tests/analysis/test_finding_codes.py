@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -34,8 +34,6 @@ HYPERTHREADS = TopologyRecord(
     kinds=(),
     core_cpus=("0,1",),
 )
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LOOP = make_cell("for-loop", 1, FAST)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log, sqrt
 from random import Random
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,11 +13,7 @@ from support.records import make_header, make_runs
 
 from vebench.analysis.history import RECENT, History, history, run_spread, spread_of_runs
 from vebench.child.window import Window
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
 HOST = make_header().host

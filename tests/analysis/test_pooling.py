@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import exp
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.analysis.pooling import pooled, pooled_alone
-from vebench.analysis.statistics import Sample, estimate, ratio
+from vebench.analysis.pooling import Condition, pooled, pooled_alone
+from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.plan.cells import CellKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vebench.analysis.pooling import Condition
-    from vebench.analysis.statistics import Estimate
 
 RATE = 1000.0
 OWN, SHIFT = 0.02, 0.03  # standard deviations of log rates: of a process, and of what a pass does to all cells

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import exp
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -12,15 +12,10 @@ from support.sweeps import header_of, sweep_of
 from vebench.analysis import scaling
 from vebench.analysis.cell import curves
 from vebench.analysis.scaling import BAND, BOOST, UNPINNED, CpuOrder, Forecast, cpu_order
+from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
-from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vebench.analysis.statistics import Estimate
-    from vebench.results.records import CellRecord, RunRecord
+from vebench.results.records import CellRecord, Run, RunRecord
 
 COUNTS = (1, 2, 4, 8, 16)
 WIDE = (600, 1000, 1500, 900)  # steps in the windows of a cell that varies

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, inf, log, pi, sqrt
 from random import Random
 from statistics import geometric_mean, stdev, variance
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -32,9 +32,6 @@ from vebench.analysis.statistics import (
     verdicts,
     width_beside_others,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 rates = st.lists(st.floats(1e-3, 1e12), min_size=2, max_size=12)
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import fields
 from math import sqrt
-from typing import TYPE_CHECKING
 
 import pytest
 from support.records import make_cell, make_header
 
+from vebench.analysis.cell import CellSummary
 from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate
 from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
 from vebench.child.window import OF_LOOP, Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
-
-if TYPE_CHECKING:
-    from vebench.analysis.cell import CellSummary
 
 STEADY = (1000, 1000, 1000, 1000)
 NORMAL = 1.959963984540054  # the 97.5 % quantile

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from support.records import make_cell, make_header
 
+from vebench.analysis.cell import CellSummary
 from vebench.analysis.summary import summarise
-from vebench.child.answers import CellProof, Mismatch
-from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from vebench.analysis.cell import CellSummary
-    from vebench.child.answers import WorkVerdict
-    from vebench.results.records import CellRecord
+from vebench.child.answers import CellProof, Mismatch, WorkVerdict
+from vebench.results.records import CellRecord, Run
 
 STEADY = (1000,) * 4
 SEEN = CellProof("identical", rows=90, ends=3, environments=2, steps=400, of_steps=500, seconds=1.5)

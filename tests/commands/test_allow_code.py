@@ -8,12 +8,13 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import gymnasium
 import msgspec
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, fake_world, interrupted
 from support.places import ADAPTERS
 from support.records import make_cell, make_header, write_run
@@ -25,11 +26,6 @@ from vebench.plan.grammar import parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import not_ours
 from vebench.results.records import InterpreterRecord, Run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 ALLOW = "--allow-code"
 MARK = "mark"  # the file that hostile code makes, in the user's folder
@@ -234,12 +230,10 @@ def test_a_field_that_names_nothing_is_refused_or_has_no_effect_if_it_does(
 @pytest.mark.parametrize(
     "line", [{"backend": "os:system"}, {"backend": "mine:Sound"}, {"python": "./python"}, {"env": "mine:make"}], ids=str
 )
-def test_lines_of_cells_name_no_more_than_the_first_line(
-    vebench: Command, mark: Path, tmp_path: Path, line: dict[str, Any]
-) -> None:
+def test_lines_of_cells_name_no_more_than_the_first_line(vebench: Command, mark: Path, line: dict[str, Any]) -> None:
     head = make_header(envs=["CartPole"], workers=[1], rounds=1, backends=[{"name": "gym-sync"}])
     cell = replace(make_cell("gym-sync", 1, (2300,) * 4, env="CartPole-v1"), **line)
-    write_run(tmp_path / "theirs.jsonl", Run(head, (cell,)))
+    write_run(Path("theirs.jsonl"), Run(head, (cell,)))
     assert vebench("check", "theirs.jsonl").status == 2
     assert vebench("run", "--resume", "theirs.jsonl", "--dry-run").status == 3  # measured elsewhere
     assert not mark.exists()
@@ -383,10 +377,8 @@ def test_the_command_that_goes_on_with_a_run_of_the_users_own_code_can_be_pasted
     assert vebench(*again.split(), world=fake_world(start)).status == 0
 
 
-def test_an_installed_module_comes_before_one_of_that_name_in_the_current_folder(
-    vebench: Command, mark: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "site" / "mine.py").write_text(MODULE.format(mark=str(tmp_path / "installed")))
-    naming(tmp_path / "theirs.jsonl", REAL["adapter"])
+def test_an_installed_module_comes_before_one_of_that_name_in_the_current_folder(vebench: Command, mark: Path) -> None:
+    Path("site", "mine.py").write_text(MODULE.format(mark=str(Path("installed").absolute())))
+    naming(Path("theirs.jsonl"), REAL["adapter"])
     assert vebench("run", "--resume", "theirs.jsonl", "--dry-run", ALLOW).status == 3  # measured elsewhere
-    assert ((tmp_path / "installed").exists(), mark.exists()) == (True, False)
+    assert (Path("installed").exists(), mark.exists()) == (True, False)

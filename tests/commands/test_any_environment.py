@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.fakes import fake_world
 from support.in_this_process import world_here
 
@@ -16,11 +16,6 @@ from vebench.backends.interface import ActionSpace
 from vebench.child.actions import make_policy
 from vebench.child.policy import parse_policy
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--warmup", "0.01", "--rounds", "2", "-w", "1")
 MODULE = """
@@ -176,12 +171,10 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
 @pytest.mark.parametrize(
     ("backend", "policy"), [("shm-async", "policies:by_the_camera"), ("queue[recv_timeout=0.001]", "sleep:10us")]
 )
-def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(
-    vebench: Command, tmp_path: Path, backend: str, policy: str
-) -> None:
+def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(vebench: Command, backend: str, policy: str) -> None:
     run = ("run", *NESTED, "-b", backend, "--set", "base=false", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl")
     assert vebench(*run, "--policy", policy, world=world_here()).status == 0
-    (cell,) = store.read(tmp_path / "run.jsonl").cells
+    (cell,) = store.read(Path("run.jsonl")).cells
     assert cell.reason is None
     assert cell.proof.verdict == "identical"
 

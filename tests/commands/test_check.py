@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from math import exp
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from support.commands import without_a_reader
+from support.commands import Command, Result, without_a_reader
 from support.fakes import FakeStart, fake_world, steady
 from support.records import make_cell, make_header, write_lines, write_run
 
 from vebench.results.records import Run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from support.commands import Command, Result
-
-    Check = Callable[..., Result]
-    Runs = Callable[..., Path]
+Check = Callable[..., Result]
+Runs = Callable[..., Path]
 
 
 RATES, SPEEDUPS = ("--metric", "fps"), ("--metric", "speedup")
@@ -478,13 +473,11 @@ def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(
-    check: Check, runs: Runs, tmp_path: Path
-) -> None:
+def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(check: Check, runs: Runs) -> None:
     found = check(runs("a.jsonl"), *RATES)
     assert (found.status, found.out, found.err.count("\n")) == (3, "", 1)
     assert "Test CPU against" in found.err
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    assert [path.name for path in Path().iterdir()] == ["a.jsonl"]
 
 
 def disturbed(lines: list[str]) -> list[str]:

@@ -5,29 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from support.commands import lines
-from support.fakes import FakeStart, failing, fake_examine, fake_world, interrupted, steady
+from support.commands import Command, lines
+from support.fakes import FakeStart, Script, failing, fake_examine, fake_world, interrupted, steady
 from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.backends.registry import ENTRIES
+from vebench.child.answers import Answer
 from vebench.errors import UsageError, shown
-from vebench.interpreters.interpreter import examine_python
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from support.commands import Command
-    from support.fakes import Script
-
-    from vebench.child.answers import Answer
-    from vebench.interpreters.interpreter import Interpreter
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
+from vebench.interpreters.interpreter import Interpreter, examine_python
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 
 OLD_AND_NEW = ("old", "new")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")

@@ -6,19 +6,17 @@ import importlib.util
 import json
 import os
 import tarfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from support.commands import Command, Result
 from support.places import TESTS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Doctor = Callable[..., Result]
 
-    from support.commands import Command, Result
-
-    Doctor = Callable[..., Result]
 
 DUMPS = Path(os.environ.get("VEBENCH_TOPOLOGIES", TESTS.parents[1] / "shared" / "topologies"))
 EXPECTED = sorted(DUMPS.glob("*.expected.json"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer
+from support.commands import Command
 
 from vebench import cli
-
-if TYPE_CHECKING:
-    from support.commands import Command
 
 
 def words(text: str) -> str:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from support.commands import Command
 from support.records import make_header, make_runs, write_run
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from support.commands import Command
-
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.0, 101.5, 98.5, 100.0, 100.0] * 2

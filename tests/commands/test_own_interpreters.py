@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from support.commands import Command
 from support.fakes import EVERYTHING, FakeStart, fake_world
 
 from vebench.interpreters.interpreter import Interpreter, packages_here
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from support.commands import Command
 
 RUN = ("run", "-e", "CartPole", "-w", "2", "--repeats", "1", "--set", "interleave=false", "-q", "-o", "run.jsonl")
 OTHER = "/opt/other/python"
@@ -40,12 +36,10 @@ def test_each_cell_runs_in_the_interpreter_that_was_named_for_its_backend(vebenc
 
 
 @pytest.mark.usefixtures("vebench")
-def test_a_run_file_has_the_packages_of_every_interpreter_and_each_cell_names_its_own(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_run_file_has_the_packages_of_every_interpreter_and_each_cell_names_its_own(vebench: Command) -> None:
     world = fake_world(examine=examined({"gymnasium": "1.2.2"}))
     vebench(*RUN, "-b", f"gym-async,gym-async@{OTHER}", world=world)
-    head, *cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
+    head, *cells = map(json.loads, Path("run.jsonl").read_text().splitlines())
     (label, own), *others = head["interpreters"].items()
     assert (label, own["path"], own["python"], others) == (f"gym-async@{OTHER}", OTHER, "3.12.1", [])
     assert (own["packages"]["gymnasium"], head["packages"]["gymnasium"]) == ("1.2.2", packages_here()["gymnasium"])
@@ -101,13 +95,11 @@ def test_compare_has_two_pythons_already(vebench: Command) -> None:
     assert (done.status, "leave out what follows @" in done.refusal) == (2, True)
 
 
-def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_changed(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_changed(vebench: Command) -> None:
     start = FakeStart()
     labels = f"gym-sync,gym-async@{OTHER}"
     vebench(*RUN, "-b", labels, "--set", "base=false", world=fake_world(start, examine=examined({})))
-    file = tmp_path / "run.jsonl"
+    file = Path("run.jsonl")
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"type":"run"' in line or OTHER not in line))
     changed = fake_world(examine=examined({"gymnasium": "0.29.1"}))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from support.commands import Command
 from support.leaks import processes_that_name
 from support.waiting import eventually
 
@@ -19,11 +20,6 @@ from vebench.commands import peers as command
 from vebench.interpreters import made
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import folder_of, python_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 # Stands in for uv: it makes an interpreter that is this one, and notes what it was to install.
 UV = """#!/bin/sh

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.fakes import FakeStart, fake_world, steady
 from support.in_this_process import world_here
 
+from vebench.child.answers import Answer
 from vebench.child.window import Window
 from vebench.machine.host import Allowance, read_host
 from vebench.machine.topology import flat
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.child.answers import Answer
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
 
 RUN = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false", "-q", "-o", "run.jsonl")
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--rounds", "2")
@@ -56,12 +50,10 @@ def test_actions_that_do_not_fit_are_the_reason_of_the_cell(vebench: Command, tm
     assert cell.reason == "ValueError: the policy returned actions of shape (), not (2,)"
 
 
-def test_a_sleeping_policy_plays_the_tape_and_rows_to_compare_with_do_so_without_it(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_sleeping_policy_plays_the_tape_and_rows_to_compare_with_do_so_without_it(vebench: Command) -> None:
     asked = ("-b", "gym-sync,null", "--policy", "sleep:100us", *BRIEF)
     assert vebench(*RUN, *asked, world=world_here()).status == 0
-    cells = {cell.backend: cell for cell in store.read(tmp_path / "run.jsonl").cells}
+    cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
     assert all(window.inferred_ns for window in cells["gym-sync"].windows)
     assert all(window.inferred_ns is None for window in cells["null"].windows)
 

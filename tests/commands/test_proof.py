@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from support.commands import ONE_PASS, lines
+from support.commands import ONE_PASS, Command, lines
 from support.fakes import IDENTICAL, FakeStart, fake_world
 from support.in_this_process import world_here
 from support.records import write_lines
@@ -16,11 +17,6 @@ from vebench.child.answers import CellProof, Mismatch
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--warmup", "0.02", "--rounds", "2", "-q", "-o", "run.jsonl")
 HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
@@ -222,16 +218,14 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
     assert "was not compared" in vebench("report", "run.jsonl").out
 
 
-def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(vebench: Command) -> None:
     broken_off = (InterruptedCellError("interrupted"),)
     start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
     asked = (*ASKED[:-2], "-b", "shm-sync", "--repeats", "2", "-q", "-o", "run.jsonl")
     stopped = vebench(*asked, world=fake_world(start))
     assert "4 of 8 cells are in run.jsonl (2 without proof" in stopped.err
     assert stopped.err.endswith("; to go on: vebench run --resume run.jsonl\n")
-    reasons = [line["proof"]["reason"] for line in lines(tmp_path / "run.jsonl", "proof")]
+    reasons = [line["proof"]["reason"] for line in lines(Path("run.jsonl"), "proof")]
     assert reasons == ["interrupted before it was compared"] * 2
 
 
@@ -255,15 +249,13 @@ def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebe
     assert (cell["verdict"], cell["struck"]) == ("identical", "")
 
 
-def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_slowly_is_not(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_slowly_is_not(vebench: Command) -> None:
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
     asked = (*HERE[:3], "-w", "1", "--set", "base=false", *(word for name in backends for word in ("-b", name)))
     brief = (*ONE_PASS[:-1], "full", "--duration", "0.4", "--warmup", "0.05", "--rounds", "3", "-q", "-o", "run.jsonl")
     assert vebench(*asked, *brief).status == 1
-    cells = {cell.backend: cell for cell in store.read(tmp_path / "run.jsonl").cells}
+    cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
     assert {name: cells[name].reason for name in backends} == {
         **dict.fromkeys(backends[:2], f"{OTHER_PACE}: its windows take longer than it claims"),
         "honest:SlowSteps": None,

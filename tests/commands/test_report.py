@@ -6,24 +6,18 @@ import csv
 import io
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
+from support.commands import Command
 from support.fakes import fake_world
 from support.records import make_cell, make_header, make_repeated, on_machine, write_run
 
 from vebench.child.window import Window
+from vebench.reports.document import Document, Table
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.reports.document import Document, Table
-
 
 SMALL = ("run", "-e", "CartPole", "-w", "1,2", "-b", "for-loop,null", "-q")
 
@@ -96,10 +90,8 @@ def test_a_report_never_overwrites_a_run(vebench: Command, measured: Path, tmp_p
     assert target.read_bytes() == before
 
 
-def test_all_runs_of_a_folder_are_reported_with_their_logs_left_out(
-    vebench: Command, measured: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "runs"
+def test_all_runs_of_a_folder_are_reported_with_their_logs_left_out(vebench: Command, measured: Path) -> None:
+    folder = Path("runs")
     folder.mkdir()
     for age, name in enumerate(("b.jsonl", "a.jsonl")):
         (folder / name).write_bytes(measured.read_bytes())
@@ -161,15 +153,13 @@ def test_each_place_has_the_ratio_with_its_interval_and_both_rates() -> None:
     assert shm.texts[1].lines == ("1.61x ±68%", "A 7,244 ±2.6%", "B 11,669 ±2.6%")
 
 
-def test_a_terminal_shows_each_run_alone_with_all_and_a_file_always(
-    vebench: Command, two: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_terminal_shows_each_run_alone_with_all_and_a_file_always(vebench: Command, two: tuple[Path, Path]) -> None:
     alone = "vebench run --env Pong"  # the command of a run
     assert alone not in vebench("report", *two).out
     assert vebench("report", *two, "--all").out.count(alone) == 2
     for name in ("both.md", "both.txt"):
-        vebench("report", *two, "-o", tmp_path / name)
-        text = (tmp_path / name).read_text()
+        vebench("report", *two, "-o", Path(name))
+        text = Path(name).read_text()
         assert text.count(alone) == 2
         assert text.index("2 runs side by side") < text.index(alone)
 

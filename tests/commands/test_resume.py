@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
-from support.commands import ONE_PASS, lines
-from support.fakes import FakeStart, fake_world, interrupted, steady
+from support.commands import ONE_PASS, Command, lines
+from support.fakes import FakeStart, Script, fake_world, interrupted, steady
 from support.records import make_header, write_lines
 
 from vebench.backends.entry import BackendEntry
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-    from support.fakes import Script
-
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync", *ONE_PASS)
 

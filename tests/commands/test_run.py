@@ -4,44 +4,35 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.commands import ONE_PASS, lines
+from support.commands import ONE_PASS, Command, lines
 from support.fakes import FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 
 from vebench.backends import packages, registry
-from vebench.child.answers import Failure
+from vebench.child.answers import Answer, Failure
 from vebench.machine import pinning
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 from vebench.reports.formats import registry as formats
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from support.commands import Command
-
-    from vebench.child.answers import Answer
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
-
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
 SHORT = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
 BRIEF = (*ONE_PASS, *SHORT)
 
 
-def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_table(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_table(vebench: Command) -> None:
     brief = ("--repeats", "1", "--proof", "off", *SHORT)  # its cells take turns
     result = vebench("run", "--env", "CartPole", "--workers", "2", *brief)
     assert result.status == 0
     for backend in ("for-loop", "gym-sync", "gym-async", "shm-sync", "null"):
         assert backend in result.out
-    (path,) = (tmp_path / ".vebench").iterdir()
+    (path,) = Path(".vebench").iterdir()
     header, *cells = lines(path)
     assert (header["type"], header["schema"]) == ("run", 2)
     assert header["command"] == "vebench run --env CartPole --workers 2 " + " ".join(brief)
@@ -82,14 +73,12 @@ HANGING = """
 """
 
 
-def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(vebench: Command) -> None:
     """Real processes, since it is one of them that has to say where it hangs."""
-    (tmp_path / "hanging.py").write_text(dedent(HANGING))
+    Path("hanging.py").write_text(dedent(HANGING))
     asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2", "--timeout", "8")
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
-    _, base, *others = lines(tmp_path / "run.jsonl")
+    _, base, *others = lines(Path("run.jsonl"))
     assert (base["backend"], base["workers"]) == ("for-loop", 1)
     assert base["reason"] == "no end after 8 s (--timeout), in reset"
     assert len(others) == 9  # with the yardstick, in both repeats
@@ -98,9 +87,7 @@ def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(
         assert cell["reason"].endswith(f"cannot step hanging:Hangs: {base['reason']}")
 
 
-def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_measured(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_measured(vebench: Command) -> None:
     def scripted(cell: Cell, spec: RunSpec) -> Sequence[Answer | Exception]:
         return [Failure("boom, in step 3")] if cell.task.id.startswith("CartPole") else steady(cell, spec)
 
@@ -108,7 +95,7 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_meas
     asked = ("-e", "CartPole,Acrobot", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2")
     assert vebench("run", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 1
     assert [cell.key.place for cell, _ in start.started if cell.task.id.startswith("CartPole")] == ["for-loop:1x1"]
-    status = {(cell["env"], cell["status"]) for cell in lines(tmp_path / "run.jsonl")[1:]}
+    status = {(cell["env"], cell["status"]) for cell in lines(Path("run.jsonl"))[1:]}
     assert status == {("CartPole-v1", "failed"), ("Acrobot-v1", "ok")}
 
 
@@ -219,29 +206,23 @@ def test_a_third_partys_adapter_gets_its_options(vebench: Command, tmp_path: Pat
 ALONE = ("-e", "Pong", "-b", "shm-sync", "-w", "2")
 
 
-def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups(vebench: Command) -> None:
     assert "for-loop" in vebench("run", *ALONE, "--dry-run", world=fake_world()).out
     result = vebench("run", *ALONE, "--envs-per-worker", "1,4", "-o", "run.jsonl", world=fake_world())
     assert result.status == 0
     assert "no speedups" not in result.out
     assert "not run" not in result.out
-    measured = {
-        (cell["backend"], cell["workers"], cell["envs_per_worker"]) for cell in lines(tmp_path / "run.jsonl")[1:]
-    }
+    measured = {(cell["backend"], cell["workers"], cell["envs_per_worker"]) for cell in lines(Path("run.jsonl"))[1:]}
     loops, pools = {("for-loop", 1, 1), ("for-loop", 1, 4)}, {("shm-sync", 2, 1), ("shm-sync", 2, 4)}
     assert measured == {*loops, *pools, ("yardstick", 1, 1)}
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert all(cell["speedup"] for cell in cells if cell["backend"] != "yardstick")
 
 
-def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_speedups(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_speedups(vebench: Command) -> None:
     assert "for-loop" not in vebench("run", *ALONE, "--set", "base=false", "--dry-run", world=fake_world()).out
     result = vebench("run", *ALONE, "--set", "base=false", "-o", "run.jsonl", world=fake_world())
-    assert {cell["backend"] for cell in lines(tmp_path / "run.jsonl")[1:]} == {"shm-sync"}
+    assert {cell["backend"] for cell in lines(Path("run.jsonl"))[1:]} == {"shm-sync"}
     words = " ".join(result.out.split())
     assert "no speedups: for-loop with one worker was not measured (leave out --set base=false" in words
 

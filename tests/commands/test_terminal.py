@@ -11,18 +11,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.fakes import fake_world
 from support.records import write_run
 from support.waiting import eventually
 
-if TYPE_CHECKING:
-    from support.commands import Command
-
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3", "--set", "base=false", *ONE_PASS)
 pipe = subprocess.PIPE
@@ -33,10 +29,8 @@ def statuses(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(
-    vebench: Command, tmp_path: Path, number: int
-) -> None:
-    path = tmp_path / "run.jsonl"
+def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(vebench: Command, number: int) -> None:
+    path = Path("run.jsonl")
     cells = ("-e", "CartPole", "-w", "1..8", "-b", "null", *BRIEF, "--duration", "0.1")
     with vebench.start("run", *cells, "-o", path, stdout=pipe, stderr=pipe) as process:
         process.stderr.readline()  # the first cell is done

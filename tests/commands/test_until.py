@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
-from support.fakes import SECOND, FakeClock, FakeStart, fake_world, interrupted, steady
+from support.commands import Command
+from support.fakes import SECOND, FakeClock, FakeStart, Script, fake_world, interrupted, steady
 from support.records import write_lines
 
 from vebench.analysis.summary import FEWEST_PROCESSES
-from vebench.child.answers import Done, Layout, Ready, Warm
+from vebench.child.answers import Answer, Done, Layout, Ready, Warm
 from vebench.child.window import Window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from support.commands import Command
-    from support.fakes import Script
-
-    from vebench.child.answers import Answer
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
-
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 
 NULL = ("-e", "CartPole", "-w", "1", "-b", "null", "--repeats", "1")
 
@@ -60,16 +52,14 @@ def test_until_ends_with_its_budget_says_so_and_is_resumed(vebench: Command, tmp
     assert len(repeats(path)) > len(first)
 
 
-def test_a_further_pass_that_was_interrupted_is_measured_again_and_the_run_goes_on(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_further_pass_that_was_interrupted_is_measured_again_and_the_run_goes_on(vebench: Command) -> None:
     def interrupted_in_the_third(cell: Cell, spec: RunSpec) -> Script:
         return (interrupted if cell.repeat == 2 else steady)(cell, spec)
 
     world = fake_world(FakeStart({"null": interrupted_in_the_third}))
     assert vebench("run", *NULL, "--until", "5%", "-o", "run.jsonl", "-q", world=world).status == 130
     assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world()).status == 0
-    cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines()[1:])
+    cells = map(json.loads, Path("run.jsonl").read_text().splitlines()[1:])
     assert {cell["repeat"] for cell in cells if cell["status"] == "ok"} == set(range(FEWEST_PROCESSES))
 
 
@@ -111,15 +101,13 @@ def passes(path: Path, backend: str) -> int:
 
 
 @pytest.mark.parametrize(("slower", "status", "verdict"), [(0.85, 1, "slower"), (1.0, 0, "same")])
-def test_compare_goes_on_until_it_knows(
-    vebench: Command, tmp_path: Path, slower: float, status: int, verdict: str
-) -> None:
+def test_compare_goes_on_until_it_knows(vebench: Command, slower: float, status: int, verdict: str) -> None:
     world = fake_world(FakeStart({"gym-sync": noisy(slower, 0.12)}), clock=FakeClock(0.01))
     once = vebench(*COMPARE[:-4], "-o", "once.jsonl", "-f", "json", "-b", "gym-sync", world=world)
-    assert (once.status, passes(tmp_path / "once-a.jsonl", "gym-sync")) == (3, 5)
+    assert (once.status, passes(Path("once-a.jsonl"), "gym-sync")) == (3, 5)
     found = vebench(*COMPARE, "-b", "gym-sync", "--budget", "2", world=world)
     assert (found.status, [group["verdict"] for group in json.loads(found.out)["groups"]]) == (status, [verdict])
-    assert passes(tmp_path / "pair-a.jsonl", "gym-sync") == passes(tmp_path / "pair-b.jsonl", "gym-sync") > 5
+    assert passes(Path("pair-a.jsonl"), "gym-sync") == passes(Path("pair-b.jsonl"), "gym-sync") > 5
 
 
 def test_a_backend_that_is_decided_is_not_measured_on(vebench: Command, tmp_path: Path) -> None:

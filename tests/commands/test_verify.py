@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
+from support.commands import Command
 from support.fakes import FakeStart, fake_world
 from support.in_this_process import world_here
 
@@ -19,13 +22,7 @@ from vebench.child.answers import Proof
 from vebench.commands.world import World
 from vebench.plan.tasks import KNOWN, TASKS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from support.commands import Command
-
-    Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
+Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -26,9 +26,6 @@ from vebench.plan.grammar import (
     parse_share,
 )
 from vebench.plan.spec import MAX_WORKERS, BackendChoice, Hosts, Pinning, RunSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 counts = st.integers(1, MAX_WORKERS)
 

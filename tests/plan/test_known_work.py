@@ -6,9 +6,9 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import Command
 from support.fakes import fake_world
 from support.records import make_cell, make_header, make_sweep, write_run
 
@@ -26,9 +26,6 @@ from vebench.plan.grammar import parse_backends
 from vebench.plan.known_work import UNKNOWN, Knowledge, Known, as_stepped, keep, kept_file, key, lasts
 from vebench.plan.spec import BackendChoice
 from vebench.results.records import Run, RunRecord, record, with_current_verdicts
-
-if TYPE_CHECKING:
-    from support.commands import Command
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 POOL, OURS = BackendChoice("envpool-sync"), BackendChoice("shm-sync")
@@ -67,13 +64,11 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(
-    vebench: Command, damage: str, tmp_path: Path
-) -> None:
+def test_a_damaged_file_of_verdicts_stops_no_command_and_is_told_once(vebench: Command, damage: str) -> None:
     path = kept_file()
     path.parent.mkdir(parents=True)
     DAMAGE[damage](path)
-    write_run(tmp_path / "run.jsonl", make_sweep())
+    write_run(Path("run.jsonl"), make_sweep())
     pong = ("-e", "Pong", "-b", "gym-sync")
     compared = vebench(*("compare", "old", "new", *pong, "-w", "1", "-o", "pair.jsonl"), world=fake_world())
     assert compared.status == 0

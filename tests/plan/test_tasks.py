@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ale_py
 import gymnasium
@@ -20,10 +22,6 @@ from vebench.errors import UsageError
 from vebench.interpreters.interpreter import look_up
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import KNOWN, recorded_task, resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 USER_MODULE = """

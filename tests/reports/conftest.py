@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Literal
 
 import pytest
 from support.pages import SIZES, page_of
@@ -10,12 +12,7 @@ from support.records import make_cell
 
 from vebench.reports import plots
 from vebench.reports.pages.run import RunPage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from functools import partial
-
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,11 @@ import html
 import io
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 import html5lib
@@ -17,6 +19,7 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
+from support.commands import Command
 from support.records import make_cell, make_header, make_repeated, make_runs, write_run
 
 from vebench.analysis.comparison import compare_runs
@@ -29,9 +32,9 @@ from vebench.errors import one_line
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
-from vebench.reports.document import View
+from vebench.reports.document import Page, View
 from vebench.reports.formats import terminal
-from vebench.reports.formats.registry import FORMATS
+from vebench.reports.formats.registry import FORMATS, Format
 from vebench.reports.formats.services import workflow_commands
 from vebench.reports.output import save
 from vebench.reports.pages.check import CheckPage
@@ -41,16 +44,8 @@ from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import Run, TopologyRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Saved = Callable[[Format, str], "list[Written]"]
 
-    from support.commands import Command
-
-    from vebench.reports.document import Page
-    from vebench.reports.formats.registry import Format
-
-    Saved = Callable[[Format, str], "list[Written]"]
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # Each on its own would be a command, markup or an escape sequence somewhere. The first is a CSI in one character, the
@@ -292,19 +287,17 @@ def test_github_gets_one_annotation_for_each_cell_and_nothing_from_outside_is_on
         assert strange(line) == set()
 
 
-def test_a_hostile_name_of_a_file_and_what_is_in_it_reach_no_terminal_and_no_log(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_hostile_name_of_a_file_and_what_is_in_it_reach_no_terminal_and_no_log(vebench: Command) -> None:
     evil = EVIL.replace("/", "")
     run = evil_run()
-    path = write_run(tmp_path / f"{evil[:60]}.jsonl", Run(run.header, run.cells))
+    path = write_run(Path(f"{evil[:60]}.jsonl"), Run(run.header, run.cells))
     for form in FORMATS:
         if "run" in form.kinds and form.name not in ("png", "pdf"):
             shown = vebench("report", path, "-f", form.name)
             for text in (shown.out, shown.err):
                 assert strange(text) == set()
                 assert COMMAND.search(text) is None
-    refused = vebench("report", tmp_path / evil[:70])
+    refused = vebench("report", Path(evil[:70]))
     assert (refused.status, strange(refused.refusal)) == (2, set())
     assert COMMAND.search(refused.err) is None
 

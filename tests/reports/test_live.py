@@ -7,9 +7,9 @@ import io
 import re
 import sys
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -26,6 +26,7 @@ from vebench.engine.interface import (
     CellReady,
     CellStarted,
     CellWarm,
+    Event,
     Outcome,
     ProofDone,
     ProofStarted,
@@ -38,11 +39,6 @@ from vebench.reports import live
 from vebench.reports.console import OurConsole
 from vebench.reports.live import ProofScreen, RunScreen
 from vebench.reports.pages.plan import PlanPage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from vebench.engine.interface import Event
 
 SECOND = 10**9
 WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 3280))

@@ -7,19 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from support.commands import without_a_reader
 
 from vebench.errors import UsageError
 from vebench.reports.document import View
-from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, format_named
+from vebench.reports.formats.registry import FORMATS, MARKDOWN, TERMINAL, Format, format_named
 from vebench.reports.output import save, show
-
-if TYPE_CHECKING:
-    from vebench.reports.formats.registry import Format
-    from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.run import RunPage
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # PDF is left out: it is bytes as PNG is, and slow to write.

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from support.commands import Command
 from support.pages import document_of, page_of
 from support.records import make_cell, make_repeated, write_run
 
 from vebench.reports.document import View
 from vebench.reports.pages.published import PUBLISHED_TITLE, published, published_tables
 from vebench.reports.pages.run import RunPage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 RATES = {("for-loop", 1): 1000.0, ("shm-sync", 2): 1800.0}
 

@@ -9,15 +9,16 @@ import re
 import shutil
 import string
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Command
 from support.records import make_cell, make_header, on_hosts, on_machine, write_lines
 
 from vebench.backends.entry import Shape
@@ -42,11 +43,6 @@ from vebench.results.header import (
 from vebench.results.paths import default_path, newest, run_files
 from vebench.results.records import CellRecord, RunRecord, TopologyRecord, record, sealed
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from support.commands import Command
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
 

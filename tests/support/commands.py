@@ -6,24 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, TextIO
 from unittest.mock import patch
 
+import pytest
 from support.places import ADAPTERS, ENVIRONMENTS
 
 from vebench import cli
 from vebench.analysis import rules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import TextIO
-
-    import pytest
-
-    from vebench.commands.world import World
+from vebench.commands.world import World
 
 CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS")
 # By default a run measures several passes, in which cells take turns. One pass, cell by cell, is enough for most tests.

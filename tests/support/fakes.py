@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
+from vebench.backends.interface import Task
 from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm
 from vebench.child.request import Judging, Proving, Replaying, Timing
 from vebench.child.window import Window
 from vebench.commands.world import World
 from vebench.engine.interface import InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
+from vebench.interpreters.waiting import Interrupts
+from vebench.plan.cells import Cell
+from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.plan.tasks import resolve
 from vebench.results.records import INTERRUPTED
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+Script = Sequence[Answer | Exception]
 
-    from vebench.backends.interface import Task
-    from vebench.interpreters.waiting import Interrupts
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import BackendChoice, RunSpec
-
-    Script = Sequence[Answer | Exception]
 
 SECOND = 1_000_000_000
 IDENTICAL = CellProof("identical", rows=40, ends=5, environments=2, steps=900, of_steps=1000)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from support.records import make_header
 
+from vebench.analysis.findings import Finding
 from vebench.analysis.summary import summarise
 from vebench.results.records import CellRecord, Run
-
-if TYPE_CHECKING:
-    from vebench.analysis.findings import Finding
 
 STEADY = (1000, 1001, 999, 1000)
 FAST = (2000, 2002, 1998, 2000)

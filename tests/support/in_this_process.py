@@ -11,32 +11,28 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from support.fakes import fake_world
 
 from vebench.backends.setup import Setup
 from vebench.child import main as child
 from vebench.child import trials
+from vebench.child.answers import Answer
 from vebench.child.proof import judge
 from vebench.child.record import ids
 from vebench.child.request import Request, Timing
+from vebench.commands.world import World
 from vebench.engine.interface import decode
 from vebench.engine.launcher import settings_of
+from vebench.interpreters.waiting import Interrupts
 from vebench.machine import counters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.child.answers import Answer
-    from vebench.commands.world import World
-    from vebench.interpreters.waiting import Interrupts
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 
 
 @contextmanager

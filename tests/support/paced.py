@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import exp
 from random import Random
-from typing import TYPE_CHECKING
 
-from support.fakes import FakeStart, fake_resolve, fake_world, steady
+from support.fakes import FakeStart, Script, fake_resolve, fake_world, steady
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import BY_NAME
 from vebench.child.window import Window
+from vebench.commands.world import World
 from vebench.machine.host import Allowance, read_host
 from vebench.machine.topology import flat
+from vebench.plan.cells import Cell
+from vebench.plan.spec import BackendChoice, RunSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Seconds = Callable[[Cell], float]
+Counts = Callable[[Cell, Window], Mapping[str, int]]
 
-    from support.fakes import Script
-
-    from vebench.commands.world import World
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import BackendChoice, RunSpec
-
-    Seconds = Callable[[Cell], float]
-    Counts = Callable[[Cell, Window], Mapping[str, int]]
 
 CPUS = 4
 TIMED = "vebench.backends.environments.timed"

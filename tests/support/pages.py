@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
@@ -22,6 +23,7 @@ from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
@@ -31,13 +33,7 @@ from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.reports.pages.verify import VerifyPage
-from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vebench.reports.document import Document, Page, PageKind, Table
-    from vebench.results.records import CellRecord
+from vebench.results.records import CellRecord, Run
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)

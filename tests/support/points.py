@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vebench.analysis.statistics import Estimate
-
-if TYPE_CHECKING:
-    from vebench.reports.document import Page
+from vebench.reports.document import Page
 
 
 def render(page: Page) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -17,10 +18,6 @@ from vebench.plan.grammar import parse_pin
 from vebench.plan.spec import RunSpec
 from vebench.results.header import topology_record
 from vebench.results.records import SCHEMA, CellRecord, HostFactsRecord, HostRecord, Run, RunRecord, encode, sealed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 SECOND = 1_000_000_000
 NOISE = (1.0, 1.012, 0.991)  # of three processes

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 from support.records import make_cell, make_header
 
 from vebench.machine.placement import format_cpu_list
-from vebench.results.records import TopologyRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vebench.results.records import CellRecord, RunRecord
+from vebench.results.records import CellRecord, RunRecord, TopologyRecord
 
 
 def header_of(cores: int, threads: int = 1, packages: int = 1, **spec: object) -> RunRecord:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.pages import document_of, page_of
@@ -15,9 +14,7 @@ from support.records import make_cell, shares
 
 from vebench.reports import columns
 from vebench.reports.formats import data
-
-if TYPE_CHECKING:
-    from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.run import RunPage
 
 
 def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:

@@ -10,8 +10,8 @@ import html
 import io
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -20,20 +20,15 @@ from hypothesis import strategies as st
 from support.pages import on_terminal, page_of
 from support.records import make_cell, make_header, on_machine
 
+from vebench.analysis.cell import CellSummary
 from vebench.reports import figures, plots
-from vebench.reports.formats.registry import FORMATS, TERMINAL
+from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.reports.pages.run import RunPage
 from vebench.results import store
-from vebench.results.records import Run
+from vebench.results.records import CellRecord, Run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Shows = Callable[[str, CellSummary], bool]
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.reports.formats.registry import Format
-    from vebench.results.records import CellRecord
-
-    Shows = Callable[[str, CellSummary], bool]
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.commands import Result
+from support.commands import Command, Result
 from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.reports import plots
-from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.results.records import CellRecord
+from vebench.results.records import CellRecord, Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 BEGINS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import html5lib
 import pytest
-from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, browsing
+from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, Browser, browsing
+from support.commands import Command
 from support.pages import make_pages, page_of
 from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.analysis.statistics import Estimate
 from vebench.child.window import Window
-from vebench.reports.document import Chart, ChartLine
+from vebench.reports.document import AnswerText, Chart, ChartLine
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from xml.etree import ElementTree as ET
-
-    from support.browser import Browser
-    from support.commands import Command
-
-    from vebench.reports.document import AnswerText
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 SECOND = 1_000_000_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import msgspec
 import pytest
 from markdown_it import MarkdownIt
 from support.charts import around, make_chart
+from support.commands import Command
 from support.pages import Pages, make_pages, page_of
 from support.records import make_cell, make_header, write_run
 
@@ -23,9 +23,6 @@ from vebench.reports.formats.registry import MARKDOWN
 from vebench.reports.output import save
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from support.commands import Command
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 LINK = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.commands import Result
+from support.commands import Command, Result
 from support.pages import make_pages
 from support.records import make_cell, make_header, write_run
 
@@ -18,9 +18,6 @@ from vebench.reports.document import PageKind
 from vebench.reports.formats import registry
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from support.commands import Command
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 PAIRS = [(form, kind) for form in FORMATS for kind in sorted(form.kinds)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from support.pages import page_of
 from support.records import make_cell
@@ -11,9 +10,7 @@ from support.records import make_cell
 from vebench.child.window import Window
 from vebench.reports.formats.services import bmf, github
 from vebench.reports.pages.run import RunPage
-
-if TYPE_CHECKING:
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 
 def test_reference_rows_and_cells_without_a_rate_are_left_out_and_names_are_unique(page: RunPage) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from support.records import make_sweep
 
+from vebench.analysis.cell import CellSummary
 from vebench.reports import columns
 from vebench.reports.columns import all_cells, of_column
+from vebench.reports.document import Table
 from vebench.reports.pages.run import RunPage
-
-if TYPE_CHECKING:
-    from vebench.analysis.cell import CellSummary
-    from vebench.reports.document import Table
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import structs
 from support.pages import document_of, page_of
 from support.records import make_cell, on_hosts
@@ -11,10 +9,7 @@ from support.sweeps import header_of, sweep_of
 
 from vebench.reports.document import Chart, ChartLine, Mark, View
 from vebench.reports.pages.run import RunPage
-from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from vebench.results.records import RunRecord
+from vebench.results.records import Run, RunRecord
 
 
 def chart_of(page: RunPage, kind: str) -> Chart:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from support.pages import document_of, on_terminal, table_of
 from support.records import make_cell, make_header
 
+from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.summary import summarise
 from vebench.reports.formats import markdown
 from vebench.reports.pages.check import CheckPage
 from vebench.results.records import Run
-
-if TYPE_CHECKING:
-    from vebench.analysis.cell import CellSummary
 
 STEPS = (1000, 1001, 999, 1000)
 CELLS = summarise(Run(make_header(), (make_cell(steps=STEPS), make_cell("gym-sync", 2, STEPS, envs_per_worker=3))))

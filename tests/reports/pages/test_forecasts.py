@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from support.commands import Command
 from support.pages import document_of
 from support.records import on_hosts
 from support.sweeps import header_of, sweep_of
 
-from vebench.reports.document import View
+from vebench.reports.document import Table, View
 from vebench.reports.pages.run import RunPage
-from vebench.results.records import Run
+from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.reports.document import Table
-    from vebench.results.records import RunRecord
 
 COUNTS = (1, 2, 4, 8)
 MACHINE = header_of(8, threads=2)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -17,14 +16,11 @@ from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.setup import OwnClasses
 from vebench.child.window import Window
-from vebench.reports.document import View
+from vebench.reports.document import Document, View
 from vebench.reports.figures import INSTEAD, OWN
 from vebench.reports.formats import data, markdown
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
-
-if TYPE_CHECKING:
-    from vebench.reports.document import Document
 
 ALL = View(every_finding=True)
 

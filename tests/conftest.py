@@ -5,21 +5,15 @@ from __future__ import annotations
 import gc
 import itertools
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support.commands import command_in
+from support.commands import Command, command_in
 from support.records import make_sweep
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.results.records import Run
-
+from vebench.results.records import Run
 
 # Tests send SIGINT to what they start, which a process in the background of a script would let it inherit as ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,7 +1,7 @@
 """Shows that our own classes return Gymnasium's bytes: ``python tools/fast_survey.py``, 20 minutes on 2 CPUs.
 
 Each task of ``backends/fast/classes.py`` is stepped beside Gymnasium's environments (``tests/support/same_bytes.py``),
-in all the cases of ``tests/support/same_bytes_cases.py``, with the compiled parts and without them. What was found is
+in all the cases of ``tools/fast_cases.py``, with the compiled parts and without them. What was found is
 written to ``docs/same-bytes.json``, in place of what was known of the same packages, and counted in
 ``docs/same-work.md``. What has changed since then is printed. The exit status is 1 if a byte differs.
 
@@ -129,8 +129,8 @@ def quiet() -> None:
 
 def compare_one(task: Task, factor: float) -> Answer:
     """Return what all cases of a task found together. A case that raises differs, and the others are still compared."""
+    from fast_cases import cases_of
     from support.same_bytes import Found, compare
-    from support.same_bytes_cases import cases_of
 
     found = Found()
     try:

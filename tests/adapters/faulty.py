@@ -10,18 +10,15 @@ import time
 from dataclasses import replace
 from multiprocessing import shared_memory
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, OptionValue, Setup
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 class Sound:
-    """No fault: answers at once. Each environment ends every ``length`` steps, and reports its reset after that."""
+    """No fault. Each environment ends every ``length`` steps, and reports its reset after that."""
 
     def __init__(self, setup: Setup, length: OptionValue = 10) -> None:
         self._rows = setup.batch_size
@@ -35,6 +32,7 @@ class Sound:
         self._step = seed * 0
 
     def send(self, actions: NDArray[np.generic]) -> None:
+        time.sleep(0.0005)  # it needs little of a CPU
         self._step = (self._step + 1) % (self._length + 1)
         assert len(actions) == self._rows
 
@@ -159,12 +157,6 @@ class Killed(Bystander):
         self._end = time.monotonic() + 1
 
 
-class Exits(Sound):
-    def recv(self) -> Batch:
-        print("goodbye")
-        os._exit(7)
-
-
 class Chatty(Sound):
     """Prints megabytes, on both streams and past Python's."""
 
@@ -198,17 +190,6 @@ class LeavesSharedMemory(Hangs):
         print("segment", self._segment.name, flush=True)
 
 
-class LeavesFiles(Sound):
-    """Writes into the working folder and into the temporary folder, as simulators do."""
-
-    def reset(self, seed: int) -> None:
-        import tempfile
-
-        for path in ("MUJOCO_LOG.TXT", tempfile.mkstemp()[1]):
-            with open(path, "w") as file:  # noqa: PTH123 - a relative path, as libraries write
-                file.write("hello")
-
-
 class Greedy(Sound):
     """Reports of its own process what the tests want to see: CPUs, thread limits, the temporary folder."""
 
@@ -220,11 +201,19 @@ class Greedy(Sound):
 
 
 class FreesOnClose(Sound):
-    """Takes a while to close, and frees a named segment of shared memory then that nobody else would free."""
+    """Takes a while to close, and frees a named segment of shared memory then that nobody else would free.
+
+    Writes into the working folder and into the temporary folder, as simulators do.
+    """
 
     def reset(self, seed: int) -> None:
+        import tempfile
+
         self._path = Path("/dev/shm") / f"vebench-test-{os.getpid()}"  # noqa: S108 - it is named on purpose
         self._path.touch()
+        for path in ("MUJOCO_LOG.TXT", tempfile.mkstemp()[1]):
+            with open(path, "w") as file:  # noqa: PTH123 - a relative path, as libraries write
+                file.write("hello")
 
     def close(self) -> None:
         time.sleep(0.3)

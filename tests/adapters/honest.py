@@ -11,27 +11,59 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import shared_memory
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
-from altered import Altered, On
+from altered import Altered, On, acting, altering, likewise, reporting
+from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, read_spaces
 from vebench.backends.for_loop import EnvironmentLoop, ForLoop
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError, Setup, Task
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Setup, Task
+HOPPER, PONG = On(task="Hopper", envs=2), On(task="Pong", envs=2)
 
 
 class Reuses(ForLoop):
     """Overwrites its arrays with each batch, and says so."""
 
     tried = On()
+
+
+class Copies(Altered):
+    """Returns new arrays each time."""
+
+
+ReusesOnHopper = likewise("on MuJoCo.", HOPPER, Reuses)
+ReusesOnPong = likewise("on Atari.", PONG, Reuses)
+CopiesOnBreakout = likewise("on Atari, where episodes end soon.", On(task="Breakout", envs=2), Copies)
+CopiesOnManyRows = likewise("with 70 environments.", On(envs=70), Copies)
+CopiesOnOne = likewise("with one environment.", On(envs=1), Copies)
+CopiesOnCheetah = likewise("with limits of 1,000 steps.", On(task="HalfCheetah", envs=2), Copies)
+SinglePrecisionRewards = altering(
+    "Rewards are float32.", On(task="Pendulum"), rewards=lambda _, batch: batch.rewards.astype(np.float32)
+)
+SinglePrecisionOnHopper = likewise("on MuJoCo.", HOPPER, SinglePrecisionRewards)
+ShortIds = altering("Ids are int32.", On(), env_ids=lambda _, batch: batch.env_ids.astype(np.int32))
+UnsignedIds = altering("Ids are uint16.", On(), env_ids=lambda _, batch: batch.env_ids.astype(np.uint16))
+ColumnByColumn = altering(
+    "Arrays are in Fortran's order.", PONG, observations=lambda _, batch: np.asfortranarray(batch.observations)
+)
+NotRepeatable = altering(
+    "Steps a task that gives other results each time: nothing can be said of it.", On(task="odd:odd/Chancy-v0")
+)
+SharesAGenerator = altering(
+    "Steps environments that draw from one generator: what each returns depends on the others in its process.",
+    On(task="odd:odd/In-common-v0"),
+)
+SharesNoMore = likewise("a single environment.", On(task="odd:odd/In-common-v0", envs=1), SharesAGenerator)
+OwnsActions = acting("Takes a copy of the actions that it was sent.", On(task="Pendulum"), lambda _, sent: sent.copy())
+ClaimsChance = reporting(
+    "Does what it must, and says that chance may make it differ: that excuses nothing, and accuses nobody.",
+    On(),
+    chance="sticky actions cannot be turned off",
+)
 
 
 class OverwritesWhenSent(Reuses):
@@ -46,61 +78,6 @@ class OverwritesWhenSent(Reuses):
             self._sent = False
             return self._batch
         return super().recv()
-
-
-class ReusesOnHopper(Reuses):
-    """Likewise, on MuJoCo."""
-
-    tried = On(task="Hopper", envs=2)
-
-
-class ReusesOnPong(Reuses):
-    """Likewise, on Atari."""
-
-    tried = On(task="Pong", envs=2)
-
-
-class Copies(Altered):
-    """Returns new arrays each time."""
-
-
-class CopiesOnBreakout(Altered):
-    """Likewise, on Atari, where episodes end soon."""
-
-    tried = On(task="Breakout", envs=2)
-
-
-class CopiesOnManyRows(Altered):
-    """Likewise, with 70 environments."""
-
-    tried = On(envs=70)
-
-
-class CopiesOnOne(Altered):
-    """Likewise, with one environment."""
-
-    tried = On(envs=1)
-
-
-class CopiesOnCheetah(Altered):
-    """Likewise, with limits of 1,000 steps."""
-
-    tried = On(task="HalfCheetah", envs=2)
-
-
-class SinglePrecisionRewards(Altered):
-    """Rewards are float32."""
-
-    tried = On(task="Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards.astype(np.float32))
-
-
-class SinglePrecisionOnHopper(SinglePrecisionRewards):
-    """Likewise, on MuJoCo."""
-
-    tried = On(task="Hopper", envs=2)
 
 
 class SameStep(Altered):
@@ -118,10 +95,7 @@ class SameStep(Altered):
         return batch
 
 
-class SameStepOnHopper(SameStep):
-    """Likewise, on MuJoCo."""
-
-    tried = On(task="Hopper", envs=3)
+SameStepOnHopper = likewise("on MuJoCo.", On(task="Hopper", envs=3), SameStep)
 
 
 class _Pool:
@@ -188,10 +162,7 @@ class Shuffled(_Pool):
         return self._random.sample(self._ready, self._size)
 
 
-class ShuffledOnHopper(Shuffled):
-    """Likewise, on MuJoCo."""
-
-    tried = On(task="Hopper", envs=2)
+ShuffledOnHopper = likewise("on MuJoCo.", HOPPER, Shuffled)
 
 
 class Unfair(_Pool):
@@ -257,29 +228,6 @@ class SeldomOutOfOrder(InAnyOrder):
         return Batch._make(array[self._order] for array in batch)
 
 
-class ShortIds(Altered):
-    """Ids are int32."""
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(env_ids=batch.env_ids.astype(np.int32))
-
-
-class UnsignedIds(Altered):
-    """Ids are uint16."""
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(env_ids=batch.env_ids.astype(np.uint16))
-
-
-class ColumnByColumn(Altered):
-    """Arrays are in Fortran's order."""
-
-    tried = On(task="Pong", envs=2)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=np.asfortranarray(batch.observations))
-
-
 class Strided(Altered):
     """Arrays are every second element of others."""
 
@@ -315,13 +263,15 @@ class Packed(Altered):
 class InTurn(Altered):
     """Has three sets of arrays in turn, and says that it reuses them."""
 
+    SETS, SAYS_SO = 3, True
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.info = replace(self.info, reuses_buffers=True)
-        self._sets = [Batch._make(array.copy() for array in self._batch) for _ in range(3)]
+        self.info = replace(self.info, reuses_buffers=self.SAYS_SO)
+        self._sets = [Batch._make(array.copy() for array in self._batch) for _ in range(self.SETS)]
 
     def alter(self, batch: Batch) -> Batch:
-        mine = self._sets[self.batches % 3]
+        mine = self._sets[self.batches % self.SETS]
         for array, now in zip(mine, batch, strict=True):
             np.copyto(array, now)
         return mine
@@ -420,10 +370,7 @@ class _Together:
         list(self._threads.map(lambda pair: pair[0].step(pair[1][None]), pairs))
 
 
-class ThreadsOnPong(Threads):
-    """Likewise, on Atari, whose emulator lets others run meanwhile."""
-
-    tried = On(task="Pong", envs=2)
+ThreadsOnPong = likewise("on Atari, whose emulator lets others run meanwhile.", PONG, Threads)
 
 
 class Processes:
@@ -495,10 +442,7 @@ def _serve(pipe: Connection, task: Task, index: int) -> None:
             pipe.send(tuple(rows))
 
 
-class ProcessesOnHopper(Processes):
-    """Likewise, on MuJoCo."""
-
-    tried = On(task="Hopper", envs=2)
+ProcessesOnHopper = likewise("on MuJoCo.", HOPPER, Processes)
 
 
 class Uncounted(Altered):
@@ -508,24 +452,6 @@ class Uncounted(Altered):
 
     def frames(self) -> None:
         return None
-
-
-class NotRepeatable(Altered):
-    """Steps a task that gives other results each time: nothing can be said of it."""
-
-    tried = On(task="odd:odd/Chancy-v0")
-
-
-class SharesAGenerator(Altered):
-    """Steps environments that draw from one generator: what each returns depends on the others in its process."""
-
-    tried = On(task="odd:odd/In-common-v0")
-
-
-class SharesNoMore(SharesAGenerator):
-    """Likewise, a single environment."""
-
-    tried = On(task="odd:odd/In-common-v0", envs=1)
 
 
 class StepsWhenSent(Altered):
@@ -573,14 +499,6 @@ class TellsAnew(Altered):
         self._info = info
 
 
-class ClaimsChance(Altered):
-    """Does what it must, and says that chance may make it differ: that excuses nothing, and accuses nobody."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, chance="sticky actions cannot be turned off")
-
-
 class Meddles(Altered):
     """Seeds the global generators, changes the working folder and the recursion limit, as libraries do."""
 
@@ -594,19 +512,6 @@ class Meddles(Altered):
     def due(self) -> bool:
         random.random()  # noqa: S311 - as libraries do
         return False
-
-
-class OwnsActions(Altered):
-    """Keeps a copy of the actions that it was sent, and changes that."""
-
-    tried = On(task="Pendulum")
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        own = actions.copy()
-        super().send(own)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch
 
 
 class ActsWhereNothingChanges(Altered):

@@ -5,43 +5,50 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from altered import Altered, On, acting, altering, before, reporting, row_zero
 
-from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import Batch, Difference
+from vebench.backends.interface import Batch, Difference, Setup
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Setup
+ANY = On()
 
 
-class Fresh(ForLoop):
-    """No fault: new arrays in each batch."""
-
-    batches = 0
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.setup = setup
-        self.info = replace(self.info, reuses_buffers=False)
-
-    def recv(self) -> Batch:
-        self.batches += 1
-        return Batch._make(array.copy() for array in super().recv())
+class _Computed(np.ndarray[Any, Any]):
+    """Rows that may be computed when somebody looks at them."""
 
 
-class OddButPlain(Fresh):
+Subclassed = altering(
+    "Observations are of a class of its own.", ANY, observations=lambda _, batch: batch.observations.view(_Computed)
+)
+DeafLater = acting(
+    "Takes one action whatever it is sent, but not in its first steps.",
+    ANY,
+    lambda it, sent: sent if it.batches < 70 else np.zeros_like(sent),
+)
+WrongLast = altering(
+    "Shows row 0 for all environments if it has more than six.",
+    ANY,
+    observations=lambda _, batch: row_zero(batch.observations) if len(batch.env_ids) > 6 else batch.observations,
+)
+ExcusesAll = altering(
+    "Shows other rewards in all rows but those long after a reset, and declares it.",
+    ANY,
+    claims={"differences": (Difference("warms up", "rewards", "start", count=1000),)},
+    rewards=lambda _, batch: batch.rewards + 1e-3,
+)
+ReportsMoreLater = reporting("Says that a step has more frames once it was asked.", ANY, after=40, frame_skip=4)
+
+
+class OddButPlain(Altered):
     """No fault: rows that are read-only, stored by columns or every second one, ids of 32 bits, two sets of buffers."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._buffers: list[Batch] = []  # two, written in turn
 
-    def recv(self) -> Batch:
-        batch = super().recv()
+    def alter(self, batch: Batch) -> Batch:
         if not self._buffers:
             by_columns = np.asfortranarray(batch.observations)
             rewards, ids = np.repeat(batch.rewards, 2)[::2], batch.env_ids.astype(np.int32)
@@ -55,22 +62,7 @@ class OddButPlain(Fresh):
         return shown
 
 
-class Rounded(Fresh):
-    """No fault: keeps rewards in float32."""
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        return batch._replace(rewards=batch.rewards.astype(np.float32))
-
-
-class IgnoresSeed(Fresh):
-    """Resets with the seed that it was built with."""
-
-    def reset(self, seed: int) -> None:
-        super().reset(self.setup.seed)
-
-
-class ResetsOnce(Fresh):
+class ResetsOnce(Altered):
     """Takes the seed of its first reset, and begins with that again."""
 
     _seed: int | None = None
@@ -80,83 +72,31 @@ class ResetsOnce(Fresh):
         super().reset(self._seed)
 
 
-class Overwrites(Fresh):
+class Overwrites(Altered):
     """Writes into the rows of the batch before, and says that it does not."""
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._one: Batch | None = None
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        if self._one is None:
-            self._one = batch
+    def alter(self, batch: Batch) -> Batch:
+        self._one = getattr(self, "_one", batch)
         self._one.observations[...] = batch.observations
         return batch._replace(observations=self._one.observations)
 
 
-class _Computed(np.ndarray[Any, Any]):
-    """Rows that may be computed when somebody looks at them."""
-
-
-class Subclassed(Fresh):
-    def recv(self) -> Batch:
-        batch = super().recv()
-        return batch._replace(observations=batch.observations.view(_Computed))
-
-
-class FlagsOfEight(Fresh):
-    def recv(self) -> Batch:
-        batch = super().recv()
-        return batch._replace(terminated=batch.terminated.astype(np.uint8))
-
-
-class FewerLater(Fresh):
+class FewerLater(Altered):
     """Returns one row less from some batch on."""
 
-    def recv(self) -> Batch:
-        batch = super().recv()
+    def alter(self, batch: Batch) -> Batch:
         return batch if self.batches < 40 else Batch._make(array[:-1] for array in batch)
 
 
-class ReportsMoreLater(Fresh):
-    """Says that a step has more frames once it was asked."""
-
-    def recv(self) -> Batch:
-        if self.batches == 40:
-            self.info = replace(self.info, frame_skip=4)
-        return super().recv()
-
-
-class StaleLater(Fresh):
+class StaleLater(Altered):
     """Shows the observations of the step before, but not in its first steps."""
 
-    _last: NDArray[Any] | None = None
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        last, self._last = self._last, batch.observations
-        return batch if last is None or self.batches < 70 else batch._replace(observations=last)
+    def alter(self, batch: Batch) -> Batch:
+        last = before(self, batch.observations)
+        return batch if self.batches < 70 else batch._replace(observations=last)
 
 
-class DeafLater(Fresh):
-    """Takes one action whatever it is sent, but not in its first steps."""
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        super().send(actions if self.batches < 70 else np.zeros_like(actions))
-
-
-class WrongLast(Fresh):
-    """Shows another row for its last environment if it has more than six."""
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        if len(batch.env_ids) > 6:
-            batch.observations[:] = batch.observations[0]
-        return batch
-
-
-class OtherChance(Fresh):
+class OtherChance(Altered):
     """Takes other seeds where there is chance, and says that it has a generator of its own."""
 
     def __init__(self, setup: Setup) -> None:
@@ -167,25 +107,10 @@ class OtherChance(Fresh):
         super().reset(seed + 12345)
 
 
-class ExcusesAll(Fresh):
-    """Shows other rewards in all rows but those long after a reset, and declares it."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, differences=(Difference("warms up", "rewards", "start", count=1000),))
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        return batch._replace(rewards=batch.rewards + 1e-3)
-
-
-class RaisesLater(Fresh):
+class RaisesLater(Altered):
     """Raises in the thirty-first step after the second reset of one environment."""
 
-    resets = 0
-
     def reset(self, seed: int) -> None:
-        self.resets += 1
         self.batches = 0
         super().reset(seed)
 
@@ -195,7 +120,7 @@ class RaisesLater(Fresh):
         return super().recv()
 
 
-class Dies(Fresh):
+class Dies(Altered):
     """Is killed after some steps."""
 
     def recv(self) -> Batch:
@@ -204,7 +129,7 @@ class Dies(Fresh):
         return super().recv()
 
 
-class RaisesInClose(Fresh):
+class RaisesInClose(Altered):
     """Raises while it is closed."""
 
     def close(self) -> None:

@@ -4,17 +4,52 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from altered import On, acting, altering, before, reporting, row_zero
+from numpy.typing import NDArray
 
 from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import ActionSpace, Batch, Difference
+from vebench.backends.interface import ActionSpace, Batch, Difference, Setup
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+ANY = On()
 
-    from vebench.backends.interface import Setup
+RowZero = altering(
+    "Shows environment 0 for every environment, as EnvPool 0.8.4 did with NumPy 2 (sail-sg/envpool #312).",
+    ANY,
+    observations=lambda _, batch: row_zero(batch.observations),
+    rewards=lambda _, batch: row_zero(batch.rewards),
+)
+Stale = altering(
+    "Shows the observations of the step before.", ANY, observations=lambda it, batch: before(it, batch.observations)
+)
+Clipped = altering("Gives the signs of rewards.", ANY, rewards=lambda _, batch: np.sign(batch.rewards))
+Swapped = altering(
+    "Confuses the first two environments.",
+    ANY,
+    env_ids=lambda _, batch: np.append(batch.env_ids[1::-1], batch.env_ids[2:]),
+)
+Miscounts = altering(
+    "Counts more rows than it returns.", ANY, env_ids=lambda _, batch: np.arange(2 * len(batch.env_ids))
+)
+Deaf = acting("Takes one action whatever it is sent.", ANY, lambda _, sent: np.zeros_like(sent))
+ClaimsDouble = reporting(
+    "Gives the right rows, and says that each took twice the frames.", ANY, frame_skip=lambda frames: 2 * frames
+)
+ClaimsFour = reporting(
+    "Says that a step takes four frames where the task has none: its frames/s are four times as many.",
+    ANY,
+    frame_skip=4,
+)
+ResetsUncounted = reporting(
+    "Gives resets rows of their own, and says that it does not: each counts as a step.", ANY, autoreset="same_step"
+)
+Idle = reporting(
+    "Says that there is one action only, which is then all that it is measured with.",
+    ANY,
+    action_space=lambda space: ActionSpace(space.low, space.low),
+)
 
 
 class NoReset(ForLoop):
@@ -25,29 +60,12 @@ class NoReset(ForLoop):
         return super().recv()
 
 
-class RowZero(ForLoop):
-    """Shows environment 0 for every environment, as EnvPool 0.8.4 did with NumPy 2 (sail-sg/envpool #312)."""
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        first = np.zeros(len(batch.env_ids), np.intp)
-        return batch._replace(observations=batch.observations[first], rewards=batch.rewards[first])
-
-
 class FrameSkipFive(ForLoop):
     """Steps five frames, and says four."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(replace(setup, task=replace(setup.task, frame_skip=5)))
         self.info = replace(self.info, frame_skip=setup.task.frame_skip)
-
-
-class ClaimsDouble(ForLoop):
-    """Gives the right rows, and says that each took twice the frames."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, frame_skip=2 * setup.task.frame_skip)
 
 
 class ClaimsDoubleSilently(ClaimsDouble):
@@ -65,33 +83,6 @@ class Idles(ForLoop):
         return None if frames is None else frames // 2
 
 
-class Stale(ForLoop):
-    """Shows the observations of the step before."""
-
-    _last: NDArray[Any] | None = None
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        now = batch.observations.copy()
-        shown, self._last = (now if self._last is None else self._last), now
-        return batch._replace(observations=shown)
-
-
-class Deaf(ForLoop):
-    """Takes one action whatever it is sent."""
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        super().send(np.zeros_like(actions))
-
-
-class Clipped(ForLoop):
-    """Gives the signs of rewards."""
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        return batch._replace(rewards=np.sign(batch.rewards))
-
-
 class Endless(ForLoop):
     """Resets where an episode ends, and does not say that it ended."""
 
@@ -99,20 +90,6 @@ class Endless(ForLoop):
         batch = super().recv()
         none = np.zeros(len(batch.env_ids), np.bool_)
         return batch._replace(terminated=none, truncated=none)
-
-
-class Swapped(ForLoop):
-    """Confuses the first two environments."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, in_order=False)
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        ids = batch.env_ids.copy()
-        ids[:2] = ids[1::-1]
-        return batch._replace(env_ids=ids)
 
 
 class OtherResize(ForLoop):
@@ -163,14 +140,6 @@ class Sticky(ForLoop):
             game.load_game()
 
 
-class Miscounts(ForLoop):
-    """Counts more rows than it returns."""
-
-    def recv(self) -> Batch:
-        batch = super().recv()
-        return batch._replace(env_ids=np.arange(2 * len(batch.env_ids)))
-
-
 class Twice(ForLoop):
     """Answers in batches of half its environments, and gives the first of them twice."""
 
@@ -195,22 +164,6 @@ class Collapses(ForLoop):
             raise RuntimeError("collapsed")
         batch = super().recv()
         return batch._replace(rewards=batch.rewards + 0.25)
-
-
-class ClaimsFour(ForLoop):
-    """Says that a step takes four frames where the task has none: its frames/s are four times as many."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, frame_skip=4)
-
-
-class ResetsUncounted(ForLoop):
-    """Gives resets rows of their own, and says that it does not: each counts as a step."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, autoreset="same_step")
 
 
 class ResetsAtOnce(ForLoop):
@@ -255,15 +208,6 @@ class Lazy(ForLoop):
     def recv(self) -> Batch:
         batch = super().recv()
         return batch._replace(observations=_Unseen(batch.observations))  # type: ignore[arg-type] # the fault
-
-
-class Idle(ForLoop):
-    """Says that there is one action only, which is then all that it is measured with."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        least = self.info.action_space.low
-        self.info = replace(self.info, action_space=ActionSpace(least, least))
 
 
 class EndlessExcused(Endless):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import Batch
+from vebench.backends.interface import Batch, Setup
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import ActionSpaceTree, Setup
-
-    Tree = Any  # an array, or a dict or tuple of such
+Tree = Any  # an array, or a dict or tuple of such
 
 LATE = 40  # batches
 
@@ -41,48 +39,23 @@ class Honest(ForLoop):
         return observations
 
 
-class OtherType(Honest):
-    """Has one array in another type."""
-
-    def alter(self, observations: dict[str, Tree]) -> Tree:
-        position, count = observations["arm"]
-        return {**observations, "arm": (position.astype(np.float32), count)}
+def showing(about: str, alter: Callable[[dict[str, Tree]], Tree]) -> type[Honest]:
+    """Return an adapter that shows something else in each batch."""
+    return type("Showing", (Honest,), {"__doc__": about, "alter": lambda _, observations: alter(observations)})
 
 
-class Rounded(Honest):
-    """Rounds one array."""
-
-    def alter(self, observations: dict[str, Tree]) -> Tree:
-        position, count = observations["arm"]
-        return {**observations, "arm": (position.astype(np.float16).astype(np.float64), count)}
+def with_position(seen: dict[str, Tree], dtype: type, shown: type) -> Tree:
+    """Return what is seen, with the position of the arm brought to a type, and shown in another."""
+    position, count = seen["arm"]
+    return {**seen, "arm": (position.astype(dtype).astype(shown), count)}
 
 
-class Blind(Honest):
-    """Lacks one array."""
-
-    def alter(self, observations: dict[str, Tree]) -> Tree:
-        return {"arm": observations["arm"]}
-
-
-class Lists(Honest):
-    """Has a list where there is to be a tuple."""
-
-    def alter(self, observations: dict[str, Tree]) -> Tree:
-        return {**observations, "arm": list(observations["arm"])}
-
-
-class Numbered(Honest):
-    """Has a key that is no text."""
-
-    def alter(self, observations: dict[str, Tree]) -> Tree:
-        return {1: observations["arm"], **observations}
-
-
-class Short(Honest):
-    """Has fewer rows in one array."""
-
-    def alter(self, observations: dict[str, Tree]) -> Tree:
-        return {**observations, "camera": observations["camera"][:-1]}
+OtherType = showing("Has one array in another type.", lambda seen: with_position(seen, np.float32, np.float32))
+Rounded = showing("Rounds one array.", lambda seen: with_position(seen, np.float16, np.float64))
+Blind = showing("Lacks one array.", lambda seen: {"arm": seen["arm"]})
+Lists = showing("Has a list where there is to be a tuple.", lambda seen: {**seen, "arm": list(seen["arm"])})
+Numbered = showing("Has a key that is no text.", lambda seen: {1: seen["arm"], **seen})
+Short = showing("Has fewer rows in one array.", lambda seen: {**seen, "camera": seen["camera"][:-1]})
 
 
 class StaleCamera(Honest):
@@ -148,5 +121,5 @@ class Narrow(Honest):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         space: Any = self.info.action_space
-        move: ActionSpaceTree = replace(space["move"], high=np.zeros_like(space["move"].high))
+        move = replace(space["move"], high=np.zeros_like(space["move"].high))
         self.info = replace(self.info, action_space={**space, "move": move})

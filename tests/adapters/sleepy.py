@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends.for_loop import ForLoop
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch, Setup
 
 SHORTEST_S = 0.002  # a shorter sleep takes much longer than it says
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.backends.for_loop import ForLoop
+from vebench.backends.interface import Batch, Setup
 from vebench.child import loop
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Batch, Setup
 
 LATE = 40  # batches
 
@@ -80,44 +78,12 @@ class Lazy(Timed):
             self._reset_done = True  # the same rows again
 
 
-class Drifting(Timed):
-    """Returns a reward that is wrong by little."""
-
-    def changed(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards + 1e-3)
-
-
-class Shown(np.ndarray):
-    """An array that is made when somebody looks at it."""
-
-
-class OnlyWhenSeen(Timed):
-    """Makes rows only when they are looked at."""
-
-    def changed(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations.view(Shown))
-
-
 class ChangesRows(Timed):
     """Says that its rows stay as they are, and writes the next ones over them."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.info = replace(self.info, reuses_buffers=False)
-
-
-class Twice(Timed):
-    """Returns a row twice."""
-
-    def changed(self, batch: Batch) -> Batch:
-        return batch._replace(env_ids=np.zeros_like(batch.env_ids))
-
-
-class Short(Timed):
-    """Leaves rows out, and steps fewer environments."""
-
-    def changed(self, batch: Batch) -> Batch:
-        return batch._replace(**{name: getattr(batch, name)[: self._batches % 3] for name in batch._fields})
 
 
 class NewInfo(Timed):
@@ -128,11 +94,35 @@ class NewInfo(Timed):
         return batch
 
 
-class NeverEnds(Timed):
-    """Hides the ends of episodes, so that resets count as steps."""
+class Shown(np.ndarray):
+    """An array that is made when somebody looks at it."""
+
+
+def changing(about: str, **parts: Callable[[Batch], Any]) -> type[Timed]:
+    """Return a liar that shows something else in these fields, made of the batch."""
+
+    def changed(_: Timed, batch: Batch) -> Batch:
+        return batch._replace(**{name: part(batch) for name, part in parts.items()})
+
+    return type("Changing", (Timed,), {"__doc__": about, "changed": changed})
+
+
+Drifting = changing("Returns a reward that is wrong by little.", rewards=lambda batch: batch.rewards + 1e-3)
+OnlyWhenSeen = changing(
+    "Makes rows only when they are looked at.", observations=lambda batch: batch.observations.view(Shown)
+)
+Twice = changing("Returns a row twice.", env_ids=lambda batch: np.zeros_like(batch.env_ids))
+NeverEnds = changing(
+    "Hides the ends of episodes, so that resets count as steps.",
+    terminated=lambda batch: np.zeros_like(batch.terminated),
+)
+
+
+class Short(Timed):
+    """Leaves rows out, and steps fewer environments."""
 
     def changed(self, batch: Batch) -> Batch:
-        return batch._replace(terminated=np.zeros_like(batch.terminated))
+        return Batch._make(array[: self._batches % 3] for array in batch)
 
 
 class SlowClock(ForLoop):

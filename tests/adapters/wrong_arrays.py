@@ -6,21 +6,71 @@ import mmap
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from altered import Altered, On
+from altered import Altered, On, altering
+from numpy.typing import NDArray
 
 from vebench.backends.for_loop import ForLoop
-from vebench.backends.interface import Batch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Setup
+from vebench.backends.interface import Batch, Setup
 
 PLAIN = "plain|array|not a NumPy|type|subclass"
 LAZY = PLAIN + "|lazy|late|handed out|change"
+FLAGS = On("flag|bool|uint8|terminated")
+
+DoubleIdLater = altering(
+    "After 500 batches the last id is that of the row before it.",
+    On("twice|double|id|row"),
+    since=500,
+    env_ids=lambda _, batch: np.append(batch.env_ids[:-1], batch.env_ids[-2]),
+)
+IdsAsList = altering("Ids are a list.", On(PLAIN + "|env_ids"), env_ids=lambda _, batch: batch.env_ids.tolist())
+IdsAsFloats = altering(
+    "Ids are floating-point numbers.",
+    On("env_ids|ids|type"),
+    env_ids=lambda _, batch: batch.env_ids.astype(np.float32),
+)
+NegativeId = altering(
+    "After 500 batches the last id is -1, which means the last environment to NumPy.",
+    On("env_ids|ids|-1"),
+    since=500,
+    env_ids=lambda _, batch: np.append(batch.env_ids[:-1], -1),
+)
+FlagsAsBytes = altering(
+    "Flags are 0 or 1 in uint8.",
+    FLAGS,
+    terminated=lambda _, batch: batch.terminated.astype(np.uint8),
+    truncated=lambda _, batch: batch.truncated.astype(np.uint8),
+)
+FlagsAsBytesLater = altering(
+    "Flags are 0 or 255 in uint8 after the first batch: the first comes from other code.",
+    FLAGS,
+    since=1,
+    terminated=lambda _, batch: np.where(batch.terminated, np.uint8(255), np.uint8(0)),
+    truncated=lambda _, batch: np.where(batch.truncated, np.uint8(255), np.uint8(0)),
+)
+FlagsOfTwo = altering(
+    "Flags are bool by name, and their bytes are 2 where they are set: a view of another type's memory.",
+    On("flag|bool|end|terminated"),
+    terminated=lambda _, batch: (batch.terminated.view(np.uint8) * 2).view(np.bool_),
+)
+RewardsAsList = altering(
+    "Rewards are a list after the first batch.",
+    On(PLAIN + "|reward"),
+    since=1,
+    rewards=lambda _, batch: batch.rewards.tolist(),
+)
+ObjectRewards = altering(
+    "Rewards are Python objects in an array.",
+    On(PLAIN + "|reward|object"),
+    rewards=lambda _, batch: batch.rewards.astype(object),
+)
+Masked = altering(
+    "Observations are a masked array, in which numbers that count may be hidden.",
+    On(PLAIN),
+    observations=lambda _, batch: np.ma.masked_array(batch.observations, batch.observations < 0),
+)
 
 
 class _Unmade(np.ndarray[Any, Any]):
@@ -219,100 +269,6 @@ class PaddedLater(Altered):
 
     def send(self, actions: NDArray[np.generic]) -> None:
         super().send(actions[: len(self.environments)])
-
-
-class DoubleIdLater(Altered):
-    """After 500 batches the last id is that of the row before it."""
-
-    tried = On("twice|double|id|row")
-
-    def alter(self, batch: Batch) -> Batch:
-        if self.batches > 500:
-            batch.env_ids[-1] = batch.env_ids[-2]
-        return batch
-
-
-class IdsAsList(Altered):
-    """Ids are a list."""
-
-    tried = On(PLAIN + "|env_ids")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(env_ids=batch.env_ids.tolist())
-
-
-class IdsAsFloats(Altered):
-    """Ids are floating-point numbers."""
-
-    tried = On("env_ids|ids|type")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(env_ids=batch.env_ids.astype(np.float32))
-
-
-class NegativeId(Altered):
-    """After 500 batches the last id is -1, which means the last environment to NumPy."""
-
-    tried = On("env_ids|ids|-1")
-
-    def alter(self, batch: Batch) -> Batch:
-        if self.batches > 500:
-            batch.env_ids[-1] = -1
-        return batch
-
-
-class FlagsAsBytes(Altered):
-    """Flags are 0 or 1 in uint8."""
-
-    tried = On("flag|bool|uint8|terminated")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(terminated=batch.terminated.astype(np.uint8), truncated=batch.truncated.astype(np.uint8))
-
-
-class FlagsAsBytesLater(FlagsAsBytes):
-    """Flags are 0 or 255 in uint8 after the first batch: the first comes from other code."""
-
-    def alter(self, batch: Batch) -> Batch:
-        flags = (batch.terminated, batch.truncated)
-        one, other = (np.where(flag, np.uint8(255), np.uint8(0)) for flag in flags)
-        return batch if self.batches < 2 else batch._replace(terminated=one, truncated=other)
-
-
-class FlagsOfTwo(Altered):
-    """Flags are bool by name, and their bytes are 2 where they are set: a view of another type's memory."""
-
-    tried = On("flag|bool|end|terminated")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(terminated=(batch.terminated.view(np.uint8) * 2).view(np.bool_))
-
-
-class RewardsAsList(Altered):
-    """Rewards are a list after the first batch."""
-
-    tried = On(PLAIN + "|reward")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch if self.batches < 2 else batch._replace(rewards=batch.rewards.tolist())
-
-
-class ObjectRewards(Altered):
-    """Rewards are Python objects in an array."""
-
-    tried = On(PLAIN + "|reward|object")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards.astype(object))
-
-
-class Masked(Altered):
-    """Observations are a masked array, in which numbers that count may be hidden."""
-
-    tried = On(PLAIN)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=np.ma.masked_array(batch.observations, batch.observations < 0))
 
 
 class OtherOrderLater(Altered):

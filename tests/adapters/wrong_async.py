@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from altered import On
 from honest import Shuffled, _Pool
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch, Setup
 
 
 class ActionsById(Shuffled):

@@ -3,47 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from altered import Altered, On, shown_before
+from altered import Altered, On, altering, before, reporting
+from numpy.typing import NDArray
 
-from vebench.backends.interface import ActionSpace, Difference
+from vebench.backends.interface import ActionSpace, Batch, Difference, Setup
 from vebench.backends.setup import Engine
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Batch, Setup
 
 EXCUSES = "excuse|declare|chance|share|cap"
 INFO = "info|report|claim|chang|batch|declare"
+FRAMES = On("frame", "Hopper", envs=2)
 
-
-class ChanceExcuses(Altered):
-    """Shows the observations of the step before, and says that it draws its starts itself."""
-
-    tried = On(EXCUSES + "|stale|step before", fraud=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, chance="it draws the start with a generator of its own")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=shown_before(self, batch))
-
-
-class StaleExcused(Altered):
-    """Shows the observations of the step before, and declares a difference in every row."""
-
-    tried = On(EXCUSES + "|stale|step before")
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, differences=(Difference("another colour", "observations"),))
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=shown_before(self, batch))
+ChanceExcuses = altering(
+    "Shows the observations of the step before, and says that it draws its starts itself.",
+    On(EXCUSES + "|stale|step before", fraud=True),
+    claims={"chance": "it draws the start with a generator of its own"},
+    observations=lambda it, batch: before(it, batch.observations),
+)
+StaleExcused = altering(
+    "Shows the observations of the step before, and declares a difference in every row.",
+    On(EXCUSES + "|stale|step before"),
+    claims={"differences": (Difference("another colour", "observations"),)},
+    observations=lambda it, batch: before(it, batch.observations),
+)
+OtherEngine = altering(
+    "Reports a simulator of its own, of another version, and draws starts by chance only there.",
+    On(EXCUSES + "|seed|reset", fraud=True),
+    claims={"engines": (Engine("MuJoCo", "2.3.0", "3.6.0", "mujoco==2.3.0"),), "chance": "another engine"},
+    observations=lambda it, batch: np.where(it.began[:, None], 0, batch.observations),
+)
+BatchSizeChanges = reporting(
+    "Reports another batch size after 100 batches.", On(INFO), after=100, batch_size=lambda size: 2 * size
+)
+FrameSkipChanges = reporting(
+    "Reports 8 frames in a step after 100 batches.", On(INFO + "|frame", "Hopper", envs=2), after=100, frame_skip=8
+)
+AutoresetChanges = reporting(
+    "Reports same_step after 100 batches.", On(INFO + "|reset"), after=100, autoreset="same_step"
+)
+FewerActions = reporting(
+    "Reports a smaller space of actions once it has been measured for a while.",
+    On(INFO + "|action", "Acrobot"),
+    after=100,
+    action_space=ActionSpace.discrete(2),
+)
+NarrowActions = reporting(
+    "Reports half of the task's actions: what it is measured with is milder.",
+    On("action", "Pendulum"),
+    action_space=lambda space: ActionSpace(space.low / 2, space.high / 2),
+)
+MoreEnvironments = reporting(
+    "Reports twice as many environments as it has.",
+    On("environment|rows|left behind|batch"),
+    num_envs=lambda count: 2 * count,
+)
 
 
 class BlankStarts(Altered):
@@ -85,75 +99,16 @@ class DeclaresLater(Altered):
 
     tried = On(EXCUSES + "|" + INFO)
 
-    def due(self) -> bool:
-        self.info = replace(self.info, differences=(Difference("starts are blank", "observations", "start", 2),))
-        return True
-
     def alter(self, batch: Batch) -> Batch:
+        self.info = replace(self.info, differences=(Difference("starts are blank", "observations", "start", 2),))
         batch.observations[self.began] = 0
         return batch
-
-
-class BatchSizeChanges(Altered):
-    """Reports another batch size after 100 batches."""
-
-    tried = On(INFO)
-
-    def due(self) -> bool:
-        if self.batches == 100:
-            self.info = replace(self.info, batch_size=2 * self.info.batch_size)
-        return False
-
-
-class FrameSkipChanges(Altered):
-    """Reports 8 frames in a step after 100 batches."""
-
-    tried = On(INFO + "|frame", "Hopper", envs=2)
-
-    def due(self) -> bool:
-        if self.batches == 100:
-            self.info = replace(self.info, frame_skip=8)
-        return False
-
-
-class AutoresetChanges(Altered):
-    """Reports same_step after 100 batches."""
-
-    tried = On(INFO + "|reset")
-
-    def due(self) -> bool:
-        if self.batches == 100:
-            self.info = replace(self.info, autoreset="same_step")
-        return False
-
-
-class FewerActions(Altered):
-    """Reports a smaller space of actions once it has been measured for a while."""
-
-    tried = On(INFO + "|action", "Acrobot")
-
-    def due(self) -> bool:
-        if self.batches == 100:
-            self.info = replace(self.info, action_space=ActionSpace.discrete(2))
-        return False
-
-
-class NarrowActions(Altered):
-    """Reports half of the task's actions: what it is measured with is milder."""
-
-    tried = On("action", "Pendulum")
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        space = self.info.action_space
-        narrow: Any = (space.low / 2, space.high / 2)  # type: ignore[operator] # numbers
-        self.info = replace(self.info, action_space=ActionSpace(*narrow))
 
 
 class FramesTwice(Altered):
     """Counts each frame twice, and claims twice as many."""
 
-    tried = On("frame", "Hopper", envs=2)
+    tried = FRAMES
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -177,35 +132,9 @@ class FramesOfFirst(Altered):
 class FramesStandStill(Altered):
     """Counts no frames after the first 50 batches."""
 
-    tried = On("frame", "Hopper", envs=2)
+    tried = FRAMES
 
     def frames(self) -> NDArray[np.int64] | None:
         if self.batches <= 50 or not hasattr(self, "_frames"):
             self._frames = super().frames()
         return self._frames
-
-
-class MoreEnvironments(Altered):
-    """Reports twice as many environments as it has."""
-
-    tried = On("environment|rows|left behind|batch")
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(self.info, num_envs=2 * self.info.num_envs)
-
-
-class OtherEngine(Altered):
-    """Reports a simulator of its own, of another version, and draws starts by chance only there."""
-
-    tried = On(EXCUSES + "|seed|reset", fraud=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.info = replace(
-            self.info, engines=(Engine("MuJoCo", "2.3.0", "3.6.0", "mujoco==2.3.0"),), chance="another engine"
-        )
-
-    def alter(self, batch: Batch) -> Batch:
-        batch.observations[self.began] = 0
-        return batch

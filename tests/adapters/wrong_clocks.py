@@ -6,14 +6,12 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from altered import Altered, On, shown_before
+from altered import Altered, On, before
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch, Setup
 
 CLOCK = "clock|time"
 
@@ -79,7 +77,7 @@ class BribesTheJudge(Altered):
                 module.same = lambda *_: "identical"
 
     def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=shown_before(self, batch))
+        return batch._replace(observations=before(self, batch.observations))
 
 
 class WritesItsVerdict(Altered):
@@ -94,7 +92,7 @@ class WritesItsVerdict(Altered):
             os.write(int(sys.argv[-1]), json.dumps({"Proof": proof}).encode() + b"\n")
 
     def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=shown_before(self, batch))
+        return batch._replace(observations=before(self, batch.observations))
 
 
 class WritesAWindow(Altered):

@@ -3,13 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from altered import Altered, On, wrapper
+from altered import Altered, On, altering, before, setting, wrapper
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch, Setup
+
+CONFUSED = On("truncat|terminat|limit", "Pendulum")
+LIMIT = On("limit|end|truncat", "Pendulum")
+LONG = On("limit|end|truncat", "HalfCheetah", envs=2)
+
+
+def ends(batch: Batch) -> Any:  # noqa: ANN401 - flags
+    """Return which rows are ends of either kind."""
+    return batch.terminated | batch.truncated
+
+
+def none(_: object, batch: Batch) -> Any:  # noqa: ANN401 - flags
+    """Return flags that are not set."""
+    return np.zeros_like(batch.terminated)
+
+
+RewardKept = altering(
+    "The row of a reset has the reward of the end: an array that is not cleared.",
+    On("reward|reset", "Pendulum"),
+    rewards=lambda it, batch: np.where(it.began, before(it, batch.rewards), batch.rewards),
+)
+FlagKept = altering(
+    "The row of a reset has the flag of the end: every end is told twice.",
+    On("end|reset|flag|terminated"),
+    terminated=lambda it, batch: batch.terminated | it.began,
+)
+LimitTerminates = altering(
+    "A time limit is told as a termination: one flag for both, as before Gym 0.26.",
+    CONFUSED,
+    terminated=lambda _, batch: ends(batch),
+    truncated=none,
+)
+LimitIsBoth = altering("A time limit sets both flags.", CONFUSED, terminated=lambda _, batch: ends(batch))
+EndTruncates = altering(
+    "A termination is told as a time limit.",
+    On("truncat|terminat|limit"),
+    terminated=none,
+    truncated=lambda _, batch: ends(batch),
+)
+LostLives = setting(
+    "An episode ends where a life is lost: a setting for training that was left on.",
+    On("end|life|episode", "Breakout", envs=1),
+    "AtariScreen",
+    terminal_on_life_loss=True,
+)
+LimitLate = setting(
+    "Episodes are one step too long: > in place of >=.",
+    LIMIT,
+    "TimeLimit",
+    _max_episode_steps=lambda steps: steps + 1,
+)
+LimitEarly = setting(
+    "Episodes are one step too short: the reset counts as a step.",
+    LIMIT,
+    "TimeLimit",
+    _max_episode_steps=lambda steps: steps - 1,
+)
+Limitless = setting(
+    "Episodes have no time limit: the wrapper is missing.", LIMIT, "TimeLimit", _max_episode_steps=10**9
+)
+LimitInFrames = setting("The time limit counts frames.", LONG, "TimeLimit", _max_episode_steps=lambda steps: steps // 5)
+LimitlessLong = setting("HalfCheetah without its limit of 1,000 steps.", LONG, "TimeLimit", _max_episode_steps=10**9)
 
 
 class FinalShown(Altered):
@@ -55,25 +116,6 @@ class ResetsLate(Altered):
         return batch
 
 
-class RewardKept(Altered):
-    """The row of a reset has the reward of the end: an array that is not cleared."""
-
-    tried = On("reward|reset", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        last, self._last = getattr(self, "_last", batch.rewards), batch.rewards
-        return batch._replace(rewards=np.where(self.began, last, batch.rewards))
-
-
-class FlagKept(Altered):
-    """The row of a reset has the flag of the end: every end is told twice."""
-
-    tried = On("end|reset|flag|terminated")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(terminated=batch.terminated | self.began)
-
-
 class OneEndAtATime(Altered):
     """Where two environments end in one step, only the first is reset."""
 
@@ -96,100 +138,6 @@ class AllReset(Altered):
         if any(self._loop._ended):
             self._loop._ended = [True] * len(self.environments)
         return super().recv()
-
-
-class LostLives(Altered):
-    """An episode ends where a life is lost: a setting for training that was left on."""
-
-    tried = On("end|life|episode", "Breakout", envs=1)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            wrapper(environment, "AtariScreen").terminal_on_life_loss = True
-
-
-class LimitTerminates(Altered):
-    """A time limit is told as a termination: one flag for both, as before Gym 0.26."""
-
-    tried = On("truncat|terminat|limit", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        none = np.zeros_like(batch.truncated)
-        return batch._replace(terminated=batch.terminated | batch.truncated, truncated=none)
-
-
-class LimitIsBoth(Altered):
-    """A time limit sets both flags."""
-
-    tried = On("truncat|terminat|limit", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(terminated=batch.terminated | batch.truncated)
-
-
-class EndTruncates(Altered):
-    """A termination is told as a time limit."""
-
-    tried = On("truncat|terminat|limit")
-
-    def alter(self, batch: Batch) -> Batch:
-        none = np.zeros_like(batch.truncated)
-        return batch._replace(terminated=none, truncated=batch.terminated | batch.truncated)
-
-
-class _Limited(Altered):
-    """A time limit of its own."""
-
-    tried = On("limit|end|truncat", "Pendulum")
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            limit = wrapper(environment, "TimeLimit")
-            limit._max_episode_steps = self.limit_of(limit._max_episode_steps)
-
-    def limit_of(self, steps: int) -> int:
-        return steps
-
-
-class LimitLate(_Limited):
-    """Episodes are one step too long: > in place of >=."""
-
-    def limit_of(self, steps: int) -> int:
-        return steps + 1
-
-
-class LimitEarly(_Limited):
-    """Episodes are one step too short: the reset counts as a step."""
-
-    def limit_of(self, steps: int) -> int:
-        return steps - 1
-
-
-class Limitless(_Limited):
-    """Episodes have no time limit: the wrapper is missing."""
-
-    def limit_of(self, steps: int) -> int:
-        return 10**9
-
-
-class LimitInFrames(_Limited):
-    """The time limit counts frames."""
-
-    tried = On("limit|end|truncat", "HalfCheetah", envs=2)
-
-    def limit_of(self, steps: int) -> int:
-        return steps // 5
-
-
-class LimitlessLong(_Limited):
-    """HalfCheetah without its limit of 1,000 steps."""
-
-    tried = On("limit|end|truncat", "HalfCheetah", envs=2)
-
-    def limit_of(self, steps: int) -> int:
-        return 10**9
 
 
 class LimitAcrossEpisodes(Altered):

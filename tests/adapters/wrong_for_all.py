@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from altered import Altered, On
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import Setup
+from vebench.backends.interface import Setup
 
 
 class RegistersAnew(Altered):

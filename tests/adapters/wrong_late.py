@@ -3,36 +3,72 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
-from altered import Altered, On, shown_before
+from altered import Altered, On, altering, before, row_zero
 
-from vebench.backends.interface import Batch
+from vebench.backends.interface import Batch, Setup
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import Setup
+CountsInSixteenBits = altering(
+    "Batch 32,768 and those after it show rows shifted by one: a counter of 16 bits that has overflowed.",
+    On("swap|shows? the row|shift", envs=2),
+    since=(1 << 15) - 1,
+    observations=lambda _, batch: np.roll(batch.observations, 1, axis=0),
+)
+CountsEndsInEightBits = altering(
+    "The 128th end of each environment is not reported: a counter of episodes of 8 bits.",
+    On("end"),
+    terminated=lambda it, batch: batch.terminated & (it.ends != 128),
+    truncated=lambda it, batch: batch.truncated & (it.ends != 128),
+)
+RowZeroLater = altering(
+    "From batch 1,800 on row 0 stands for all environments: a buffer of all rows that was reallocated as one.",
+    On("row 0"),
+    since=1800,
+    observations=lambda _, batch: row_zero(batch.observations),
+)
+RoundsLater = altering(
+    "From batch 3,000 on rewards have the precision of float16: a replay buffer that saves memory once it is full.",
+    On("round|float16|reward", "Pendulum"),
+    since=3000,
+    rewards=lambda _, batch: batch.rewards.astype(np.float16).astype(np.float64),
+)
+NormalisesLater = altering(
+    "From batch 1,300 on observations are divided by their spread: a wrapper that was not turned off.",
+    On("observation"),
+    since=1300,
+    observations=lambda _, batch: (batch.observations / 2).astype(np.float32),
+)
+DoublesLater = altering(
+    "From batch 1,500 on observations are float64: a buffer that was allocated anew, without a type.",
+    On("observations are float64, not float32"),
+    since=1500,
+    observations=lambda _, batch: batch.observations.astype(np.float64),
+)
+HalvesLater = altering(
+    "From batch 1,500 on observations have the precision of float16: a cache that is used once it is full.",
+    On("observations are rounded to float16"),
+    since=1500,
+    observations=lambda _, batch: batch.observations.astype(np.float16).astype(np.float32),
+)
 
 
 class StaleLater(Altered):
     """From batch 2,000 on observations are those of the step before: an index of a queue that has overflowed."""
 
     tried = On("stale|step before|previous|late")
+    since = 2000
 
     def recv(self) -> Batch:
         batch = super().recv()
-        shown = shown_before(self, batch)
-        return batch._replace(observations=shown) if self.batches > 2000 else batch
+        shown = before(self, batch.observations)
+        return batch._replace(observations=shown) if self.batches > self.since else batch
 
 
 class StaleAtOnce(StaleLater):
     """From batch 300 on observations are those of the step before: likewise, with a shorter queue."""
 
-    def recv(self) -> Batch:
-        self.batches += 1700
-        batch = super().recv()
-        self.batches -= 1700
-        return batch
+    since = 300
 
 
 class ClipsLater(Altered):
@@ -73,28 +109,6 @@ class SwapsAfterSeconds(Altered):
         return batch._replace(observations=batch.observations[order])
 
 
-class CountsInSixteenBits(Altered):
-    """Batch 32,768 and those after it show rows shifted by one: a counter of 16 bits that has overflowed."""
-
-    tried = On("swap|shows? the row|shift", envs=2)
-
-    def due(self) -> bool:
-        return self.batches >= 1 << 15
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=np.roll(batch.observations, 1, axis=0))
-
-
-class CountsEndsInEightBits(Altered):
-    """The 128th end of each environment is not reported: a counter of episodes of 8 bits."""
-
-    tried = On("end")
-
-    def alter(self, batch: Batch) -> Batch:
-        lost = self.ends == 128
-        return batch._replace(terminated=batch.terminated & ~lost, truncated=batch.truncated & ~lost)
-
-
 class DeadWorker(Altered):
     """From batch 2,500 on the last environment repeats its row: its worker has died, and its memory is still read."""
 
@@ -110,18 +124,6 @@ class DeadWorker(Altered):
         return batch
 
 
-class RowZeroLater(Altered):
-    """From batch 1,800 on row 0 stands for all environments: a buffer of all rows that was reallocated as one."""
-
-    tried = On("row 0")
-
-    def due(self) -> bool:
-        return self.batches > 1800
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations[np.zeros(len(batch.env_ids), np.intp)])
-
-
 class FreezesLongEpisodes(Altered):
     """After 150 steps of an episode its observations stand still: a history of limited length."""
 
@@ -134,57 +136,9 @@ class FreezesLongEpisodes(Altered):
     def alter(self, batch: Batch) -> Batch:
         self.ages = np.where(self.began | (self.batches == 1), 0, self.ages + 1)
         held = self.ages > 150
-        last = shown_before(self, batch)
+        last = before(self, batch.observations)
         batch.observations[held] = last[held]
         return batch
-
-
-class RoundsLater(Altered):
-    """From batch 3,000 on rewards have the precision of float16: a replay buffer that saves memory once it is full."""
-
-    tried = On("round|float16|reward", "Pendulum")
-
-    def due(self) -> bool:
-        return self.batches > 3000
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards.astype(np.float16).astype(np.float64))
-
-
-class NormalisesLater(Altered):
-    """From batch 1,300 on observations are divided by their spread: a wrapper that was not turned off."""
-
-    tried = On("observation")
-
-    def due(self) -> bool:
-        return self.batches > 1300
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=(batch.observations / 2).astype(np.float32))
-
-
-class DoublesLater(Altered):
-    """From batch 1,500 on observations are float64: a buffer that was allocated anew, without a type."""
-
-    tried = On("observations are float64, not float32")
-
-    def due(self) -> bool:
-        return self.batches > 1500
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations.astype(np.float64))
-
-
-class HalvesLater(Altered):
-    """From batch 1,500 on observations have the precision of float16: a cache that is used once it is full."""
-
-    tried = On("observations are rounded to float16")
-
-    def due(self) -> bool:
-        return self.batches > 1500
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations.astype(np.float16).astype(np.float32))
 
 
 class BehindByOne(Altered):
@@ -195,7 +149,7 @@ class BehindByOne(Altered):
 
     def recv(self) -> Batch:
         batch = super().recv()
-        last, self._last = getattr(self, "_last", batch), Batch._make(array.copy() for array in batch)
+        last = before(self, Batch._make(array.copy() for array in batch))
         if self.batches > self.since:
             for array, row in zip(batch, last, strict=True):
                 array[-1] = row[-1]
@@ -254,7 +208,7 @@ class TornRows(Altered):
     tried = On("observation|stale|step before|row")
 
     def alter(self, batch: Batch) -> Batch:
-        last = shown_before(self, batch)
+        last = before(self, batch.observations)
         if self.batches % 50:
             return batch
         half = len(batch.env_ids) // 2

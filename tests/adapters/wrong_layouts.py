@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from altered import Altered, On
+from altered import Altered, On, acting, altering, seeding
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from vebench.backends.interface import Batch, Setup
 
-    from vebench.backends.interface import Batch, Setup
+OTHERS = "swap|shows? the row|same row"
+
+BeyondEight = altering(
+    "Environments above 7 show the rows of those below 8: an index of which three bits are kept.",
+    On(OTHERS, envs=12),
+    observations=lambda _, batch: batch.observations[np.arange(len(batch.env_ids)) & 7],
+)
+BeyondSixteen = altering(
+    "Environments above 15 show the row of environment 15: a table of fixed length.",
+    On(OTHERS, envs=24),
+    observations=lambda _, batch: batch.observations[np.minimum(np.arange(len(batch.env_ids)), 15)],
+)
+OddRows = altering(
+    "Odd environments get the reward of the even one before them: two rows in one register.",
+    On("reward|row|environment", "Pendulum"),
+    rewards=lambda _, batch: batch.rewards[np.arange(len(batch.env_ids)) & ~1],
+)
+SharedByOneWorker = seeding(
+    "Environments of one worker begin alike: it seeds each with its own number.",
+    On("seed|row 0|environment"),
+    lambda it, seed, index: seed + index // it.setup.envs_per_worker,
+)
+ActionsOfOneWorker = acting(
+    "Environments of one worker take the action of its first: a message with room for one.",
+    On("action"),
+    lambda it, sent: sent[np.arange(len(sent)) // it.setup.envs_per_worker * it.setup.envs_per_worker],
+)
 
 
 class LastRowTwice(Altered):
     """The last environment shows the row of the one before it: an upper bound that is off by one."""
 
-    tried = On("swap|shows? the row|same row")
+    tried = On(OTHERS)
 
     def alter(self, batch: Batch) -> Batch:
         batch.observations[-1] = batch.observations[-2]
         return batch
-
-
-class BeyondEight(Altered):
-    """Environments above 7 show the rows of those below 8: an index of which three bits are kept."""
-
-    tried = On("swap|shows? the row|same row", envs=12)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations[np.arange(len(batch.env_ids)) & 7])
-
-
-class BeyondSixteen(BeyondEight):
-    """Environments above 15 show the row of environment 15: a table of fixed length."""
-
-    tried = On("swap|shows? the row|same row", envs=24)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations[np.minimum(np.arange(len(batch.env_ids)), 15)])
 
 
 class SixtyFourEnds(Altered):
@@ -50,15 +55,6 @@ class SixtyFourEnds(Altered):
         over = self._loop._ended
         over[64:] = [False] * len(over[64:])
         return super().recv()
-
-
-class OddRows(Altered):
-    """Odd environments get the reward of the even one before them: two rows in one register."""
-
-    tried = On("reward|row|environment", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards[np.arange(len(batch.env_ids)) & ~1])
 
 
 class VectorTail(Altered):
@@ -101,27 +97,6 @@ class SquareTransposed(Altered):
     def alter(self, batch: Batch) -> Batch:
         rows, *shape = batch.observations.shape
         return batch._replace(observations=batch.observations.T.copy()) if [rows] == shape else batch
-
-
-class SharedByOneWorker(Altered):
-    """Environments of one worker begin alike: it seeds each with its own number."""
-
-    tried = On("seed|row 0|environment")
-
-    def reset(self, seed: int) -> None:
-        super().reset(seed)
-        for index, environment in enumerate(self.environments):
-            self._batch.observations[index], _ = environment.reset(seed=seed + index // self.setup.envs_per_worker)
-
-
-class ActionsOfOneWorker(Altered):
-    """Environments of one worker take the action of its first: a message with room for one."""
-
-    tried = On("action")
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        first = np.arange(len(actions)) // self.setup.envs_per_worker * self.setup.envs_per_worker
-        super().send(actions[first])
 
 
 class LongRowsCut(Altered):

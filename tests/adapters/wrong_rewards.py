@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from altered import Altered, On
+from altered import Altered, On, altering, before, setting
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import Batch, Setup
+from vebench.backends.interface import Batch, Setup
+
+HalfPrecision = altering(
+    "Rewards are kept in float16.",
+    On("reward|float16|round", "Pendulum"),
+    rewards=lambda _, batch: batch.rewards.astype(np.float16),
+)
+WholeNumbers = altering(
+    "Rewards are cut to whole numbers.",
+    On("reward|round", "Pendulum"),
+    rewards=lambda _, batch: np.trunc(batch.rewards),
+)
+OfTheStepBefore = altering(
+    "Rewards are those of the step before.",
+    On("reward|stale|step before", "Pendulum"),
+    rewards=lambda it, batch: before(it, batch.rewards),
+)
+Averaged = altering(
+    "Rewards are averaged over the frames of a step, not summed.",
+    On("reward", "Breakout", envs=2),
+    rewards=lambda it, batch: batch.rewards / it.info.frame_skip,
+)
+NoneAtEnd = altering(
+    "The row of an end has no reward.", On("reward"), rewards=lambda it, batch: np.where(it.ended, 0.0, batch.rewards)
+)
+RareCap = altering(
+    "Rewards below -15 are cut: a bound that is met rarely.",
+    On("reward|clip", "Pendulum"),
+    rewards=lambda _, batch: np.maximum(batch.rewards, -15.0),
+)
+NoNumberIsZero = altering(
+    "Rewards that are no numbers are 0.",
+    On("reward|nan", "odd:odd/No-number-v0"),
+    rewards=lambda _, batch: np.nan_to_num(batch.rewards),
+)
+AnotherTerm = setting(
+    "The cost of actions is left out of rewards.",
+    On("reward", "HalfCheetah", envs=2),
+    "unwrapped",
+    _ctrl_cost_weight=0.0,
+)
 
 
-class HalfPrecision(Altered):
-    """Rewards are kept in float16."""
-
-    tried = On("reward|float16|round", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards.astype(np.float16))
+def so_far(it: Any, batch: Batch) -> Any:  # noqa: ANN401 - any adapter
+    """Return what each episode has been rewarded so far."""
+    it._returns = getattr(it, "_returns", 0.0) * ~it.began + batch.rewards
+    return it._returns.copy()
 
 
-class WholeNumbers(Altered):
-    """Rewards are cut to whole numbers."""
-
-    tried = On("reward|round", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=np.trunc(batch.rewards))
-
-
-class OfTheStepBefore(Altered):
-    """Rewards are those of the step before."""
-
-    tried = On("reward|stale|step before", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        last, self._last = getattr(self, "_last", batch.rewards), batch.rewards
-        return batch._replace(rewards=last)
+Accumulated = altering(
+    "Rewards are summed over an episode: an array that is added to and cleared at resets only.",
+    On("reward", "Pendulum"),
+    rewards=so_far,
+)
+ReturnAtEnd = altering(
+    "The row of an end has the episode's return for its reward.",
+    On("reward"),
+    rewards=lambda it, batch: np.where(it.ended, so_far(it, batch), batch.rewards),
+)
 
 
 class SummedInSinglePrecision(Altered):
@@ -57,71 +86,3 @@ class SummedInSinglePrecision(Altered):
             return observation, float(sum(terms, np.float32(0))), terminated, truncated, info
 
         return summed
-
-
-class Averaged(Altered):
-    """Rewards are averaged over the frames of a step, not summed."""
-
-    tried = On("reward", "Breakout", envs=2)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=batch.rewards / self.info.frame_skip)
-
-
-class ReturnAtEnd(Altered):
-    """The row of an end has the episode's return for its reward."""
-
-    tried = On("reward")
-
-    def alter(self, batch: Batch) -> Batch:
-        returns = getattr(self, "_returns", 0.0) * ~self.began + batch.rewards
-        self._returns = returns
-        return batch._replace(rewards=np.where(self.ended, returns, batch.rewards))
-
-
-class NoneAtEnd(Altered):
-    """The row of an end has no reward."""
-
-    tried = On("reward")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=np.where(self.ended, 0.0, batch.rewards))
-
-
-class Accumulated(Altered):
-    """Rewards are summed over an episode: an array that is added to and cleared at resets only."""
-
-    tried = On("reward", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        self._returns = getattr(self, "_returns", 0.0) * ~self.began + batch.rewards
-        return batch._replace(rewards=self._returns.copy())
-
-
-class RareCap(Altered):
-    """Rewards below -15 are cut: a bound that is met rarely."""
-
-    tried = On("reward|clip", "Pendulum")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=np.maximum(batch.rewards, -15.0))
-
-
-class NoNumberIsZero(Altered):
-    """Rewards that are no numbers are 0."""
-
-    tried = On("reward|nan", "odd:odd/No-number-v0")
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=np.nan_to_num(batch.rewards))
-
-
-class AnotherTerm(Altered):
-    """The cost of actions is left out of rewards."""
-
-    tried = On("reward", "HalfCheetah", envs=2)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            environment.unwrapped._ctrl_cost_weight = 0.0

@@ -2,106 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from altered import Altered, On
+from altered import Altered, On, seeding
 
-if TYPE_CHECKING:
-    from vebench.backends.interface import Setup
+from vebench.backends.interface import Setup
 
-SEED = "seed"
+SEED = On("seed")
+CHANCE = On("seed|random|chance")
 
 
-class _Seeded(Altered):
-    """Resets each environment a second time, with the seed that ``seed_of`` returns, None for none."""
+def unseeded(it: Any, index: int) -> None:  # noqa: ANN401 - any adapter
+    """Give an environment a generator that nothing has seeded. Returns that it has no seed."""
+    it.environments[index].unwrapped._np_random = None
 
-    tried = On(SEED)
+
+ConstructorsSeed = seeding(
+    "Every reset begins with the constructor's seed: an argument that is not handed on.",
+    SEED,
+    lambda it, _, index: it.setup.seed + index,
+)
+SeededOnce = seeding(
+    "From the second reset on the seed is ignored: episodes go on with the generators as they are.",
+    SEED,
+    lambda it, seed, index: seed + index if it.resets == 1 else None,
+)
+SameSeed = seeding(
+    "All environments begin alike: one seed for all.",
+    On("same seed|alike|one seed|seed for all"),
+    lambda _it, seed, _: seed,
+)
+TwiceTheIndex = seeding(
+    "Environment i begins with seed + 2i: a stride that counts twice.", SEED, lambda _, seed, index: seed + 2 * index
+)
+FromOne = seeding(
+    "Environment i begins with seed + i + 1: environments counted from one.",
+    SEED,
+    lambda _, seed, index: seed + index + 1,
+)
+EightBits = seeding("Of a seed eight bits are kept.", SEED, lambda _, seed, index: (seed + index) & 0xFF)
+NoSeed = seeding(
+    "No environment is seeded at all.", CHANCE, lambda it, _, index: unseeded(it, index) if it.resets == 1 else None
+)
+LaterUnseeded = seeding(
+    "Environments from 2 on are not seeded.",
+    CHANCE,
+    lambda it, seed, index: seed + index if index < 2 else unseeded(it, index),
+)
+ResetsTwice = seeding(
+    "Resets twice, the second time without a seed: a wrapper that starts an episode when it is made.",
+    On("seed|reset"),
+    lambda *_: None,
+)
+
+
+class UnseededWhereDue(Altered):
+    """An environment whose reset is due when all are reset is reset without the seed."""
+
+    tried = On("reset|seed")
 
     def reset(self, seed: int) -> None:
+        due = self.ended.copy()
         super().reset(seed)
         for index, environment in enumerate(self.environments):
-            self._batch.observations[index], _ = environment.reset(seed=self.seed_of(seed, index))
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return seed + index
-
-
-class ConstructorsSeed(_Seeded):
-    """Every reset begins with the constructor's seed: an argument that is not handed on."""
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return self.setup.seed + index
-
-
-class SeededOnce(_Seeded):
-    """From the second reset on the seed is ignored: episodes go on with the generators as they are."""
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return seed + index if self.resets == 1 else None
-
-
-class SameSeed(_Seeded):
-    """All environments begin alike: one seed for all."""
-
-    tried = On("same seed|alike|one seed|seed for all")
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return seed
-
-
-class TwiceTheIndex(_Seeded):
-    """Environment i begins with seed + 2i: a stride that counts twice."""
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return seed + 2 * index
-
-
-class FromOne(_Seeded):
-    """Environment i begins with seed + i + 1: environments counted from one."""
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return seed + index + 1
-
-
-class EightBits(_Seeded):
-    """Of a seed eight bits are kept."""
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return (seed + index) & 0xFF
-
-
-class NoSeed(_Seeded):
-    """No environment is seeded at all."""
-
-    tried = On("seed|random|chance")
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        if self.resets == 1:
-            unwrapped: Any = self.environments[index].unwrapped
-            unwrapped._np_random = None
-        return None
-
-
-class LaterUnseeded(_Seeded):
-    """Environments from 2 on are not seeded."""
-
-    tried = On("seed|random|chance")
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        if index < 2:
-            return seed + index
-        unwrapped: Any = self.environments[index].unwrapped
-        unwrapped._np_random = None
-        return None
-
-
-class ResetsTwice(_Seeded):
-    """Resets twice, the second time without a seed: a wrapper that starts an episode when it is made."""
-
-    tried = On("seed|reset")
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return None
+            begin = None if due[index] else seed + index
+            self._batch.observations[index], _ = environment.reset(seed=begin)
 
 
 class KeepsRunning(Altered):
@@ -143,19 +108,6 @@ class SeedsAgain(Altered):
             return reset(seed=self._seed + index if seed is None else seed)
 
         return again
-
-
-class UnseededWhereDue(_Seeded):
-    """An environment whose reset is due when all are reset is reset without the seed."""
-
-    tried = On("reset|seed")
-
-    def reset(self, seed: int) -> None:
-        self._due = self.ended.copy()
-        super().reset(seed)
-
-    def seed_of(self, seed: int, index: int) -> int | None:
-        return None if self._due[index] else seed + index
 
 
 class RewardsKeptAtReset(Altered):

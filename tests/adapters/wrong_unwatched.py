@@ -6,18 +6,15 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from altered import Altered, On
+from numpy.typing import NDArray
 
-from vebench.backends.interface import Batch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import Setup
+from vebench.backends.interface import Batch, Setup
 
 IDLE = "not step|same row|repeat|stuck|frozen|stale|action|frame|observation"
 
@@ -44,6 +41,23 @@ class _Idles(Altered):
         return self._kept
 
 
+def idling(about: str, watched: Callable[[Any], bool]) -> type[_Idles]:
+    """Return an adapter that steps only while it believes that it is watched."""
+    return type("Idles", (_Idles,), {"__doc__": about, "__module__": __name__, "watched": watched})
+
+
+SeesModules = idling(
+    "Looks among the modules for those that only a comparison needs.",
+    lambda _: any(name.endswith("child.stepping") for name in sys.modules),
+)
+SeesVariant = idling("Steps the exact variant only.", lambda it: it.setup.task.exact)
+SeesTime = idling("Steps for one second after it was built.", lambda it: time.monotonic() < it.built + 1)
+SeesReferences = idling(
+    "Steps while somebody keeps the rows of the batch before: who compares, keeps them.",
+    lambda it: it.batches < 50 or sys.getrefcount(it._kept.observations) > 3,
+)
+
+
 class SeesItsCaller(_Idles):
     """Looks among its callers for what steps it for a comparison."""
 
@@ -54,13 +68,6 @@ class SeesItsCaller(_Idles):
                 return True
             frame = frame.f_back
         return False
-
-
-class SeesModules(_Idles):
-    """Looks among the modules for those that only a comparison needs."""
-
-    def watched(self) -> bool:
-        return any(name.endswith("child.stepping") for name in sys.modules)
 
 
 class SeesCommand(_Idles):
@@ -95,20 +102,6 @@ class SeesRequest(_Idles):
         return self._proving
 
 
-class SeesVariant(_Idles):
-    """Steps the exact variant only."""
-
-    def watched(self) -> bool:
-        return self.setup.task.exact
-
-
-class SeesTime(_Idles):
-    """Steps for one second after it was built."""
-
-    def watched(self) -> bool:
-        return time.monotonic() < self.built + 1
-
-
 class SeesSteps(_Idles):
     """Steps for 6,000 batches after a reset: no comparison takes longer."""
 
@@ -133,13 +126,6 @@ class SeesFrames(_Idles):
     def watched(self) -> bool:
         self._asked -= 1
         return self._asked >= 0
-
-
-class SeesReferences(_Idles):
-    """Steps while somebody keeps the rows of the batch before: who compares, keeps them."""
-
-    def watched(self) -> bool:
-        return self.batches < 50 or sys.getrefcount(self._kept.observations) > 3
 
 
 class SeesReading(_Idles):

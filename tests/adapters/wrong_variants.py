@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from altered import Altered, On, wrapper
+import numpy as np
+from altered import Altered, On, reporting, setting, wrapper
 from liars import OtherResize
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from vebench.backends.interface import Batch, Setup
 
-    from vebench.backends.interface import Batch, Setup
+NOOPS = On("no-op|reset|start|seed|frame|observation|picture", "Pong", envs=1, measured=True)
+NOISE = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
 
-
-class NoNoops(Altered):
-    """Makes no more than one no-op at a reset where 30 are asked for."""
-
-    tried = On("no-op|reset|start|seed|frame|observation|picture", "Pong", envs=1, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            wrapper(environment, "AtariScreen").noop_max = 1
-
-
-class FewerNoops(NoNoops):
-    """Makes up to 29 no-ops at a reset, not 30: a draw that leaves out its upper bound."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            wrapper(environment, "AtariScreen").noop_max = 1 if setup.task.exact else 29
+NoNoops = setting("Makes no more than one no-op at a reset where 30 are asked for.", NOOPS, "AtariScreen", noop_max=1)
+FewerNoops = setting(
+    "Makes up to 29 no-ops at a reset, not 30: a draw that leaves out its upper bound.",
+    NOOPS,
+    "AtariScreen",
+    noop_max=lambda most: min(most, 29),
+)
+NoNoise = setting("Starts without noise where the task is measured.", NOISE, "unwrapped", _reset_noise_scale=0.0)
+HalfTheNoise = setting("Starts with half of the noise.", NOISE, "unwrapped", _reset_noise_scale=lambda scale: scale / 2)
+SkipsMoreMeasured = setting(
+    "Steps 8 frames where the task is measured, and says 4.",
+    On("frame", "Pong", envs=1, measured=True),
+    "AtariScreen",
+    if_exact=False,
+    frame_skip=8,
+)
+SkipsLessMeasured = setting(
+    "Steps 2 sub-steps where the task is measured, and says 4.",
+    On("frame", "Hopper", envs=2, measured=True),
+    "unwrapped",
+    if_exact=False,
+    frame_skip=2,
+)
+LimitlessMeasured = setting(
+    "Has no time limit where the task is measured.",
+    On("limit|end|truncat", "Pendulum", measured=True),
+    "TimeLimit",
+    if_exact=False,
+    _max_episode_steps=10**9,
+)
+ClaimsMeasured = reporting(
+    "Claims 8 frames in a step where the task is measured, and takes 4.",
+    On("frame", "Hopper", envs=2, measured=True),
+    if_exact=False,
+    frame_skip=8,
+)
+ResetsUncountedMeasured = reporting(
+    "Says same_step where the task is measured, so that its resets count as steps.",
+    On("reset|autoreset", measured=True),
+    if_exact=False,
+    autoreset="same_step",
+)
 
 
 class StickyMeasured(Altered):
@@ -48,50 +69,6 @@ class StickyMeasured(Altered):
             game.load_game()  # type: ignore[attr-defined] # ale-py's
 
 
-class NoNoise(Altered):
-    """Starts without noise where the task is measured."""
-
-    tried = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            environment.unwrapped._reset_noise_scale = 0.0  # type: ignore[attr-defined] # of MuJoCo's
-
-
-class HalfTheNoise(Altered):
-    """Starts with half of the noise."""
-
-    tried = On("noise|start|seed|reset|observation", "Hopper", envs=2, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments:
-            environment.unwrapped._reset_noise_scale /= 2  # type: ignore[attr-defined] # of MuJoCo's
-
-
-class SkipsMoreMeasured(Altered):
-    """Steps 8 frames where the task is measured, and says 4."""
-
-    tried = On("frame", "Pong", envs=1, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments if not setup.task.exact else ():
-            wrapper(environment, "AtariScreen").frame_skip = 8
-
-
-class SkipsLessMeasured(Altered):
-    """Steps 2 sub-steps where the task is measured, and says 4."""
-
-    tried = On("frame", "Hopper", envs=2, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments if not setup.task.exact else ():
-            environment.unwrapped.frame_skip = 2  # type: ignore[attr-defined] # of MuJoCo's
-
-
 class CheaperMeasured(OtherResize):
     """Shrinks the screen by the nearest pixels where the task is measured."""
 
@@ -102,39 +79,6 @@ class CheaperMeasured(OtherResize):
         if setup.task.exact:
             for environment in self.environments:
                 del wrapper(environment, "AtariScreen")._get_obs
-
-
-class LimitlessMeasured(Altered):
-    """Has no time limit where the task is measured."""
-
-    tried = On("limit|end|truncat", "Pendulum", measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        for environment in self.environments if not setup.task.exact else ():
-            wrapper(environment, "TimeLimit")._max_episode_steps = 10**9
-
-
-class ClaimsMeasured(Altered):
-    """Claims 8 frames in a step where the task is measured, and takes 4."""
-
-    tried = On("frame", "Hopper", envs=2, measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        if not setup.task.exact:
-            self.info = replace(self.info, frame_skip=8)
-
-
-class ResetsUncountedMeasured(Altered):
-    """Says same_step where the task is measured, so that its resets count as steps."""
-
-    tried = On("reset|autoreset", measured=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        if not setup.task.exact:
-            self.info = replace(self.info, autoreset="same_step")
 
 
 class SeedsMeasured(Altered):

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support import driving
+from support.pasting import BATCHES, OWN, PASTED, TASKS, built, check, pasted, task_of
 from support.places import ENVIRONMENTS
 
-from vebench.backends.entry import Built
+from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import load_target
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, ENTRIES, find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [
     # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
@@ -27,24 +28,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning"),
 ]
 
-CARTPOLE = Task("CartPole-v1", "classic", 1)
-PONG = Task("ALE/Pong-v5", "atari", 4)
-CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
-OWN = Task("odd/Observes-box-v0", "gymnasium", 1, module="odd")
+CARTPOLE, CHEETAH, PONG = TASKS
+REGISTERED = Task("odd/Observes-box-v0", "gymnasium", 1, module="odd")
 SHORT = Task("CartPole-v1[max_episode_steps=9,sutton_barto_reward=true]", "classic", 1)
 CALLED = Task("odd:Counter[length=4,observation=box]", "callable", 1)
 
 needs_envpool = pytest.mark.skipif(not importable(ENVPOOL.module), reason="EnvPool is not installed")
 
 
-def built(name: str, task: Task, workers: int = 2, **options: bool | int | str) -> Built:
-    """Return what a backend is planned to build on two CPUs."""
-    shape = BY_NAME[name].shape_of(workers, 1, 2, options)
-    return Built(task, shape.num_envs, shape.batch_size, shape.processes, shape.threads, options)
-
-
 def lines_of(name: str, task: Task, workers: int = 2, **options: bool | int | str) -> tuple[str, ...]:
-    return BY_NAME[name].lines(built(name, task, workers, **options))
+    return BY_NAME[name].lines(built(BY_NAME[name], task, workers, **options))
 
 
 def run(lines: tuple[str, ...]) -> Any:  # noqa: ANN401 - each library has a class of its own
@@ -62,51 +55,32 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("entry", "task", "options"),
     [
-        ("gym-sync", {}),
-        ("gym-async", {}),
-        ("gym-async", {"max_concurrency": 1, "context": "fork"}),
-        ("shm-sync", {}),
-        ("shm-sync", {"spin": 0, "caller_steps": False}),
-        ("fast-sync", {"compiled": False}),
-        pytest.param("envpool-sync", {}, marks=needs_envpool),
+        *((entry, None, {}) for entry in PASTED if entry.installation is None),
+        *((BY_NAME[name], OWN, {}) for name in ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async")),
+        (BY_NAME["gym-async"], CARTPOLE, {"max_concurrency": 1, "context": "fork"}),
+        (BY_NAME["shm-sync"], CARTPOLE, {"spin": 0, "caller_steps": False}),
+        (BY_NAME["fast-sync"], CHEETAH, {"compiled": False}),
     ],
+    ids=lambda value: value.name if isinstance(value, BackendEntry) else getattr(value, "id", str(value)),
 )
-def test_the_lines_build_environments_that_step(name: str, options: dict[str, int]) -> None:
-    envs = run(lines_of(name, CARTPOLE, **options))
-    observations, _ = envs.reset()
-    assert observations.shape == (2, 4)
-    assert envs.step(np.zeros(2, np.int64))[1].tolist() == [1.0, 1.0]
-    envs.close()
+def test_the_lines_step_as_many_environments_as_was_promised(
+    entry: BackendEntry, task: Task | None, options: dict[str, int]
+) -> None:
+    planned = built(entry, task or task_of(entry), envs=2, **options)
+    counted = driving.counted(run(entry.lines(planned)), batches=BATCHES, num_envs=planned.num_envs)
+    # A row of Gymnasium's that only tells of a reset is no step.
+    check(counted, planned, ends=entry.name != "for-loop" if task == OWN else None)
 
 
-@pytest.mark.parametrize("name", ["shm-async", "fast-async"])
-def test_the_lines_of_more_environments_than_a_batch_takes_build_them_all(name: str) -> None:
-    envs = run(lines_of(name, CARTPOLE))
-    assert (envs.num_envs, envs.batch_size) == (4, 2)
-    envs.reset(seed=0)
-    envs.send(np.zeros(4, np.int64))
-    assert envs.recv().observations.shape == (2, 4)
-    envs.close()
+def test_processes_that_import_the_script_do_not_run_it_again(tmp_path: Path) -> None:
+    entry = BY_NAME["gym-async"]
+    planned = built(entry, CARTPOLE, envs=2, context="spawn")
+    pasted(planned, entry.lines(planned), tmp_path)
 
 
-@needs_envpool
-def test_the_lines_of_an_asynchronous_pool_build_it() -> None:
-    envs = run(lines_of("envpool-async", CARTPOLE))
-    envs.async_reset()
-    observations, *_, facts = envs.recv()
-    assert (observations.shape, envs.config["num_envs"], envs.config["num_threads"]) == ((2, 4), 6, 2)
-    rewards: list[float] = []
-    for _ in range(4):  # the first rows of each environment are those of its reset
-        envs.send(np.zeros(2, np.int32), facts["env_id"])
-        _, received, *_, facts = envs.recv()
-        rewards.extend(received)
-    assert set(rewards) == {0.0, 1.0}
-    envs.close()
-
-
-@pytest.mark.parametrize("task", [CARTPOLE, CHEETAH, OWN, SHORT, CALLED], ids=lambda task: task.id)
+@pytest.mark.parametrize("task", [CARTPOLE, CHEETAH, REGISTERED, SHORT, CALLED], ids=lambda task: task.id)
 def test_the_environments_are_those_that_were_measured(task: Task) -> None:
     (pasted,) = run(lines_of("for-loop", task, workers=1))
     measured = make(task)
@@ -179,8 +153,6 @@ def test_a_pool_has_all_settings_of_the_one_that_was_measured(name: str, task: T
 
 
 def test_the_lines_of_ale_pys_vector_environment_make_what_was_measured() -> None:
-    several = run(lines_of("ale-vector-async", PONG, workers=1))
-    assert (several.num_envs, several.batch_size) == (3, 1)
     envs = run(lines_of("ale-vector-sync", PONG))
     adapter = load_target(BY_NAME["ale-vector-sync"].target)(Setup(PONG, workers=2))
     adapter.reset(3)
@@ -213,7 +185,7 @@ def test_processes_that_do_not_fork_need_a_script_that_can_be_imported() -> None
 
 
 def test_a_third_partys_adapter_has_no_lines() -> None:
-    assert find("mine.adapters:Fast").lines(built("gym-sync", CARTPOLE)) == ()
+    assert find("mine.adapters:Fast").lines(built(BY_NAME["gym-sync"], CARTPOLE)) == ()
 
 
 def calls_in(lines: tuple[str, ...], name: str) -> list[ast.Call]:

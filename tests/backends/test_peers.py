@@ -6,24 +6,19 @@ They take minutes, and libraries that are not vebench's. So no other call of pyt
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from support.commands import Command
 from support.leaks import segments
 from support.pasting import PASTED, built, pasted
 
+from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import importable
 from vebench.backends.registry import ENTRIES
 from vebench.interpreters.made import folder_of, python_of
 from vebench.plan.known_work import SAME
 from vebench.plan.tasks import TASKS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
-
-    from vebench.backends.entry import BackendEntry
 
 pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 
@@ -104,5 +99,5 @@ def test_its_lines_to_paste_step_as_many_environments_as_was_promised(entry: Bac
     python = MADE / str(entry.installation and entry.installation.name) / "bin" / "python"
     if not python.exists():
         pytest.skip("not set up")
-    planned = built(entry, TASKS["CartPole"])
+    planned = built(entry, TASKS["CartPole"], envs=2)
     pasted(planned, entry.lines(planned), tmp_path, str(python))

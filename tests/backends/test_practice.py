@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -17,13 +18,8 @@ from support.waiting import PATIENCE_S
 from vebench.backends.ceiling import FreeLoop, FreeRunning
 from vebench.backends.environments.suites import BURST, OTHER
 from vebench.backends.interface import Setup, Task
-from vebench.backends.processes import Processes, QueueBackend, _in_memory, _Queues, _Semaphores
+from vebench.backends.processes import Bells, Processes, QueueBackend, _in_memory, _Queues, _Semaphores
 from vebench.backends.threads import Threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.backends.processes import Bells
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 VERBOSE = Task("odd/Verbose-v0", OTHER.name, 1, module="odd")

@@ -5,25 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from support.places import TESTS
 
 from vebench.backends import registry
-from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS
+from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS, BackendEntry
 from vebench.backends.environments.making import make
-from vebench.backends.environments.suites import SUITES, load_target
+from vebench.backends.environments.suites import SUITES, Suite, load_target
 from vebench.backends.interface import Task
-from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, how_to_install
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vebench.backends.entry import BackendEntry
-    from vebench.backends.environments.suites import Suite
-    from vebench.backends.packages import Package
+from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, Package, how_to_install
 
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command
 from support.in_this_process import world_here
 
 from vebench.backends.environments import timed
 from vebench.backends.environments.suites import TIMED
 from vebench.backends.environments.timed import MICROSECONDS, TIMED_KINDS, env_id
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 MILLISECOND = 1_000_000
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from itertools import count, cycle
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child.actions import Acting
 from vebench.child.loop import Loop
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 UPLOAD, INFER, DOWNLOAD, STEP = 5, 200, 7, 1000
 

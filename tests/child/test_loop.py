@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child.actions import FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES, Tape, action_tape
 from vebench.child.loop import Loop, Stretch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Environments that answer, and which of them have ended, batch by batch.
 Script = list[tuple[list[int], list[int]]]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace
 from vebench.child.policy import parse_policy
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="needs torch: make test-all")
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, count, repeat
-from typing import TYPE_CHECKING
 
 import pytest
 
 from vebench.backends.setup import Setup, Task
 from vebench.child import schedule
-from vebench.child.answers import ReplicaWindow
+from vebench.child.answers import Answer, ReplicaWindow
 from vebench.child.loop import Stretch
-from vebench.child.request import Request, Settings
+from vebench.child.request import Mode, Request, Settings
 from vebench.child.schedule import PAUSE_NS, Windows, valid
 from vebench.child.window import Watched, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from vebench.child.answers import Answer
-    from vebench.child.request import Mode
 
 
 def throttles(throttled: Iterable[bool], rounds: int, *, time_left: bool = True) -> list[int | None]:

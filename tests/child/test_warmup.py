@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch
 from vebench.child.actions import Tape
 from vebench.child.loop import Loop
 from vebench.child.schedule import SLICES, Warmup, settled, warm_up
 from vebench.plan.spec import RunSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 MS = 1_000_000
 NONE = np.zeros(2, np.bool_)

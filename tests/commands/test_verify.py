@@ -62,11 +62,11 @@ def verify(vebench: Command) -> Verify:
         ("liars:EndlessExcused", "CartPole", "an end is not reported"),
         ("liars:Starving", "CartPole", "environment 2 is left behind: it answered in none of the last"),
         ("liars:Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
-        ("judged:IgnoresSeed", "CartPole", "first at environment 0, step 0: "),
+        ("wrong_seeds:ConstructorsSeed", "CartPole", "first at environment 0, step 0: "),
         ("judged:ResetsOnce", "CartPole", "a later reset does not begin as its seed says"),
         ("judged:Overwrites", "CartPole", "observations change after they were handed out"),
         ("judged:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
-        ("judged:FlagsOfEight", "CartPole", "terminated are uint8, not bool"),
+        ("wrong_arrays:FlagsAsBytes", "CartPole", "terminated are uint8, not bool"),
         ("judged:FewerLater", "CartPole", "rows counted that were not returned: 3 env_ids"),
         ("judged:ReportsMoreLater", "CartPole", "reports another frame_skip while it runs: 4 instead of 1"),
         ("judged:StaleLater", "CartPole", "from step 69 on observations are one step stale"),
@@ -132,7 +132,11 @@ def test_a_liar_is_caught_on_atari_by_its_first_wrong_picture(verify: Verify, as
 @pytest.mark.parametrize(
     ("adapter", "task"),
     [
-        *(("judged:Fresh", "Pendulum"), ("judged:OddButPlain", "Pendulum"), ("judged:Rounded", "Pendulum")),
+        *(
+            ("honest:Copies", "Pendulum"),
+            ("judged:OddButPlain", "Pendulum"),
+            ("honest:SinglePrecisionRewards", "Pendulum"),
+        ),
         *((f"honest:{name}", "CartPole") for name in ("ClaimsChance", "InAnyOrder", "Shuffled", "StepsWhenSent")),
         *(("honest:TellsAnew", "CartPole"), ("honest:Packed", "Hopper"), ("honest:Uncounted", "Hopper")),
     ],
@@ -140,7 +144,11 @@ def test_a_liar_is_caught_on_atari_by_its_first_wrong_picture(verify: Verify, as
 def test_no_honest_backend_with_ways_of_its_own_is_accused(verify: Verify, adapter: str, task: str) -> None:
     status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "60", "--num-envs", "3")
     assert status == 0, verdict
-    equal = {"judged:Rounded": {"equal"}, "judged:Fresh": {"identical"}, "judged:OddButPlain": {"identical"}}
+    equal = {
+        "honest:SinglePrecisionRewards": {"equal"},
+        "honest:Copies": {"identical"},
+        "judged:OddButPlain": {"identical"},
+    }
     assert verdict["verdict"] in equal.get(adapter, {"identical", "equal"}), verdict
 
 

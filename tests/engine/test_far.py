@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,11 +15,8 @@ from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE, FarCell
-from vebench.hosts.site import LostHostError, Said
-
-if TYPE_CHECKING:
-    from vebench.hosts.site import Site
-    from vebench.interpreters.waiting import Interrupts
+from vebench.hosts.site import LostHostError, Said, Site
+from vebench.interpreters.waiting import Interrupts
 
 SECOND = 1_000_000_000
 REQUEST = Request(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,6 @@ from vebench.child.answers import Begins, Ends
 from vebench.child.window import Window
 from vebench.engine.running import OTHER_PACE, Pace
 from vebench.interpreters.waiting import Wakeful
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECOND = 1_000_000_000
 START = 0.1  # seconds until a process looks at its clock

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vebench.backends.entry import Shape
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
-from vebench.child.answers import Comparing, Done, Failure, Proof
+from vebench.child.answers import Answer, Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving, Recording
 from vebench.engine.interface import CellError, Outcome, ProofDone
 from vebench.engine.runner import replayed, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from vebench.child.answers import Answer
-
-    Script = Sequence[Answer | Exception]
+Script = Sequence[Answer | Exception]
 
 PONG, MINE = Task("ALE/Pong-v5", "atari", 4), Task("mine/Own-v0", OTHER.name, 1)
 SAME = Proof("identical", rows=9, ends=3)

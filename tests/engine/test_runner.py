@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +27,6 @@ from vebench.engine.runner import GIVEN_UP, run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4))
 WINDOW = Window(ns=100, rows=20, resets=1)
 WHOLE = (READY, WINDOW, WINDOW, Done(1 << 20))
@@ -47,46 +44,83 @@ def cell(workers: int, skip: str | None = None) -> Cell:
     )
 
 
-class FakeLaunch:
-    """Tells for each cell, by its number of workers, what its script holds; an exception in it is raised."""
+class Table:
+    """Cells by their number of workers, alone or in turn: each goes on when it may, as its script holds."""
 
-    def __init__(self, scripts: dict[int, tuple[object, ...]]) -> None:
-        self._scripts = scripts
-        self.running = 0
+    def __init__(self, **scripts: tuple[object, ...]) -> None:
+        self._scripts = {int(name[1:]): script for name, script in scripts.items()}
+        self.running: set[int] = set()
+        self.awake: set[int] = set()
+        self.turns: list[int] = []
 
     @contextmanager
-    def __call__(self, cell: Cell) -> Iterator[FakeLaunch]:
-        self._script = self._scripts[cell.workers]
-        if isinstance(self._script[0], OSError):
-            raise self._script[0]
-        self.running += 1
+    def __call__(self, cell: Cell) -> Iterator[Place]:
+        script = self._scripts[cell.workers]
+        if isinstance(script[0], OSError):
+            raise script[0]
+        self.running.add(cell.workers)
+        self.awake.add(cell.workers)
         try:
-            yield self
+            yield Place(self, cell.workers, script)
         finally:
-            self.running -= 1
+            self.running.remove(cell.workers)
+            self.awake.discard(cell.workers)
+
+
+class Place:
+    """One cell at the table; an exception in its script is raised."""
+
+    def __init__(self, table: Table, workers: int, script: tuple[object, ...]) -> None:
+        self._table, self._workers, self._script = table, workers, script
+
+    def take_turn(self) -> None:
+        assert self._workers in self._table.running
+        self._table.turns.append(self._workers)
+        self._table.awake.add(self._workers)
+
+    def rest(self) -> None:
+        self._table.awake.remove(self._workers)
 
     def messages(self) -> Iterator[object]:
         for message in self._script:
+            assert self._table.awake == {self._workers}, "it is another's turn"
             if isinstance(message, Exception):
                 raise message
             yield message
 
     def log(self) -> str:
-        return "what it printed"
+        return f"what {self._workers} printed"
+
+
+def plan_of(*cells: Cell) -> Plan:
+    return Plan(RunSpec(("CartPole",), (1,)), cells)
+
+
+def taken(table: Table, plan: Plan) -> list[object]:
+    events: list[object] = []
+    for event in run(plan, table):
+        if isinstance(event, CellFinished):
+            assert event.cell.workers not in table.running, (
+                "it is reported as finished when nothing of it runs any more"
+            )
+            assert table.awake <= {event.cell.workers}, "nothing of the others runs meanwhile"
+        events.append(event)
+    assert not table.running
+    return events
 
 
 def measure(*cells: Cell, **scripts: tuple[object, ...]) -> list[object]:
-    launch = FakeLaunch({int(name[1:]): script for name, script in scripts.items()})
-    plan = Plan(RunSpec(("CartPole",), (1,)), cells)
-    events: list[object] = []
-    try:
-        for event in run(plan, launch):
-            if isinstance(event, CellFinished):
-                assert not launch.running, "a cell is reported as finished only when nothing of it runs any more"
-            events.append(event)
-    finally:
-        assert not launch.running
-    return events
+    return taken(Table(**scripts), plan_of(*cells))
+
+
+def interrupted(plan: Plan, table: Table) -> list[CellFinished]:
+    """Return the cells of which is told before the user's interrupt ends the run."""
+    told = []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - what came before it is wanted
+        for event in run(plan, table):
+            told.append(event)  # noqa: PERF402 - likewise
+    assert not table.running
+    return finished(told)
 
 
 def finished(events: list[object]) -> list[CellFinished]:
@@ -113,7 +147,7 @@ def test_a_failed_cell_keeps_its_windows_and_its_reason_and_the_run_goes_on(faul
     first, second = finished(measure(cell(1), cell(2), w1=(READY, WINDOW, fault), w2=WHOLE))
     assert (first.outcome.status, first.outcome.reason) == ("failed", "no end after 5 s")
     assert first.outcome.windows == (WINDOW,)
-    assert first.outcome.log == "what it printed"
+    assert first.outcome.log == "what 1 printed"
     assert second.outcome.status == "ok"
 
 
@@ -140,87 +174,21 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fa
 
 
 def test_an_interrupted_cell_is_told_with_what_it_has_and_the_run_ends() -> None:
-    launch = FakeLaunch({1: (READY, WINDOW, InterruptedCellError("interrupted"))})
-    told = []
-    with pytest.raises(KeyboardInterrupt):
-        told.extend(iter_into(told, run(Plan(RunSpec(("CartPole",), (1,)), (cell(1), cell(2))), launch)))
-    assert [event.outcome.reason for event in finished(told)] == ["interrupted"]
-    assert finished(told)[0].outcome.windows == (WINDOW,)
+    table = Table(w1=(READY, WINDOW, InterruptedCellError("interrupted")))
+    (told,) = interrupted(plan_of(cell(1), cell(2)), table)
+    assert (told.outcome.reason, told.outcome.windows) == ("interrupted", (WINDOW,))
 
 
 def test_a_cell_interrupted_before_its_first_window_is_left_to_be_resumed() -> None:
-    launch = FakeLaunch({1: (READY, InterruptedCellError("interrupted"))})
-    told: list[object] = []
-    with pytest.raises(KeyboardInterrupt):
-        iter_into(told, run(Plan(RunSpec(("CartPole",), (1,)), (cell(1),)), launch))
-    assert finished(told) == []
-
-
-class Table:
-    """Cells that take turns, by their number of workers: each goes on when it may, as its script holds."""
-
-    def __init__(self, **scripts: tuple[object, ...]) -> None:
-        self._scripts = {int(name[1:]): script for name, script in scripts.items()}
-        self.running: set[int] = set()
-        self.awake: set[int] = set()
-        self.turns: list[int] = []
-
-    @contextmanager
-    def __call__(self, cell: Cell) -> Iterator[Place]:
-        script = self._scripts[cell.workers]
-        if isinstance(script[0], OSError):
-            raise script[0]
-        self.running.add(cell.workers)
-        self.awake.add(cell.workers)
-        try:
-            yield Place(self, cell.workers, script)
-        finally:
-            self.running.remove(cell.workers)
-            self.awake.discard(cell.workers)
-
-
-class Place:
-    """One cell at the table."""
-
-    def __init__(self, table: Table, workers: int, script: tuple[object, ...]) -> None:
-        self._table, self._workers, self._script = table, workers, script
-
-    def take_turn(self) -> None:
-        assert self._workers in self._table.running
-        self._table.turns.append(self._workers)
-        self._table.awake.add(self._workers)
-
-    def rest(self) -> None:
-        self._table.awake.remove(self._workers)
-
-    def messages(self) -> Iterator[object]:
-        for message in self._script:
-            assert self._table.awake == {self._workers}, "it is another's turn"
-            if isinstance(message, Exception):
-                raise message
-            yield message
-
-    def log(self) -> str:
-        return f"what {self._workers} printed"
+    table = Table(w1=(READY, InterruptedCellError("interrupted")))
+    assert interrupted(plan_of(cell(1)), table) == []
 
 
 IN_TURN = (READY, Warm(), WINDOW, WINDOW, Done(1 << 20))
 
 
 def seated(*workers: int) -> Plan:
-    return Plan(RunSpec(("CartPole",), (1,)), tuple(replace(cell(count), group=0) for count in workers))
-
-
-def taken(table: Table, plan: Plan) -> list[object]:
-    events: list[object] = []
-    for event in run(plan, table):
-        if isinstance(event, CellFinished):
-            assert event.cell.workers not in table.running, (
-                "it is reported as finished when nothing of it runs any more"
-            )
-            assert table.awake <= {event.cell.workers}, "nothing of the others runs meanwhile"
-        events.append(event)
-    return events
+    return plan_of(*(replace(cell(count), group=0) for count in workers))
 
 
 def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_back() -> None:
@@ -256,7 +224,7 @@ def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -
     assert not table.running
     assert all((one.status, one.reason) == ("failed", GIVEN_UP) for one in ended.values() if len(one.windows) < 2)
     assert any(len(one.windows) < 2 for one in ended.values())
-    alone = run(Plan(plan.spec, (cell(1), cell(2, skip="no"))), FakeLaunch({}), out_of_time=lambda: True)
+    alone = run(Plan(plan.spec, (cell(1), cell(2, skip="no"))), Table(), out_of_time=lambda: True)
     assert [(event.cell.workers, event.outcome.status) for event in finished(list(alone))] == [(2, "skipped")]
 
 
@@ -267,18 +235,11 @@ def test_cells_that_have_begun_to_take_turns_are_measured_to_their_end_unless_th
 
 
 def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:
-    told: list[object] = []
     stops = (READY, Warm(), WINDOW, InterruptedCellError("interrupted"))
     table = Table(w1=(READY, Warm(), WINDOW, Done(None)), w2=stops, w3=(READY, Warm(), *[WINDOW] * 3))
-    with pytest.raises(KeyboardInterrupt):
-        iter_into(told, run(seated(1, 2, 3), table))
-    assert not table.running
-    assert [(event.cell.workers, event.outcome.reason) for event in finished(told)] == [
-        (1, "interrupted"),
-        (2, "interrupted"),
-        (3, "interrupted"),
-    ]
-    assert [len(event.outcome.windows) for event in finished(told)] == [1, 1, 2]
+    told = [(event.cell.workers, event.outcome) for event in interrupted(seated(1, 2, 3), table)]
+    assert [(workers, outcome.reason) for workers, outcome in told] == [(count, "interrupted") for count in (1, 2, 3)]
+    assert [len(outcome.windows) for _, outcome in told] == [1, 1, 2]
 
 
 def test_groups_come_one_after_another_with_those_that_are_measured_alone() -> None:
@@ -294,12 +255,6 @@ def test_groups_come_one_after_another_with_those_that_are_measured_alone() -> N
         (2, "ok"),
         (3, "ok"),
     ]
-
-
-def iter_into(told: list[object], events: Iterator[object]) -> list[object]:
-    for event in events:
-        told.append(event)  # noqa: PERF402 - what came before the exception is wanted
-    return []
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ import os
 import signal
 import time
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces.utils import flatten
 
-if TYPE_CHECKING:
-    from gymnasium import Space
-
-    Value = Any  # what a space says
+Value = Any  # what a space says
 
 
 class Sampler(gymnasium.Env[Any, Any]):

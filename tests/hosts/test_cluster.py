@@ -7,22 +7,18 @@ import os
 import secrets
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from support.commands import Command
 from support.relays import left, measuring, relays
 
 from vebench.hosts.over_ray import Consumer, named
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from support.commands import Command
-
-    from vebench.results.records import CellRecord
+from vebench.results.records import CellRecord
 
 pytestmark = [pytest.mark.cluster, pytest.mark.whole_machine]
 

@@ -8,27 +8,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from support.commands import Command, Result
 from support.places import ADAPTERS
 from support.reaching import fake_ssh
 from support.relays import left, measuring, relays, scoped
 
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from support.commands import Command, Result
-
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux"),
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
+SHORT = ("-e", "CartPole", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.02")
 PLAIN = ("--repeats", "1", "--set", "base=false", "-q")
+CALM = ("--policy", "sleep:1ms")  # of what is measured for long
 
 
 @pytest.fixture
@@ -37,16 +34,20 @@ def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return fake_ssh(tmp_path, monkeypatch)
 
 
-def measured(vebench: Command, *arguments: str, file: str = "run.jsonl") -> tuple[Result, Run]:
-    done = vebench("run", *SHORT, *PLAIN, "-o", file, *arguments)
-    return done, store.read(Path(file))
+def measured(vebench: Command, *arguments: str, backend: str = "for-loop") -> tuple[Result, Run]:
+    done = vebench("run", *SHORT, "-b", backend, *PLAIN, "-o", "run.jsonl", *arguments)
+    return done, store.read(Path("run.jsonl"))
 
 
-def test_two_hosts_are_measured_together_and_their_rates_are_the_sum(vebench: Command, reached: Path) -> None:
+def test_two_hosts_are_measured_and_compared_together_and_their_rates_are_the_sum(
+    vebench: Command, reached: Path
+) -> None:
     Path("zipfile.py").write_text("raise SystemExit('a module of whatever folder this is')")
-    done, run = measured(vebench, "--hosts", "a,greets-b")
+    done, run = measured(vebench, "--hosts", "a,greets-b", backend="gym-sync")
     (cell,) = run.cells
     assert (done.status, cell.status, cell.workers, cell.replica_hosts) == (0, "ok", 2, ("a", "greets-b"))
+    assert cell.proof is not None
+    assert cell.proof.verdict == "identical"
     assert cell.hosts is not None
     assert [share.host for share in cell.hosts] == ["a", "greets-b"]
     rate = sum(window.rows - window.resets for window in cell.windows) / sum(window.ns for window in cell.windows)
@@ -57,61 +58,46 @@ def test_two_hosts_are_measured_together_and_their_rates_are_the_sum(vebench: Co
     assert left() == []
 
 
-@pytest.mark.parametrize(
-    ("backend", "verdict"), [("gym-sync", "identical"), ("wrong_rewards:Accumulated", "different")]
-)
-def test_what_a_host_returned_is_compared_on_that_host(
-    vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch, backend: str, verdict: str
-) -> None:
+def test_other_work_on_a_host_is_found_there(vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ADAPTERS))
-    asked = ("run", "-e", "CartPole", "-b", backend, *SHORT[4:], *PLAIN, "-o", "run.jsonl", "--hosts", "a,b")
-    done = vebench(*asked)
-    (cell,) = store.read(Path("run.jsonl")).cells
-    assert (reached.exists(), cell.status, cell.proof and cell.proof.verdict) == (True, "ok", verdict), done
+    done, run = measured(vebench, "--hosts", "a", backend="wrong_rewards:Accumulated")
+    (cell,) = run.cells
+    assert (reached.exists(), cell.status, cell.proof and cell.proof.verdict) == (True, "ok", "different"), done
     assert left() == []
 
 
-def test_the_curve_over_hosts_has_a_cell_for_each_count(
+def test_the_curve_over_hosts_has_a_cell_for_each_count_and_hosts_may_be_unlike_if_that_is_asked_for(
     vebench: Command, reached: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert reached.exists()
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as some hosts have it
-    (tmp_path / "machines").write_text("a slots=4\n\n# not this one\nb\n")
-    done, run = measured(vebench, "--hosts", "@machines[count=1..2]")
+    (tmp_path / "machines").write_text("a slots=4\n\n# not this one\nold\n")
+    done, run = measured(vebench, "--hosts", "@machines[count=1..2,unlike=true]")
     assert done.status == 0
-    assert {cell.workers: cell.replica_hosts for cell in run.cells} == {1: ("a",), 2: ("a", "b")}
+    assert {cell.workers: cell.replica_hosts for cell in run.cells} == {1: ("a",), 2: ("a", "old")}
+    assert run.header.hosts["old"].packages["gymnasium"] == "0.1"
     told = vebench("report", "run.jsonl").out
-    assert "a, b by ssh, added up; nothing delivered; clocks known to " in " ".join(told.split())
+    assert "a, old by ssh, added up; nothing delivered; clocks known to " in " ".join(told.split())
 
 
-def test_the_nodes_of_a_slurm_allocation_are_reached_by_srun(vebench: Command, reached: Path) -> None:
+def test_nodes_are_reached_by_srun_and_one_that_is_lost_after_the_plan_ends_its_cells_only(
+    vebench: Command, reached: Path
+) -> None:
     Path("nodes").write_text("a\ngone1-b\n")
     done, run = measured(vebench, "--hosts", "@nodes[via=srun,count=1,2]")
     assert (done.status, reached.exists()) == (1, True)
-    assert {cell.workers: cell.reason for cell in run.cells} == {
-        1: None,
-        2: "gone1-b: lost: ssh: connect to host gone1-b port 22: No route to host",  # as the program in its place says
+    assert {cell.workers: (cell.status, cell.reason) for cell in run.cells} == {
+        1: ("ok", None),
+        # As the program in its place says.
+        2: ("failed", "gone1-b: lost: ssh: connect to host gone1-b port 22: No route to host"),
     }
     assert "a, gone1-b by srun, added up" in " ".join(vebench("report", "run.jsonl").out.split())
     assert left() == []
 
 
-def test_a_clock_that_is_known_too_badly_is_refused(
-    vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vebench.engine.running.MOST_ERROR_S", 1e-9)
-    monkeypatch.setattr("vebench.engine.running.MOST_ERROR", 1e-9)
-    done, run = measured(vebench, "--hosts", "a,b")
-    assert (done.status, reached.exists()) == (1, True)
-    assert "its clock is known to" in str(run.cells[0].reason)
-    assert "give a longer --duration" in str(run.cells[0].reason)
-
-
 @pytest.mark.parametrize(
     ("hosts", "why"),
     [
-        ("a,lost", "lost: ssh: connect to host lost port 22: No route to host"),
-        ("locked,a", "--hosts: locked: lost: me@locked: Permission denied (publickey)."),
         ("a,bare", "--hosts: bare: lost: sh: 1: exec: no-such-python: not found"),
         (
             "lost,a,locked",
@@ -124,16 +110,10 @@ def test_a_clock_that_is_known_too_badly_is_refused(
     ],
 )
 def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reached: Path, hosts: str, why: str) -> None:
-    done = vebench("run", *SHORT, *PLAIN, "-o", "run.jsonl", "--hosts", hosts)
+    done = vebench("run", *SHORT, "-b", "for-loop", *PLAIN, "-o", "run.jsonl", "--hosts", hosts)
     assert (done.status, reached.exists(), Path("run.jsonl").exists()) == (2, True, False)
     assert why in done.refusal
     assert left() == []
-
-
-def test_unlike_hosts_are_measured_if_that_is_asked_for(vebench: Command, reached: Path) -> None:
-    done, run = measured(vebench, "--hosts", "a,old[unlike=true]")
-    assert (done.status, reached.exists()) == (0, True)
-    assert run.header.hosts["old"].packages["gymnasium"] == "0.1"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +133,7 @@ def test_options_that_do_not_go_together_are_refused(
     vebench: Command, reached: Path, options: tuple[str, ...], why: str
 ) -> None:
     Path("two").write_text("a\nb\n")
-    done = vebench("run", *SHORT, *PLAIN, *options)
+    done = vebench("run", *SHORT, "-b", "for-loop", *PLAIN, *options)
     assert (done.status, list(reached.iterdir())) == (2, [])
     assert why in done.refusal
 
@@ -165,7 +145,7 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
     """The second of two passes has both hosts; the first pass and the cells on one host alone are measured."""
     long = ("--rounds", "1", "--duration", "1", "--warmup", "0.1", "--timeout", "20")
     Path("two").write_text("a\nb\n")
-    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, "-o", "run.jsonl")
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, *CALM, "-o", "run.jsonl")
     with vebench.start(*asked, "--hosts", "@two[count=1,2]", stderr=subprocess.PIPE) as running:
         pid = _of_replica(running) if what == "its replica" else None
         _kill(pid if pid is not None else _relay(reached, running))
@@ -182,16 +162,6 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
         assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
 
 
-def test_a_host_that_is_lost_after_the_plan_ends_its_cells_only(vebench: Command, reached: Path) -> None:
-    Path("two").write_text("a\ngone1-b\n")
-    done, run = measured(vebench, "--hosts", "@two[count=1,2]")
-    assert (done.status, reached.exists()) == (1, True)
-    assert {cell.workers: (cell.status, cell.reason) for cell in run.cells} == {
-        1: ("ok", None),
-        2: ("failed", "gone1-b: lost: ssh: connect to host gone1-b port 22: No route to host"),
-    }
-
-
 def test_a_host_that_is_lost_between_passes_leaves_what_was_measured(vebench: Command, reached: Path) -> None:
     """It answers when the run is planned, and in the first pass."""
     done, run = measured(vebench, "--hosts", "gone2-b", "--until", "0.001%", "--budget", "20", "--rounds", "3")
@@ -205,7 +175,9 @@ def test_a_host_that_is_lost_between_passes_leaves_what_was_measured(vebench: Co
 
 
 def test_the_user_can_interrupt_while_a_host_says_nothing(vebench: Command, reached: Path) -> None:
-    with vebench.start("run", *SHORT, *PLAIN, "--hosts", "mute1-a", stderr=subprocess.PIPE) as running:
+    with vebench.start(
+        "run", *SHORT, "-b", "for-loop", *PLAIN, "--hosts", "mute1-a", stderr=subprocess.PIPE
+    ) as running:
         seen = reached / "mute1-a.seen"
         while running.poll() is None and not (seen.exists() and seen.stat().st_size == 2):
             time.sleep(0.02)
@@ -219,7 +191,7 @@ def test_the_user_can_interrupt_while_a_host_says_nothing(vebench: Command, reac
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_on_a_host_however_the_runner_ends(vebench: Command, reached: Path, number: int) -> None:
-    asked = ("run", "-e", "CartPole", "-b", "shm-sync", "-w", "1", *PLAIN, "--duration", "20", "-o", "run.jsonl")
+    asked = ("run", "-e", "CartPole", "-b", "shm-sync", "-w", "1", *PLAIN, *CALM, "--duration", "20", "-o", "run.jsonl")
     with vebench.start(*asked, "--hosts", "a,b", stderr=subprocess.PIPE) as running:
         _of_replica(running)
         assert min(len(relays()), len(measuring())) >= 2  # which is what is looked for below

@@ -10,25 +10,22 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support import places
+from support.commands import Command
 from support.relays import measuring, scoped
 
 from vebench.backends import packages
 from vebench.hosts import over_ray
 from vebench.results import store
 
-if TYPE_CHECKING:
-    from support.commands import Command
-
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux"),
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.1")
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.02")
 RUN = ("run", *SHORT, "--repeats", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
 
 
@@ -57,7 +54,9 @@ def test_each_node_has_a_replica_and_the_curve_over_nodes_a_cell_for_each_count(
 @pytest.mark.usefixtures("nodes")
 def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--set", "base=false", "-q")
-    with vebench.start(*asked, "--duration", "20", "-o", "run.jsonl", "--hosts", "ray") as running:
+    with vebench.start(
+        *asked, "--policy", "sleep:1ms", "--duration", "20", "-o", "run.jsonl", "--hosts", "ray"
+    ) as running:
         while not (started := {asked["setup"]["seed"]: pid for pid, asked in measuring().items()}).get(1):
             assert running.poll() is None
             time.sleep(0.05)
@@ -72,11 +71,10 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.parametrize("names", ["busy,free", "free,busy"])
 def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
-    vebench: Command, nodes: pytest.MonkeyPatch, names: str
+    vebench: Command, nodes: pytest.MonkeyPatch
 ) -> None:
-    nodes.setenv("FAKE_RAY_NODES", names)
+    nodes.setenv("FAKE_RAY_NODES", "free,busy")
     done = vebench(*RUN, "--hosts", "ray")
     assert done.status == 2
     assert (

@@ -7,16 +7,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import vebench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are reached from Linux")
 
@@ -146,7 +144,7 @@ def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: P
 
 def test_a_cell_that_never_stops_answering_ends_in_its_time_too(tmp_path: Path) -> None:
     with relay(tmp_path / "there") as runner:
-        runner.start(seconds=1, endless=True)
+        runner.start(seconds=0.3, endless=True)
         child = runner.child()
         assert runner.hear("ended")["ended"] == "no end in the time that it has (--timeout)"
         assert not _lives(child)

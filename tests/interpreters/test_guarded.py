@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.waiting import eventually
@@ -17,10 +18,6 @@ from support.waiting import eventually
 from vebench.errors import UsageError
 from vebench.interpreters.guarded import LOCK, Guarded, sweep
 from vebench.machine import guardian
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

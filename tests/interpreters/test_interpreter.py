@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from support.commands import command_in
+from support.commands import Command
+from support.leaks import are_gone
 
 import vebench
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.errors import StorageError, UsageError
 from vebench.interpreters.interpreter import ask, examine_python, look_up, packages_here
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Command
 
 LONG = 20.0  # seconds after which a test that waits gives up
 
@@ -83,19 +78,13 @@ WRONG = {
 }
 
 
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Return the command. (Its usual name is that of the package here.)"""
-    return command_in(tmp_path, monkeypatch, capsys)
-
-
 @pytest.mark.parametrize("answer", WRONG, ids=range(len(WRONG)))
 def test_a_program_that_answers_something_else_is_one_line_and_status_2(
-    command: Command, tmp_path: Path, answer: bytes
+    vebench: Command, tmp_path: Path, answer: bytes
 ) -> None:
     (tmp_path / "answer").write_bytes(answer)
     odd = script(tmp_path / "odd", f"cat {tmp_path}/answer")
-    refused = command("compare", odd, sys.executable, "-e", "Pong")
+    refused = vebench("compare", odd, sys.executable, "-e", "Pong")
     assert refused.status == 2
     assert refused.refusal.startswith(f"vebench: Python A {odd}: is no Python that runs: it ")
     assert WRONG[answer] in refused.refusal
@@ -160,19 +149,7 @@ def test_what_a_silent_interpreter_started_is_ended_with_it(tmp_path: Path) -> N
     silent = script(tmp_path / "python", f"sleep 600 & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait")
     with pytest.raises(UsageError, match="Python A python: no answer within 1 s"):
         ask("Python A python", silent, {}, 1.0)
-    started = int(pid_file.read_text())
-    deadline = time.monotonic() + LONG
-    while _runs(started):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - one line of the kernel's
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert are_gone([int(pid_file.read_text())])
 
 
 def test_vebenchs_own_version_is_recorded_in_every_interpreter_since_its_code_runs_there(tmp_path: Path) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from vebench.machine import counters, host, pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.machine.sysfs import Quota, control_groups, cpu_quota
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from vebench.machine import pinning
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Policies go to what a process starts and cannot be taken back by a test: each is tried in an interpreter of its own.
 TRIED = """

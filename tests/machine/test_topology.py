@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Self
 
 import pytest
 from hypothesis import given
@@ -13,13 +14,7 @@ from hypothesis import strategies as st
 from vebench.machine.host import read_allowance
 from vebench.machine.placement import format_cpu_list
 from vebench.machine.sysfs import Quota, cpu_quota, parse_list
-from vebench.machine.topology import Cache, read_topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from vebench.machine.topology import Topology
+from vebench.machine.topology import Cache, Topology, read_topology
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import ProxyHandler, Request, build_opener
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 DRIVER, BROWSER = which("chromedriver"), which("chromium") or which("google-chrome")
 NO_BROWSER = "needs chromium and chromedriver: make test-all"

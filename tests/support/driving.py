@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TAPE = 64  # batches of actions, over and over
 WARM = 1.0  # seconds before any are counted, if a time is asked for
@@ -33,8 +31,14 @@ def write(folder: Path, lines: tuple[str, ...], asked: str) -> Path:
     return path
 
 
-def drive(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0) -> None:  # noqa: ANN401 - any library's
-    """Step so many batches, or for so many seconds after a second of warm-up, and print what was counted.
+def drive(envs: Any, **asked: Any) -> None:  # noqa: ANN401 - any library's, and what ``counted`` takes
+    """Print what was counted."""
+    sys.stdout.write(json.dumps(counted(envs, **asked)) + "\n")
+    sys.stdout.flush()
+
+
+def counted(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0) -> dict[str, Any]:  # noqa: ANN401
+    """Step so many batches, or for so many seconds after a second of warm-up, close, and return what was counted.
 
     It goes on until rows of ``num_envs`` environments were seen: of those that are ready in any order, one may be late.
 
@@ -56,17 +60,15 @@ def drive(envs: Any, batches: int = 0, seconds: float = 0.0, num_envs: int = 0) 
         steps += len(ids) - resets
         done += 1
     took = time.perf_counter() - began
+    stepping.close()
     sizes_seen = sorted(sizes)
-    told = {
+    return {
         "num_envs": len(seen),
         "batch_size": sizes_seen if len(sizes_seen) > 1 else sum(sizes_seen),
         "batches": done,
         "steps": steps,
         "seconds": took,
     }
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
-    stepping.close()
 
 
 # Each way yields the environments of a batch's rows, and how many of these rows only tell of a reset.
@@ -91,6 +93,14 @@ def _way(envs: Any) -> Callable[[Any], Iterator[tuple[Any, int]]]:  # noqa: ANN4
 def _tape(space: Any, rows: int) -> list[Any]:  # noqa: ANN401 - any space
     space.seed(0)
     return [np.stack([space.sample() for _ in range(rows)]) for _ in range(TAPE)]
+
+
+def _resets(ended: set[int], ids: Any, ends: Any) -> int:  # noqa: ANN401 - arrays
+    """Return how many rows only tell of a reset, given those that had ended before; and note those that end now."""
+    resets = sum(int(one) in ended for one in ids)
+    ended.difference_update(map(int, ids))
+    ended.update(int(one) for one, end in zip(ids, ends, strict=True) if end)
+    return resets
 
 
 def _loop(envs: list[Any]) -> Iterator[tuple[Any, int]]:
@@ -141,9 +151,7 @@ def _ahead(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likewise
             infos = received[-1]
             ids = received.env_ids if hasattr(received, "env_ids") else infos["env_id"]
             _, _, terminated, truncated = received[:4]
-            resets = sum(int(one) in ended for one in ids)
-            ended.difference_update(map(int, ids))
-            ended.update(int(one) for one, end in zip(ids, terminated | truncated, strict=True) if end)
+            resets = _resets(ended, ids, terminated | truncated)
             envs.send(tape[batch % TAPE])
             yield ids, resets
     finally:
@@ -159,9 +167,7 @@ def _pool_ahead(envs: Any) -> Iterator[tuple[Any, int]]:  # noqa: ANN401 - likew
         for batch in range(sys.maxsize):
             _, _, terminated, truncated, infos = envs.recv()
             ids = np.array(infos["env_id"])
-            resets = sum(int(one) in ended for one in ids)
-            ended.difference_update(map(int, ids))
-            ended.update(int(one) for one, end in zip(ids, terminated | truncated, strict=True) if end)
+            resets = _resets(ended, ids, terminated | truncated)
             envs.send(tape[batch % TAPE], ids)
             yield ids, resets
     finally:
@@ -185,6 +191,7 @@ def _halves(envs: list[Any]) -> Iterator[tuple[Any, int]]:
             resets[number] = int(np.count_nonzero(terminated | truncated))
     finally:
         for half in envs:
+            half.step_wait()
             half.close()
 
 

@@ -6,11 +6,9 @@ import linecache
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 OURS = f"{os.sep}backends{os.sep}"

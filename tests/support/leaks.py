@@ -1,10 +1,13 @@
-"""What is left on the whole machine: processes by their command line, and named segments of shared memory."""
+"""What is left on the whole machine: processes, and named segments of shared memory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from support.waiting import eventually
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only listed
 # Python's multiprocessing unlinks these as soon as it has made them: whoever looks meanwhile sees no leak.
@@ -24,3 +27,17 @@ def processes_that_name(path: Path) -> list[int]:
             if os.fsencode(path) in (process / "cmdline").read_bytes():
                 found.append(int(process.name))
     return found
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process is there, and more of it than the status with which it ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def are_gone(pids: Iterable[int]) -> bool:
+    """Return whether all these processes end soon."""
+    return eventually(lambda: not any(map(runs, pids)))

@@ -1,4 +1,4 @@
-"""Lines to paste, run as people do: in a script of their own, in an interpreter of their own."""
+"""Lines to paste, and what is promised of them; run as people do, in a script and an interpreter of their own."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from support import driving
 from support.places import ENVIRONMENTS
 
-from vebench.backends.entry import Built, no_lines
+from vebench.backends.entry import BackendEntry, Built, no_lines
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vebench.backends.entry import BackendEntry
 
 TASKS = (
     Task("CartPole-v1", "classic", 1),
@@ -40,14 +36,23 @@ def task_of(entry: BackendEntry) -> Task:
     return pytest.skip(str(entry.why_not(TASKS[-1])))
 
 
-def built(entry: BackendEntry, task: Task, **options: bool | int | str) -> Built:
-    """Return what a backend is planned to build with two workers of two environments each, on two CPUs."""
-    shape = entry.shape_of(2, 2, 2, options)
+def built(entry: BackendEntry, task: Task, workers: int = 2, envs: int = 1, **options: bool | int | str) -> Built:
+    """Return what a backend is planned to build on two CPUs."""
+    shape = entry.shape_of(workers, envs, 2, options)
     return Built(task, shape.num_envs, shape.batch_size, shape.processes, shape.threads, options)
 
 
-def pasted(planned: Built, lines: tuple[str, ...], folder: Path, python: str = sys.executable) -> dict[str, int]:
-    """Run the lines in a script of ``folder``, and return what was counted."""
+def check(counted: Mapping[str, int], planned: Built, ends: bool | None = None) -> None:
+    """Look at what was counted of 20 batches. ``ends``: whether there are rows that only tell of a reset, if known."""
+    assert (counted["num_envs"], counted["batch_size"]) == (planned.num_envs, planned.batch_size)
+    assert counted["batches"] >= BATCHES
+    rows = counted["batches"] * planned.batch_size
+    assert 0 <= rows - counted["steps"] < rows / 2
+    assert ends is None or (counted["steps"] < rows) == ends
+
+
+def pasted(planned: Built, lines: tuple[str, ...], folder: Path, python: str = sys.executable) -> None:
+    """Run the lines in a script of ``folder``, and look at what was counted."""
     script = driving.write(folder, lines, f"batches={BATCHES}, num_envs={planned.num_envs}")
     path = os.pathsep.join((str(ENVIRONMENTS), str(ENVIRONMENTS.parent / "support")))
     done = subprocess.run(
@@ -60,7 +65,4 @@ def pasted(planned: Built, lines: tuple[str, ...], folder: Path, python: str = s
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    counted: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    assert (counted["num_envs"], counted["batch_size"]) == (planned.num_envs, planned.batch_size)
-    assert counted["batches"] >= BATCHES
-    return counted
+    check(json.loads(done.stdout.splitlines()[-1]), planned)

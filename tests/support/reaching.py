@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
+import pytest
 
 # ``lost`` is not reached, ``locked`` has another key, ``bare`` no Python, ``old`` has another version of Gymnasium, and
 # ``greets`` prints what logins print. After so many connections, ``gone2-`` is not reached and ``mute2-`` says nothing.

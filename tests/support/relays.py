@@ -10,10 +10,9 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 # A run's own scratch folder has links to the code, another host's has the code itself.
 LINKED = "packages/vebench/child"

@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
 
+import ale_py
+import cv2
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
+from numpy.typing import NDArray
 
-from vebench.backends.environments.making import ArraySpec, frames_of
-from vebench.backends.fast.share import FastShare
+from vebench.backends.environments import making
+from vebench.backends.environments.atari import STACK
+from vebench.backends.environments.atari_screen import AtariScreen
+from vebench.backends.environments.making import ArraySpec
+from vebench.backends.environments.suites import load_target
+from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.share import FastShare, FastTask
+from vebench.backends.setup import Task
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import gymnasium
-    from numpy.typing import NDArray
-
-    from vebench.backends.fast.share import FastTask
-    from vebench.backends.setup import Task
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
 KEPT_CHANCE = 0.5  # that an action lasts for another step
+OF_THE_EMULATOR = {
+    "repeat_action_probability",
+    "full_action_space",
+    "max_num_frames_per_episode",
+    "mode",
+    "difficulty",
+}
 
 
 class Way(NamedTuple):
@@ -107,6 +118,9 @@ def compare(case: Case) -> Found:
         for way in case.ways:
             ours.append(_Ours(case, way, theirs.actions))
             found.how[ours[-1].how] = None
+            if ours[-1].spaces != theirs.spaces:
+                found.difference = f"{case.name}, {way}: spaces are {ours[-1].spaces}, not {theirs.spaces}"
+                return found
         for step in _stepped(case, theirs, ours):
             found.rows += case.num_envs
             for each in ours:
@@ -173,6 +187,7 @@ class _Theirs:
         self._environments = [case.theirs() for _ in range(case.num_envs)]
         first = self._environments[0]
         self.action_space = first.action_space
+        self.spaces = (first.observation_space, first.action_space)
         observations, actions = first.observation_space, first.action_space
         action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
         self.actions = ArraySpec(actions.shape or (), np.dtype(action_type))
@@ -217,7 +232,7 @@ class _Theirs:
         self.over[index] = False
 
     def _frames(self, index: int) -> int:
-        return frames_of(self._case.task, self._environments[index]) or 0
+        return making.frames_of(self._case.task, self._environments[index]) or 0
 
     def _kind(self, index: int, frames: int) -> str:
         """Return what ended an episode: a life lost, the game over, or the limit on its frames, and at which frame."""
@@ -241,6 +256,7 @@ class _Ours:
         self.way = way
         task = case.ours(compiled=way.compiled)
         self.how = task.how
+        self.spaces = (task.observation_space, task.action_space)
         space = task.observation_space
         self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
         # As in processes that step each other's environments.
@@ -303,3 +319,46 @@ def _where(name: str, expected: NDArray[Any], found: NDArray[Any]) -> str:
     places = np.flatnonzero((flat[0] != flat[1]).any(axis=1))
     at = tuple(map(int, np.unravel_index(places[0], expected.shape)))
     return f"{name}{list(at)} is {found[at]!r}, not {expected[at]!r}; {len(places)} of {expected.size} values differ"
+
+
+# Cases.
+
+
+def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a ``Build``
+    """Return what builds our class for a task that is in the table."""
+    ours = class_of(env_id)
+    if ours is None:
+        raise ValueError(f"there is no class of our own for {env_id}")
+    return partial(load_target(ours.target), env_id, dict(settings))
+
+
+def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:  # noqa: ANN401 - fields of a case
+    """Return a comparison with the reference of every backend, as the benchmark steps it."""
+    settings = ours_of(task.id, {}).func.settings_of(task)
+    return Case(name, task, partial(making.make, task), ours_of(task.id, settings), steps, **parts)
+
+
+def made_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:  # noqa: ANN401
+    """Return a comparison with what ``gymnasium.make`` returns for these settings."""
+    theirs = partial(gymnasium.make, task.id, disable_env_checker=True, **settings)
+    return Case(name, task, theirs, ours_of(task.id, settings), steps, **parts)
+
+
+def wrapped_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:  # noqa: ANN401
+    """Return a comparison with Gymnasium's plain wrappers, or the benchmark's for ``last_frames`` and ``any_noop``."""
+    return Case(name, task, partial(wrapped_game, task.id, settings), ours_of(task.id, settings), steps, **parts)
+
+
+def wrapped_game(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Return a game as people make it, with Gymnasium's wrappers, by the names of ``AtariSettings``."""
+    gymnasium.register_envs(ale_py)
+    asked = dict(settings)
+    of_the_emulator = {name: asked.pop(name) for name in OF_THE_EMULATOR & asked.keys()}
+    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
+    stack, clip = asked.pop("stack", STACK), asked.pop("reward_clip", False)
+    gaps = {name: asked.pop(name, False) for name in ("last_frames", "any_noop")}
+    screen = AtariScreen(emulator, **gaps, **asked) if any(gaps.values()) else AtariPreprocessing(emulator, **asked)
+    # One thread: a process for each CPU is there already.
+    cv2.setNumThreads(1)
+    shown = FrameStackObservation(screen, stack)
+    return ClipReward(shown, -1.0, 1.0) if clip else shown

@@ -10,25 +10,21 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 
-from vebench.backends.fast.commons import commons_for, is_running
+from vebench.backends.fast.commons import Commons, commons_for, is_running
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare
 from vebench.backends.fast.vector_env import make_vec
 from vebench.backends.shared_memory.memory_layout import RowArrays
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vebench.backends.fast.commons import Commons
 
 pytestmark = [
     pytest.mark.skipif(library() is None, reason="the C library was not built"),

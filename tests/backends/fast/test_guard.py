@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from support.commands import ONE_PASS
+from support.commands import ONE_PASS, Command, Result
 from support.in_this_process import world_here
 from support.records import make_repeated, write_run
 
 from vebench.backends.fast import classes, native
 from vebench.backends.fast.classes import VERSIONS
 from vebench.backends.setup import OwnClasses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from support.commands import Command, Result
 
 pytest.importorskip("mujoco")
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import runpy
-import subprocess
-import sys
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ale_py
 import gymnasium
@@ -21,9 +20,10 @@ import numpy as np
 import pytest
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import ClipReward
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from support.same_bytes import wrapped_game
 
 from vebench.backends.fast import classes, make_vec, native, physics, picture
 from vebench.backends.fast.backend import stepped_by_own_classes
@@ -31,13 +31,9 @@ from vebench.backends.fast.share import Building
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 from vebench.plan.tasks import TASKS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Build = Callable[..., Any]
+Envs = VectorEnv[Any, Any, Any]
 
-    from gymnasium.vector import VectorEnv
-
-    Build = Callable[..., Any]
-    Envs = VectorEnv[Any, Any, Any]
 
 pytestmark = [
     # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
@@ -47,8 +43,6 @@ pytestmark = [
 gymnasium.register_envs(ale_py)
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ppo.py"
 PONG, BREAKOUT, CHEETAH = "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5"
-
-OF_THE_EMULATOR = ("repeat_action_probability", "full_action_space", "mode", "difficulty", "max_num_frames_per_episode")
 
 
 @pytest.fixture
@@ -65,14 +59,11 @@ def build() -> Iterator[Build]:
     assert multiprocessing.active_children() == []
 
 
-def gymnasiums(env_id: str, *, stack: int = 4, reward_clip: bool = False, **settings: Any) -> Any:  # noqa: ANN401 - each its own
+def gymnasiums(env_id: str, **settings: Any) -> Any:  # noqa: ANN401 - each its own
     """Return an environment as people make it with Gymnasium alone."""
-    if not env_id.startswith("ALE/"):
-        return gymnasium.make(env_id, disable_env_checker=True, **settings)
-    emulator = {name: settings.pop(name) for name in [*settings] if name in OF_THE_EMULATOR}
-    game = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **emulator)
-    shown = FrameStackObservation(AtariPreprocessing(game, **settings), stack)
-    return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
+    if env_id.startswith("ALE/"):
+        return wrapped_game(env_id, settings)
+    return gymnasium.make(env_id, disable_env_checker=True, **settings)
 
 
 def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) -> SyncVectorEnv:  # noqa: ANN401 - as above
@@ -133,20 +124,13 @@ def test_a_game_that_is_lost_ends_as_gymnasiums_does(build: Build) -> None:
             3,
         ),
         (
-            True,
-            "NextStep",
-            {"noop_max": 0, "grayscale_obs": False, "stack": 1, "reward_clip": True}
-            | {"terminal_on_life_loss": True, "full_action_space": True},
-            1,
-        ),
-        (
             False,
             "NextStep",
             {"grayscale_newaxis": True, "scale_obs": True, "repeat_action_probability": 0.5, "difficulty": 1},
             0,
         ),
     ],
-    ids=["small", "in colour", "by Gymnasium's class"],
+    ids=["by our class", "by Gymnasium's class"],
 )
 @pytest.mark.filterwarnings("ignore:.*stepped by Gymnasium's class:UserWarning")
 def test_settings_mean_what_gymnasiums_wrappers_mean_by_them_whoever_steps(
@@ -181,23 +165,6 @@ def test_observations_of_our_own_class_that_are_no_copies_cannot_be_written_to(b
         with pytest.raises(ValueError, match="read-only"):
             returned[:] = 0
     gymnasiums_class.reset(seed=0)[0][:] = 0
-
-
-def test_environments_come_as_they_are_ready_and_do_what_they_do_in_a_loop(build: Build) -> None:
-    ours, theirs = build(CHEETAH, 4, batch_size=2, max_episode_steps=5), loop(CHEETAH, 4, max_episode_steps=5)
-    theirs.action_space.seed(0)
-    tape = [theirs.action_space.sample() for _ in range(12)]
-    expected = [theirs.reset(seed=1)[:1], *(theirs.step(actions)[:4] for actions in tape)]
-    same((*ours.reset(seed=1)[:1], {}), (*expected[0], {}))
-    count = np.zeros(4, int)
-    ours.send(tape[0])
-    while (count < 11).all():
-        received = ours.recv()
-        count[received.env_ids] += 1
-        for row, env_id in enumerate(received.env_ids):
-            for mine, its in zip(received[:4], expected[count[env_id]], strict=True):
-                assert mine[row].tobytes() == its[env_id].tobytes()
-        ours.send(np.stack([tape[count[env_id]][env_id] for env_id in received.env_ids]))
 
 
 def test_statistics_of_episodes_are_those_of_gymnasiums_processes(build: Build) -> None:
@@ -417,29 +384,28 @@ def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class_and_the_id_that_ou
     assert agree(newer, older, steps=30) == 0  # the same game, as docs/fast.md says
 
 
-@pytest.mark.parametrize("asked", [{"num_processes": 2}, {"batch_size": 2}], ids=str)
+@pytest.mark.parametrize("asked", [{"num_processes": 2}, {"batch_size": 1}], ids=str)
 def test_an_action_that_a_game_does_not_have_is_refused_by_name_and_steps_nothing(
     build: Build, asked: dict[str, Any]
 ) -> None:
-    ours = build(PONG, 3, **asked)
+    ours = build(PONG, 2, **asked)
     step = ours.send if "batch_size" in asked else ours.step
     ours.reset(seed=1)
-    for actions, told in (([0, 99, 0], "environment 1: there is no action 99, only 0 to 5"), ([5, 0, -1], "2: .* -1,")):
+    for actions, told in (([0, 99], "environment 1: there is no action 99, only 0 to 5"), ([-1, 5], "0: .* -1,")):
         with pytest.raises(ValueError, match=told):
             step(np.array(actions))
-    for wrong, error in (([0.5, 0, 0], TypeError), ([0, 0], ValueError), (0, TypeError)):
+    for wrong, error in (([0.5, 0], TypeError), ([0], ValueError), (0, TypeError)):
         with pytest.raises(error, match="actions must"):
             step(np.array(wrong))
     if step == ours.step:
-        theirs = loop(PONG, 3)
+        theirs = loop(PONG, 2)
         theirs.reset(seed=1)
-        same((ours.step(np.array([2, 5, 0]))[0], {}), (theirs.step(np.array([2, 5, 0]))[0], {}))
+        same((ours.step(np.array([2, 5]))[0], {}), (theirs.step(np.array([2, 5]))[0], {}))
         theirs.close()
 
 
-@pytest.mark.parametrize("context", ["forkserver", "spawn"])
-def test_processes_that_are_not_forked_step_our_own_classes_too(build: Build, context: str) -> None:
-    agree(build(CHEETAH, 2, context=context), loop(CHEETAH, 2), steps=5)
+def test_processes_that_are_not_forked_step_our_own_classes_too(build: Build) -> None:
+    agree(build(CHEETAH, 2, context="spawn"), loop(CHEETAH, 2), steps=5)
 
 
 def test_two_threads_that_each_step_environments_of_their_own_get_what_one_would(build: Build) -> None:
@@ -452,16 +418,6 @@ def test_two_threads_that_each_step_environments_of_their_own_get_what_one_would
     with ThreadPoolExecutor(2) as threads:
         side_by_side = list(threads.map(steps, (1, 2)))
     assert side_by_side == [steps(1), steps(2)]
-
-
-def test_importing_make_vec_is_all_that_loads_gymnasium_and_no_simulator_comes_with_it() -> None:
-    script = "import sys; {}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    for statement, expected in (
-        ("import vebench.backends.fast", set()),
-        ("from vebench.backends.fast import make_vec", {"gymnasium"}),
-    ):
-        done = subprocess.run([sys.executable, "-c", script.format(statement)], check=True, capture_output=True)
-        assert set(done.stdout.decode().split()) & {"gymnasium", "ale_py", "cv2", "mujoco", "torch"} == expected
 
 
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:

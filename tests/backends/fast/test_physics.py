@@ -5,30 +5,28 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import mujoco
 import numpy as np
 import pytest
-from support.same_bytes import compare
-from support.same_bytes_cases import made_case
+from support.same_bytes import Case, benchmark_case, compare, made_case
 
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
-from vebench.backends.fast.share import FastShare
+from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.setup import Task
 from vebench.backends.shared_memory.memory_layout import RowArrays
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
+from vebench.plan.tasks import TASKS
 
 COUNT = 3
 # Settings of which each is unlike its default and matters within the steps that are compared.
@@ -82,10 +80,7 @@ def compiled(request: pytest.FixtureRequest) -> bool:
 class Side:
     """Our environments, in rows of their own."""
 
-    def __init__(
-        self,
-        task: PhysicsTask,
-    ) -> None:
+    def __init__(self, task: PhysicsTask) -> None:
         self.actions = np.zeros((COUNT, *(task.action_space.shape or ())))
         observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
         flags = np.zeros((2, COUNT), np.bool_)
@@ -120,6 +115,63 @@ def test_every_task_has_the_bytes_of_gymnasiums_class(env_id: str, varied: bool)
     found = compare(made_case("", task, 40, settings, num_envs=COUNT, seed=7, action_type=dtype))
     assert found.difference == ""
     assert found.ends.total() >= 2 * COUNT
+
+
+CHEETAH, HOPPER, PENDULUM = (TASKS[name] for name in ("HalfCheetah", "Hopper", "InvertedPendulum"))
+
+
+@pytest.mark.parametrize(
+    ("case", "ends"),
+    [
+        (made_case("new starts", CHEETAH, 60, {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20), ""),
+        (made_case("SameStep", CHEETAH, 24, {"max_episode_steps": 7}, autoreset="SameStep", num_envs=3), "limit"),
+        (made_case("Disabled", HOPPER, 24, {"max_episode_steps": 7}, autoreset="Disabled", num_envs=3), "limit"),
+        (benchmark_case("benchmark", HOPPER, 210), "terminated"),
+        (made_case("both ends at once", PENDULUM, 24, {"max_episode_steps": 6}, num_envs=9), "both"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_however_they_end_and_begin_episodes_have_the_bytes_of_gymnasiums_class(case: Case, ends: str) -> None:
+    found = compare(case)
+    assert found.difference == ""
+    assert found.rows > case.steps
+    assert found.ends[ends] or not ends
+
+
+def test_one_wrong_byte_is_found() -> None:
+    case = made_case("a wrong byte", HOPPER, 20, {})
+
+    def wrong(*, compiled: bool) -> FastTask:
+        task: Any = case.ours(compiled=compiled)
+        build = task.batch
+
+        def batch(rows: Any, area: Any) -> Any:  # noqa: ANN401 - as the task's own
+            built = build(rows, area)
+            step = built.step
+
+            def stepped(resting: Any) -> Any:  # noqa: ANN401 - likewise
+                ended = step(resting)
+                rows.observations[0].view("u1")[1, -1] ^= 1
+                return ended
+
+            return _With(built, step=stepped)
+
+        return _With(task, batch=batch)
+
+    found = compare(replace(case, ours=wrong))
+    assert found.difference.startswith("a wrong byte, compiled, step 1: observations[1, 10] is ")
+    assert found.difference.endswith("1 of 22 values differ")
+
+
+class _With:
+    """An object with some attributes in place of its own."""
+
+    def __init__(self, one: object, **others: object) -> None:
+        self._one = one
+        self.__dict__.update(others)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
+        return getattr(self._one, name)
 
 
 def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_camera() -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 cv2 = pytest.importorskip("cv2")
 pytest.importorskip("ale_py")
 
 from vebench.backends.fast import native, picture  # noqa: E402 - they need OpenCV
 from vebench.backends.fast.picture import BY_OPENCV, COMPILED, PictureMaker  # noqa: E402 - likewise
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WIDTH = 160
 HEIGHTS = (210, 214, 220, 230, 250)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vebench.backends.fast.share import FastShare
 from vebench.backends.shared_memory.memory_layout import RowArrays
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COUNT = 3
 

@@ -11,29 +11,24 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.leaks import segments
+from numpy.typing import NDArray
+from support.leaks import are_gone, segments
 from support.places import ENVIRONMENTS
+from various import Troubled, UnpicklableError
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
 from vebench.backends.shared_memory.memory_layout import Memory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    Build = Callable[..., SharedMemoryVectorEnv]
-
-from various import Troubled, UnpicklableError
-
 # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+Build = Callable[..., SharedMemoryVectorEnv]
 
 LONG = 20.0  # seconds after which a test that waits gives up
 T = Troubled
@@ -361,8 +356,15 @@ BUILT = {
 }
 
 
-@pytest.mark.parametrize("make", BUILT)
-@pytest.mark.parametrize("end", ["sys.exit(0)", "raise ValueError", "pass", "os._exit(0)"])
+@pytest.mark.parametrize(
+    ("make", "end"),
+    [
+        ("SharedMemoryVectorEnv", "sys.exit(0)"),
+        ("SharedMemoryVectorEnv", "os._exit(0)"),
+        ("make_vec", "raise ValueError"),
+        ("make_vec", "pass"),
+    ],
+)
 def test_a_forked_copy_of_the_caller_may_end_in_any_way(make: str, end: str) -> None:
     module, arguments = BUILT[make]
     script = FORKED.format(make=make, module=module, arguments=arguments, end=end)
@@ -403,6 +405,7 @@ IDLE, FINE, HANGING = (
     "vector.step(np.zeros(3, int)); globals().update(kept=vector)",
     "vector.step_async(np.array([0, 4, 0])); time.sleep(600)",
 )
+HANGING_ON = HANGING.replace("600", "0")
 
 
 def start(then: str, context: str = "fork", main: str = "main()") -> tuple[subprocess.Popen[str], list[int]]:
@@ -417,26 +420,10 @@ def start(then: str, context: str = "fork", main: str = "main()") -> tuple[subpr
     return caller, workers
 
 
-def are_gone(pids: list[int]) -> bool:
-    deadline = time.monotonic() + LONG
-    while any(_runs(pid) for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
 @pytest.mark.whole_machine
-@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
-@pytest.mark.parametrize("then", [IDLE, HANGING], ids=["idle", "hanging"])
+@pytest.mark.parametrize(
+    ("then", "context"), [(IDLE, "fork"), (HANGING, "fork"), (HANGING, "forkserver"), (IDLE, "spawn")], ids=range(4)
+)
 def test_no_worker_and_no_memory_outlives_a_caller_that_is_killed(then: str, context: str) -> None:
     before = segments()
     caller, workers = start(then, context)
@@ -453,7 +440,7 @@ def test_no_worker_started_by_another_thread_outlives_the_caller() -> None:
     assert are_gone(workers)
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_an_interrupt_from_the_terminal_prints_one_traceback(context: str) -> None:
     caller, workers = start(IDLE, context)
     os.killpg(caller.pid, signal.SIGINT)
@@ -462,8 +449,11 @@ def test_an_interrupt_from_the_terminal_prints_one_traceback(context: str) -> No
     assert are_gone(workers)
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
-@pytest.mark.parametrize("then", [FINE, HANGING.replace("600", "0")], ids=["fine", "hanging"])
+@pytest.mark.parametrize(
+    ("then", "context"),
+    [(FINE, "fork"), (HANGING_ON, "fork"), (FINE, "forkserver"), (HANGING_ON, "spawn")],
+    ids=range(4),
+)
 def test_the_interpreter_ends_quietly_without_close(then: str, context: str) -> None:
     caller, workers = start(f"{then}; globals().update(kept=vector)", context)
     _, errors = caller.communicate(timeout=LONG)

@@ -1,4 +1,4 @@
-"""What ``vebench.backends.shared_memory`` exports, and how little it takes to import it."""
+"""What the packages of our own vector environments export, and how little it takes to import them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,24 @@ SIMULATORS = {"ale_py", "mujoco", "envpool", "cv2"}
 OF_THE_COMMAND_LINE = {"msgspec", "rich", "typer"}
 
 
-def loaded_by(statement: str) -> set[str]:
-    """Return the names of all packages that a fresh interpreter has loaded after the statement."""
-    script = f"{statement}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return set(done.stdout.split())
-
-
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "needed"),
     [
-        "import vebench.backends.shared_memory",
-        "from vebench.backends.shared_memory import OverdueError, WorkerError",
-        "import vebench.backends.shared_memory.backend",
+        ("from vebench.backends.shared_memory import OverdueError, WorkerError", set()),
+        ("import vebench.backends.shared_memory.backend", set()),
+        ("from vebench.backends.shared_memory import SharedMemoryVectorEnv", {"gymnasium"}),
+        ("import vebench.backends.fast", set()),
+        ("from vebench.backends.fast import make_vec", {"gymnasium"}),
     ],
 )
-def test_the_package_and_its_errors_and_backends_load_no_gymnasium(statement: str) -> None:
-    loaded = loaded_by(statement)
+def test_only_the_vector_environments_load_gymnasium_and_nothing_loads_a_simulator(
+    statement: str, needed: set[str]
+) -> None:
+    script = f"{statement}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
     assert "vebench" in loaded
-    assert not loaded & {"gymnasium", "torch", *SIMULATORS, *OF_THE_COMMAND_LINE}
-
-
-def test_the_vector_environment_loads_gymnasium_and_no_simulator() -> None:
-    loaded = loaded_by("from vebench.backends.shared_memory import SharedMemoryVectorEnv")
-    assert {"gymnasium", "numpy"} <= loaded
-    assert not loaded & {"torch", *SIMULATORS, *OF_THE_COMMAND_LINE}
+    assert loaded & {"gymnasium", "torch", *SIMULATORS, *OF_THE_COMMAND_LINE} == needed
 
 
 def test_what_is_exported_is_what_its_module_defines() -> None:

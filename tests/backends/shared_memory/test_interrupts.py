@@ -7,17 +7,19 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.utils.env_checker import data_equivalence
+from numpy.typing import NDArray
 from support.interrupting import Interrupt
 from support.waiting import eventually
 from various import Sampler
@@ -27,18 +29,13 @@ from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 from vebench.backends.shared_memory.errors import held_back
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
 # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 ACTIONS = np.array([0, 1, 2, 1])
 STEPS = 2
 LONG = 120  # seconds; what hangs ends the test by SIGALRM
-MOMENTS = 40  # in each call
+MOMENTS = 24  # in each call; tools/interrupts.py tries others
 
 
 BOX = spaces.Box(0, 1, (3,), np.float32)

@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import random
 import signal
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,6 @@ from various import Sampler
 
 from vebench.backends.fast import make_vec
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -77,9 +75,13 @@ def functions(kind: Callable[..., Sampler]) -> list[Callable[[], Sampler]]:
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, {"num_processes": COUNT, "caller_steps": False}], ids=["default", "as-asked-for"]
+    ("kind", "asked"),
+    [
+        (DrawsGlobally, {}),
+        (ThereIsOnlyOne, {}),
+        (DrawsGlobally, {"num_processes": COUNT, "caller_steps": False}),
+    ],
 )
-@pytest.mark.parametrize("kind", [DrawsGlobally, ThereIsOnlyOne, Crashes])
 def test_rows_are_those_of_async_vector_env_though_environments_need_a_process_each(
     kind: Callable[..., Sampler], asked: dict[str, Any]
 ) -> None:

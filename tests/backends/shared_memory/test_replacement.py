@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import string
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,11 +20,8 @@ from hypothesis import strategies as st
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Space = spaces.Space[Any]
-    Value = Any  # what a space says
+Space = spaces.Space[Any]
+Value = Any  # what a space says
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,14 +16,13 @@ from support.recipes import recipe
 
 pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3: make test-all")
 
+from collections.abc import Iterator
+
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from vebench.backends.fast.vector_env import make_vec
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, StableBaselinesVecEnv
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 

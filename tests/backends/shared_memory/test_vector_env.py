@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from various import Sampler, Troubled
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gymnasium.vector import VectorEnv
-
-    Build = Callable[..., SharedMemoryVectorEnv]
-    Value = Any  # what the constructor is given
-
-from various import Sampler, Troubled
+Build = Callable[..., SharedMemoryVectorEnv]
+Value = Any  # what the constructor is given
 
 pytestmark = [
     # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
@@ -70,7 +64,7 @@ def troubled(count: int = 4) -> list[Callable[[], Troubled]]:
     return [Troubled] * count
 
 
-def agree(left: VectorEnv[Any, Any, Any], right: VectorEnv[Any, Any, Any], steps: int = 30, seed: int = 3) -> None:
+def agree(left: VectorEnv[Any, Any, Any], right: VectorEnv[Any, Any, Any], steps: int = 14, seed: int = 3) -> None:
     """Step both with the same actions and compare all that they return."""
     assert data_equivalence(left.reset(seed=seed), right.reset(seed=seed))
     left.action_space.seed(seed)
@@ -98,22 +92,11 @@ def test_every_start_method_does_the_same(build: Build, context: str) -> None:
     agree(build(samplers(), context=context, num_processes=3), SyncVectorEnv(samplers()))
 
 
-@pytest.mark.parametrize("caller_steps", [True, False])
-@pytest.mark.parametrize("processes", [1, 2, 5, 9])
+@pytest.mark.parametrize(("processes", "caller_steps"), [(1, True), (1, False), (2, True), (5, True), (9, False)])
 def test_any_number_of_processes_does_the_same(build: Build, processes: int, caller_steps: bool) -> None:
     ours = build(samplers(), num_processes=processes, caller_steps=caller_steps)
     assert len(multiprocessing.active_children()) == min(processes, 5) - caller_steps
     agree(ours, SyncVectorEnv(samplers()))
-
-
-@pytest.mark.parametrize("spin", [0, 50, 5000])
-def test_polling_for_however_long_does_not_change_the_rows(build: Build, spin: int) -> None:
-    agree(build(samplers(), num_processes=2, spin=spin), SyncVectorEnv(samplers()))
-
-
-def test_registered_environments_do_the_same_as_in_a_loop(build: Build) -> None:
-    functions = [partial(gymnasium.make, "CartPole-v1")] * 4
-    agree(build(functions, num_processes=2), SyncVectorEnv(functions), steps=100)
 
 
 def test_functions_that_pickle_cannot_send_are_sent_to_fresh_processes(build: Build) -> None:
@@ -195,11 +178,6 @@ def test_observations_are_copies_only_if_asked_for(build: Build) -> None:
         second = ours.step(ours.action_space.sample())[0]
         assert np.array_equal(first["z"], before) == copy
         assert np.shares_memory(first["z"], second["z"]) != copy
-
-
-def test_an_environment_may_keep_its_action(build: Build) -> None:
-    # The reward adds the action before: it would not, if the next one were written over it.
-    agree(build(samplers("box", 3), num_processes=3), SyncVectorEnv(samplers("box", 3)), steps=20)
 
 
 def test_infos_can_be_left_behind(build: Build) -> None:

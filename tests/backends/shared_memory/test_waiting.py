@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import NothingToReceiveError, Setup, Task
 from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
 CARTPOLE = Task("CartPole-v1", "classic", 1)

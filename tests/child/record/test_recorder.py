@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
 from vebench.child.actions import Tape
 from vebench.child.loop import Loop
 from vebench.child.record import recorder as module
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
-from vebench.child.record.recording import OUT_OF_ORDER, About, Began, Ended, Order, Rows, read
+from vebench.child.record.recording import OUT_OF_ORDER, About, Began, Ended, Order, Record, Rows, read
 from vebench.child.request import Recording
 from vebench.child.window import READINGS_PER_WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from vebench.child.record.recording import Record
 
 TAPE = [np.full(1, number) for number in range(7)]
 
@@ -67,10 +61,14 @@ def recorded(
         recorder.keep_last(loop.batches + 1, loop.step())
     if silent := recorder.ids.silent():
         recorder.waited(loop.wait_for(silent, 5000 * 1000), 5)
+    return written(recorder), loop
+
+
+def written(recorder: Recorder) -> list[Record]:
     file = io.BytesIO()
     recorder.write(file)
     file.seek(0)
-    return list(read(file)), loop
+    return list(read(file))
 
 
 def histories(records: list[Record]) -> list[list[Rows]]:
@@ -131,10 +129,7 @@ def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_rec
         bare = Played(3, 3)
         bare.recv()
         assert stretch == Loop(bare, Tape(TAPE), lambda bare=bare: bare.now).run_for(3_000_000, 30)
-        file = io.BytesIO()
-        recorder.write(file)
-        file.seek(0)
-        numbers.append([record.number for record in read(file) if isinstance(record, Rows)])
+        numbers.append([record.number for record in written(recorder) if isinstance(record, Rows)])
     assert numbers[0] != numbers[1]
 
 
@@ -183,10 +178,7 @@ def test_batches_of_another_length_than_reported_are_a_fault_by_name_whatever_th
     for _ in range(3):
         recorder.expect(MOMENTS_PER_SECOND)
         loop.run_for(1_000_000, 5)
-    file = io.BytesIO()
-    recorder.write(file)
-    file.seek(0)
-    records = list(read(file))
+    records = written(recorder)
     assert recorder.copies.broken is not None
     number, fault = recorder.copies.broken
     assert fault_of(records) == fault == f"rows counted that were not returned: batches without their {batch_size} rows"
@@ -241,10 +233,7 @@ def test_what_is_reported_only_after_the_reset_is_a_fault_by_name() -> None:
     before = backend.info
     backend.info = replace(before, differences=(Difference("starts are blank", "observations", "start"),))
     recorder = Recorder(backend, backend.recv(), 0, Recording("", 5), before)
-    file = io.BytesIO()
-    recorder.write(file)
-    file.seek(0)
-    assert fault_of(list(read(file))).startswith("reports another differences while it runs")
+    assert fault_of(written(recorder)).startswith("reports another differences while it runs")
 
 
 def test_arrays_that_change_long_after_they_were_handed_out_are_a_fault_if_reuse_is_not_reported() -> None:

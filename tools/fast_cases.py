@@ -1,69 +1,37 @@
 """What our own classes are compared on: for a task, the cases in which they could differ from Gymnasium's.
 
 Every case is drawn from seeds, so that it repeats itself. ``scale`` makes all of a task's cases shorter or longer.
+``tests/support``, where the comparison is, has to be found.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ale_py
-import cv2
 import gymnasium
 import numpy as np
-from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
-from support.same_bytes import Case, Way, compare
+from support.same_bytes import Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
 
-from vebench.backends.environments import making
-from vebench.backends.environments.atari import FRAME_LIMIT, STACK
-from vebench.backends.environments.atari_screen import AtariScreen
-from vebench.backends.environments.suites import load_target
+from vebench.backends.environments.atari import FRAME_LIMIT
 from vebench.backends.fast.atari import AtariSettings
 from vebench.backends.fast.classes import class_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from vebench.backends.fast.share import FastTask
     from vebench.backends.setup import Task
 
 
 # Loading a game takes as long as a hundred steps, so that not each case is stepped in both ways.
 COMPILED = (Way(compiled=True),)
-OF_THE_EMULATOR = {
-    "repeat_action_probability",
-    "full_action_space",
-    "max_num_frames_per_episode",
-    "mode",
-    "difficulty",
-}
 
 
 def cases_of(task: Task, scale: float = 1.0) -> Iterator[Case]:
     """Yield the cases of a task."""
     yield from (atari_cases if task.suite == "atari" else physics_cases)(task, scale)
-
-
-def the_class_of(env_id: str) -> type[FastTask]:
-    """Return our class for a task that is in the table."""
-    ours = class_of(env_id)
-    if ours is None:
-        raise ValueError(f"there is no class of our own for {env_id}")
-    kind: type[FastTask] = load_target(ours.target)
-    return kind
-
-
-def _ours(env_id: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a ``Build``
-    return partial(the_class_of(env_id), env_id, dict(settings))
-
-
-def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:  # noqa: ANN401 - fields of a case
-    """Return a comparison with the reference of every backend, as the benchmark steps it."""
-    kind = the_class_of(task.id)
-    return Case(name, task, partial(making.make, task), _ours(task.id, kind.settings_of(task)), steps, **parts)
 
 
 # --- Atari ---
@@ -176,32 +144,6 @@ def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, An
     )
 
 
-def wrapped_case(
-    name: str,
-    task: Task,
-    steps: int,
-    settings: Mapping[str, Any],
-    **parts: Any,  # noqa: ANN401 - fields of a case
-) -> Case:
-    """Return a comparison with Gymnasium's plain wrappers, or the benchmark's for ``last_frames`` and ``any_noop``."""
-    return Case(name, task, partial(wrapped_game, task.id, settings), _ours(task.id, settings), steps, **parts)
-
-
-def wrapped_game(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return a game as people make it, with Gymnasium's wrappers, by the names of ``AtariSettings``."""
-    gymnasium.register_envs(ale_py)
-    asked = dict(settings)
-    of_the_emulator = {name: asked.pop(name) for name in OF_THE_EMULATOR & asked.keys()}
-    emulator = gymnasium.make(env_id, frameskip=1, disable_env_checker=True, **of_the_emulator)
-    stack, clip = asked.pop("stack", STACK), asked.pop("reward_clip", False)
-    gaps = {name: asked.pop(name, False) for name in ("last_frames", "any_noop")}
-    screen = AtariScreen(emulator, **gaps, **asked) if any(gaps.values()) else AtariPreprocessing(emulator, **asked)
-    # One thread: a process for each CPU is there already.
-    cv2.setNumThreads(1)
-    shown = FrameStackObservation(screen, stack)
-    return ClipReward(shown, -1.0, 1.0) if clip else shown
-
-
 # --- MuJoCo ---
 
 
@@ -233,22 +175,10 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
         yield made_case(name, task, steps(150), settings, num_envs=3, seed=70 + number)
 
 
-def made_case(
-    name: str,
-    task: Task,
-    steps: int,
-    settings: Mapping[str, Any],
-    **parts: Any,  # noqa: ANN401 - fields of a case
-) -> Case:
-    """Return a comparison with what ``gymnasium.make`` returns for these settings."""
-    theirs = partial(gymnasium.make, task.id, disable_env_checker=True, **settings)
-    return Case(name, task, theirs, _ours(task.id, settings), steps, **parts)
-
-
 def first_end(task: Task, seed: int, steps: int) -> int | None:
     """Return after how many steps one of a case's environments first terminates, None if it does not."""
     found: list[int] = []
-    case = Case("", task, lambda: _NotingEnds(task.id, found), _ours(task.id, {}), steps, seed=seed, ways=())
+    case = Case("", task, lambda: _NotingEnds(task.id, found), ours_of(task.id, {}), steps, seed=seed, ways=())
     compare(case)
     return found[0] if found else None
 

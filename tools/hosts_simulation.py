@@ -27,7 +27,7 @@ from vebench.backends.setup import Setup
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.interface import CellError
-from vebench.engine.replicas import FAR_LEAD_NS, Replicas
+from vebench.engine.launcher import FAR_LEAD_NS, Replicas
 from vebench.engine.running import FarCell
 from vebench.hosts.site import Site, payload
 

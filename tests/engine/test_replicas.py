@@ -17,7 +17,7 @@ from vebench.backends.setup import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.replicas import LOCAL_LEAD_NS, Replicas, common_window, joined_end, joined_layout
+from vebench.engine.launcher import LOCAL_LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
 from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place

@@ -134,31 +134,27 @@ class _Mean(nn.Module):
 def _body(policy: PolicyChoice, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
     """Return the network up to its head, for observations of this shape, and how many features it has."""
     size = max(1, math.prod(shape))
+    parts: list[nn.Module] = [nn.Flatten()]
     if policy.kind == "nature-cnn":
-        return _nature(shape)
+        least = 36  # for which the last layer has one place
+        if len(shape) != _PICTURE_AXES or min(shape[1:]) < least:
+            raise ValueError(
+                f"policy nature-cnn takes stacked pictures, (stack, height, width) of {least} or more, "
+                f"not observations of shape {shape}: use mlp:64x64"
+            )
+        channels, height, width = shape
+        parts = []
+        for kernel, stride, following in _NATURE_LAYERS:
+            parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
+            channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
+        return nn.Sequential(*parts), _NATURE_WIDTH
     if policy.kind == "transformer":
         layers, width = policy.sizes
         block = nn.TransformerEncoderLayer(width, width // 8, 4 * width, dropout=0.0, batch_first=True)
         encoder = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
         return nn.Sequential(_Tokens(size, width), encoder, _Mean()), width
-    parts: list[nn.Module] = [nn.Flatten()]
     for width in policy.sizes:
         parts += [nn.Linear(size, width), nn.Tanh()]
         size = width
     return nn.Sequential(*parts), size
-
-
-def _nature(shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-    least = 36  # for which the last layer has one place
-    if len(shape) != _PICTURE_AXES or min(shape[1:]) < least:
-        raise ValueError(
-            f"policy nature-cnn takes stacked pictures, (stack, height, width) of {least} or more, "
-            f"not observations of shape {shape}: use mlp:64x64"
-        )
-    channels, height, width = shape
-    parts: list[nn.Module] = []
-    for kernel, stride, following in _NATURE_LAYERS:
-        parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
-        channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
-    return nn.Sequential(*parts), _NATURE_WIDTH

@@ -57,8 +57,8 @@ def main() -> None:
     sys.dont_write_bytecode = True
     if "scratch" in request:
         os.chdir(request["scratch"])
-    reply["adapters"] = [_answered(_adapter_facts, *adapter) for adapter in request.get("adapters", ())]
-    reply["functions"] = [_answered(_function_facts, target) for target in request.get("functions", ())]
+    reply["adapters"] = [_answered(_check_adapter, *adapter) for adapter in request.get("adapters", ())]
+    reply["functions"] = [_answered(_function, target) for target in request.get("functions", ())]
     if request.get("envs"):
         reply.update(_look_up(request["envs"], plugins))
     with os.fdopen(answer, "w", encoding="utf-8") as file:
@@ -94,11 +94,12 @@ class _RefusedError(Exception):
         self.facts = {"error": error, **facts}
 
 
-def _answered(look_up: Callable[..., dict[str, Any]], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - likewise
+def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - likewise
     try:
-        return look_up(*asked)
+        facts = look_up(*asked)
     except _RefusedError as refused:
         return refused.facts
+    return facts if isinstance(facts, dict) else {}
 
 
 def _imported(module: str) -> Any:  # noqa: ANN401 - a module has any names
@@ -227,13 +228,8 @@ def _function(target: str) -> Any:  # noqa: ANN401 - any object of a module
     return found
 
 
-def _function_facts(target: str) -> dict[str, Any]:
-    _function(target)
-    return {}
-
-
-def _adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
-    """Return no facts. Raises _RefusedError if ``module:Class`` is no adapter that can be built with these options."""
+def _check_adapter(target: str, options: list[str]) -> None:
+    """Raise _RefusedError if ``module:Class`` is no adapter that can be built with these options."""
     factory = _function(target)
     lacking = [method for method in _METHODS if isinstance(factory, type) and not hasattr(factory, method)]
     if lacking:
@@ -241,7 +237,7 @@ def _adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # written in C, without a signature
-        return {}
+        return
     parameters = list(signature.parameters.values())
     known = [one.name for one in parameters[1:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
@@ -253,7 +249,6 @@ def _adapter_facts(target: str, options: list[str]) -> dict[str, Any]:
         signature.bind(None, **dict.fromkeys(options))
     except TypeError as error:
         raise _RefusedError(f"it cannot be built: {error}") from error
-    return {}
 
 
 def _one_line(error: BaseException) -> str:

@@ -371,19 +371,20 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         row = other.expected_at(at)
         return None if row is None else followed.found[at]._replace(observation=row.observation)
 
-    others = [other for env_id, other in judge.followed.items() if env_id != followed.env_id]
-    return {
-        **{name: partial(altered, change) for name, change in changes.items()},
-        **{_shown_as(judge, followed, other, step): partial(of_another, other) for other in others},
+    predictions: dict[str, Callable[[int], Row | None]] = {
+        name: partial(altered, change) for name, change in changes.items()
     }
-
-
-def _shown_as(judge: Judge, followed: Followed, other: Followed, step: int) -> str:
-    row = other.expected_at(step)
     shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
-    if row is not None and len(shown) > 1 and all(np.array_equal(each, row.observation) for each in shown):
-        return f"row {other.env_id} stands for every environment"
-    return f"environment {followed.env_id} shows the rows of environment {other.env_id}"
+    for other in judge.followed.values():
+        row = other.expected_at(step)
+        if other is followed:
+            continue
+        if row is not None and len(shown) > 1 and all(np.array_equal(each, row.observation) for each in shown):
+            name = f"row {other.env_id} stands for every environment"
+        else:
+            name = f"environment {followed.env_id} shows the rows of environment {other.env_id}"
+        predictions[name] = partial(of_another, other)
+    return predictions
 
 
 def _is(predicted: Row | None, found: Row) -> bool:

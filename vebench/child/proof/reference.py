@@ -124,13 +124,12 @@ def digested(row: Row) -> Row:
 
 def digest(observation: ArrayTree) -> NDArray[np.uint8]:
     """Return the digests of an observation's leaves, of their names, types and shapes too, ``(16 * leaves,)``."""
-    return np.concatenate([_digest(*named) for named in trees.named_leaves(observation)])
-
-
-def _digest(name: str, leaf: NDArray[np.generic]) -> NDArray[np.uint8]:
-    whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
-    whole.update(leaf.tobytes())
-    return np.frombuffer(whole.digest(), np.uint8)
+    digests = b""
+    for name, leaf in trees.named_leaves(observation):
+        whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
+        whole.update(leaf.tobytes())
+        digests += whole.digest()
+    return np.frombuffer(digests, np.uint8)
 
 
 class Checked:

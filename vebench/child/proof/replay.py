@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# So many neighbours are looked at together for what came right after a reset. After _BEGINNINGS_NS only the rows of the
-# resets themselves are, after _RESETS_NS of no more environments.
-_TOGETHER, _BEGINNINGS_NS, _RESETS_NS = 8, 500_000_000, 2_000_000_000
+# What came right after a reset is compared for as many environments as can be built and reset in _RESETS_NS. Once that
+# has taken _BEGINNINGS_NS, only the rows of the resets themselves are.
+_RESETS_NS, _BEGINNINGS_NS = 2_000_000_000, 500_000_000
+_TOGETHER = 8  # environments that are looked at together to name a fault
 # Of --timeout, a search for a name among all environments may end at this share, and what is known be told in time.
 _MOST_OF_TIMEOUT = 0.8
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
@@ -102,10 +103,7 @@ def _compared(
     """Compare the measured steps, and what came right after the resets. Returns what was found of both."""
     resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
     ids = outline.first_ids
-    groups = [ids[first : first + _TOGETHER] for first in range(0, len(ids), _TOGETHER)]
-    random.SystemRandom().shuffle(groups)  # nobody can foresee which are left out if it takes long
-    shares = _in_parallel(partial(_begun, job.path, task, clock, resets), groups)
-    begun = [one for share in shares for one in share]
+    begun = _in_parallel(partial(_begun, job.path, task, clock, resets), ids)
     wrong = [one for one in begun if one.proof.verdict == "different"]
     found: list[_Judged] = []
     # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
@@ -254,41 +252,28 @@ def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
 class _Until:
     """Rows are wanted for ``span`` nanoseconds of ``clock``, without the time in which environments are built.
 
-    They are built between the first time that this is asked and the second.
+    They are built between the first time that this is asked and the second. The rows of a reset are always wanted.
     """
 
     def __init__(self, clock: Callable[[], int], span: int) -> None:
         self._clock, self._span = clock, span
         self._asked = self._deadline = 0
 
-    def __call__(self, _rows: Rows) -> bool:
+    def __call__(self, rows: Rows) -> bool:
         if self._asked <= 1:
             self._asked += 1
             self._deadline = self._clock() + self._span
-        return self._clock() <= self._deadline
+        return not rows.number or self._clock() <= self._deadline
 
 
-def _begun(
-    path: str, task: Task, clock: Callable[[], int], resets: range, groups: tuple[tuple[int, ...], ...]
-) -> list[_Judged]:
-    """Compare what environments returned right after a reset, group by group, for as long as it may take.
-
-    Where that is too short, groups are smaller, and rows or environments fewer.
-    """
-    found: list[_Judged] = []
+def _begun(path: str, task: Task, clock: Callable[[], int], resets: range, env_ids: tuple[int, ...]) -> _Judged:
+    """Compare what some of these environments returned right after a reset: as many as there is time for."""
     began = clock()
-    Reference(task, 0).close()
-    if _TOGETHER * (clock() - began) > _BEGINNINGS_NS:  # one that can stand for all must do
-        groups = tuple((env_id,) for env_ids in groups for env_id in env_ids)
-
-    def is_wanted(rows: Rows) -> bool:
-        return not rows.number or clock() <= began + _BEGINNINGS_NS
-
-    for env_ids in groups:
-        if found and (found[-1].proof.verdict == "different" or clock() > began + _RESETS_NS):
-            break
-        found.append(_judged(path, task, resets, env_ids, is_wanted=is_wanted, most_share=1.0))
-    return found
+    Reference(task, 0, seed=0).close()
+    most = max(1, _RESETS_NS // max(1, clock() - began))
+    # Nobody can foresee which are left out.
+    chosen = random.SystemRandom().sample(env_ids, min(most, len(env_ids)))
+    return _judged(path, task, resets, tuple(chosen), is_wanted=_Until(clock, _BEGINNINGS_NS), most_share=1.0)
 
 
 def _judged(  # noqa: PLR0913 - what is compared, and how

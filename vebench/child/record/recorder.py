@@ -295,6 +295,11 @@ class Copies:
         if not is_whole:
             self.breaks(number, recording.malformed(arrays, self._info) or "rows are missing")
             return None
+        frames = _NOTHING  # of each environment's episode so far, -1 where it is not known
+        counted = self._backend.frames() if ends is not None and isinstance(self._backend, CountsFrames) else None
+        if counted is not None:
+            frames = np.full(self._info.num_envs, -1, np.int64)
+            frames[env_ids] = counted[env_ids]
         rows = Rows(
             number,
             env_ids.copy(),
@@ -303,7 +308,7 @@ class Copies:
             truncated.copy(),
             places,
             shown,
-            _NOTHING if ends is None else self._frames(env_ids),
+            frames,
             _NOTHING if ends is None else ends.copy(),
         )
         before, self._last = self._last, (rows, arrays)
@@ -345,15 +350,6 @@ class Copies:
                     self.broken = (rows.number, wrong)
                 break
         return [rows for rows in copied if self.broken is None or rows.number < self.broken[0]]
-
-    def _frames(self, env_ids: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the frames of each environment's episode so far, -1 where it is not known, empty if nothing is."""
-        counted = self._backend.frames() if isinstance(self._backend, CountsFrames) else None
-        if counted is None:
-            return _NOTHING
-        frames = np.full(self._info.num_envs, -1, np.int64)
-        frames[env_ids] = counted[env_ids]
-        return frames
 
 
 def _differ(rows: Rows, arrays: Arrays) -> bool:

@@ -170,16 +170,12 @@ def write(file: IO[bytes], record: Record) -> None:
     held = {name: value for name, value in values.items() if name in _TREES or isinstance(value, np.ndarray)}
     body = {name: value for name, value in values.items() if name not in held}
     arrays = [(name, array) for name, tree in held.items() for array in trees.leaves(tree)]
-    parts = [_packed(array) for _, array in arrays]
+    whole = [array.tobytes() for _, array in arrays]
+    parts = [zlib.compress(data, 1) if len(data) >= _PACKED_FROM else data for data in whole]
     kinds = [(name, array.dtype.str, array.shape, len(part)) for (name, array), part in zip(arrays, parts, strict=True)]
     forms = {name: trees.form(tree) for name, tree in held.items() if not trees.is_leaf(tree)}
     head = {"kind": type(record).__name__, "arrays": kinds, **({"forms": forms} if forms else {})}
     file.write(b"".join((json.dumps({**head, **body}).encode(), b"\n", *parts)))
-
-
-def _packed(array: NDArray[np.generic]) -> bytes:
-    data = array.tobytes()
-    return zlib.compress(data, 1) if len(data) >= _PACKED_FROM else data
 
 
 def read(file: IO[bytes]) -> Iterator[Record]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.analysis.cell import of_key
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, contrast, ratio, verdicts, width_beside_others
-from vebench.backends.registry import ENTRIES, REFERENCE
+from vebench.backends.registry import REFERENCE
+from vebench.plan.cells import rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _AS_GOOD = 0.95
 # Where none does, fewer are worth a word if they give up a fifth of the rate at most.
 _WORTH_A_WORD = 0.8
-_RANKS = {entry.name: rank for rank, entry in enumerate(ENTRIES)}
 
 
 class Reason(Enum):
@@ -99,11 +99,6 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
     return list(by_label.values())
 
 
-def rank_of(cell: CellSummary) -> int:
-    """Return the place of its backend in the registry, which begins with what a user has already: Gymnasium's own."""
-    return _RANKS.get(cell.backend, len(_RANKS))
-
-
 def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
     """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
 
@@ -161,7 +156,7 @@ def _simplest(rated: Sequence[tuple[CellSummary, float]]) -> CellSummary:
     return min(
         (cell for cell, rate in rated if rate >= bound),
         # ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others, fewer workers before more.
-        key=lambda cell: (cell.entry.overlap != "none", not cell.entry.gymnasium_api, cell.workers, rank_of(cell)),
+        key=lambda cell: (cell.entry.overlap != "none", not cell.entry.gymnasium_api, cell.workers, rank(cell.backend)),
     )
 
 

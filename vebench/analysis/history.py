@@ -347,11 +347,7 @@ def history(
 
 
 def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[Series]:
-    """Yield the series with their changes.
-
-    The level of the tests is divided by their number (Bonferroni), so that of many steady series together no more show
-    a change than of one.
-    """
+    """Yield the series with their changes: all tests together have the level of one (Bonferroni)."""
     level = LEVEL / max(sum(len(one.points) >= FEWEST for one in series), 1)
     for one in series:
         alike = [index for index, run in enumerate(runs) if run.conditions == one.key.conditions]

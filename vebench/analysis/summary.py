@@ -44,10 +44,7 @@ FEWEST_PROCESSES = 5
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
-    """Return every cell of ``run`` with its findings, in the order in which cells first appear.
-
-    ``file`` is the run file's name, which remedies quote.
-    """
+    """Return every cell of ``run``, which is in ``file``, with its findings, in the order in which they appear."""
     repeats = by_cell(run)
     cells = {key: _as_counted(_as_built(records, run.header), records, run.header) for key, records in repeats.items()}
     conditions = {key: cell.condition for key, cell in cells.items()}
@@ -90,10 +87,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
-    """Return the records of each cell, all its repeats, by its key without a repeat.
-
-    A repeat that the user ended is left out if the cell has a later one: it was measured instead.
-    """
+    """Return the records of each cell by its key without a repeat, but those that were ended and measured again."""
     repeats: dict[CellKey, list[CellRecord]] = {}
     for record in run.cells:
         repeats.setdefault(record.key.without_repeat, []).append(record)
@@ -236,10 +230,7 @@ def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
 
 
 def next_repeats(run: Run) -> dict[CellKey, int]:
-    """Return the number of the next repeat of every cell whose last one went well, by its key without a repeat.
-
-    A last repeat that the user ended is itself the next.
-    """
+    """Return the number of the next repeat of every cell whose last one went well, or was ended and is the next."""
     last = [max(records, key=attrgetter("repeat")) for records in by_cell(run).values()]
     again = {record.key.without_repeat: record.repeat for record in last if record.interrupted}
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}

@@ -15,13 +15,14 @@ from enum import Enum, auto
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.answer import fastest_first, first_of_each, rank_of
+from vebench.analysis.answer import fastest_first, first_of_each
 from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio, verdicts
 from vebench.analysis.windows import learning
 from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
+from vebench.plan.cells import rank
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -91,11 +92,11 @@ def settings(
     # than the defaults change less than the rest does.
     given = {choice.label for choice in choices}
 
-    def rank(one: Setting) -> tuple[bool, bool, bool]:
+    def order(one: Setting) -> tuple[bool, bool, bool]:
         whole = _in_caller(one.choice.entry) or one.workers >= cpus
         return one.choice.label not in given, not whole, one.envs_per_worker == 1
 
-    return tuple(sorted(found, key=rank))
+    return tuple(sorted(found, key=order))
 
 
 def _of(choice: BackendChoice, counts: Sequence[int], batch: int | None) -> Iterator[Setting]:
@@ -369,7 +370,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     above = {cell.key: {other for other in rates if (cell.key, other) not in told} for cell in known}
     best, *tied = sorted(
         known,
-        key=lambda cell: (last and bool(above[cell.key]), rank_of(cell), bool(cell.options), -cell.rate),
+        key=lambda cell: (last and bool(above[cell.key]), rank(cell.backend), bool(cell.options), -cell.rate),
     )
     rivals = [_rival(cell, best, memory) for cell in rated]
     faster = tuple(

@@ -42,9 +42,7 @@ _GIB = 1 << 30
 _INTERPRETER = 96 * MIB
 # A row without an environment: the row itself, and its actions on a tape of a few hundred batches.
 _ROW = 32 * KIB
-# Reference rows are listed last, wherever they are in the registry, and third parties' backends before them.
-_RANKS = {entry.name: (entry.reference_row, rank) for rank, entry in enumerate(registry.ENTRIES)}
-_THIRD_PARTY = (False, len(_RANKS))
+_RANKS = {entry.name: (entry.reference_row, place) for place, entry in enumerate(registry.ENTRIES)}
 
 
 @dataclass(frozen=True)
@@ -263,24 +261,20 @@ def is_proven(cell: Cell, spec: RunSpec) -> bool:
 def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _Where) -> Iterator[Cell]:
     """Yield what ``cells`` are judged by and lack: the reference with one worker, and one yardstick for each task."""
     planned = {cell.key for cell in cells}
-    can_run: dict[tuple[Task, int], bool] = {}
-    for cell in cells:
-        if not cell.entry.reference_row:
-            size = cell.task, cell.envs_per_worker
-            can_run[size] = can_run.get(size, False) or cell.skip is None
+    asked = {(cell.task, cell.envs_per_worker) for cell in cells if not cell.entry.reference_row}
+    can_run = {(one.task, one.envs_per_worker) for one in cells if not one.entry.reference_row and one.skip is None}
     alone = replace(spec, workers=(1,))
     if spec.hosts is not None:  # on the first of them
         alone = replace(alone, hosts=replace(spec.hosts, names=spec.hosts.names[:1], counts=()))
     for task in tasks:
         for cell in _cells(alone, task, BackendChoice(registry.REFERENCE), where):
             size = task, cell.envs_per_worker
-            if size in can_run and cell.key not in planned:
-                yield cell if can_run[size] else replace(cell, skip=cell.skip or _NOTHING_BESIDE)
-        of_task = [runs for (one, _), runs in can_run.items() if one == task]
-        if of_task and not where.hosts:
+            if size in asked and cell.key not in planned:
+                yield cell if size in can_run else replace(cell, skip=cell.skip or _NOTHING_BESIDE)
+        if task in {one for one, _ in asked} and not where.hosts:
             for cell in _cells(replace(alone, envs_per_worker=(1,)), task, BackendChoice(registry.YARDSTICK), where):
                 if cell.key not in planned:
-                    yield cell if any(of_task) else replace(cell, skip=_NOTHING_BESIDE)
+                    yield cell if task in {one for one, _ in can_run} else replace(cell, skip=_NOTHING_BESIDE)
 
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
@@ -425,9 +419,14 @@ def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, 
     return replace(plan, cells=tuple(chain.from_iterable(together.values())))
 
 
+def rank(backend: str) -> tuple[bool, int]:
+    """Return a sort key: the backends of the registry, Gymnasium's own first, then others, then reference rows."""
+    return _RANKS.get(backend, (False, len(_RANKS)))
+
+
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
-    """Return a sort key: tasks as ``spec`` names them, backends as in the registry, third parties, reference rows."""
+    """Return a sort key: tasks as ``spec`` names them, then backends by ``rank``, their options as in ``spec``."""
     asked = [short_name(name) for name in spec.envs]
     task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
-    return task, env, _RANKS.get(backend.name, _THIRD_PARTY), chosen, backend.label
+    return task, env, rank(backend.name), chosen, backend.label

@@ -42,8 +42,7 @@ def table() -> dict[str, str]:
 def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     """Return the path of the interpreter that a backend is to run in, None for vebench's own.
 
-    That is the one that the user named for it, of ``pythons`` in the configuration; or else the one that ``vebench
-    peers setup`` has made of a package that is not installed here. Raises UsageError if there is none of that name.
+    ``pythons`` are those of the configuration. Raises UsageError if there is none of the name that the user gave.
     """
     name, installation = choice.python, choice.entry.installation
     if not name:

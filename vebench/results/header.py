@@ -73,10 +73,7 @@ def gather(  # noqa: PLR0913 - a header contains all of these
     interpreter: Interpreter | None = None,
     hosts: Mapping[str, HostFacts] = MappingProxyType({}),
 ) -> RunRecord:
-    """Return the header of a run that starts ``now``, in this Python or in ``interpreter``.
-
-    ``hosts`` are those that it runs on, by name; ``host`` is the first of them, or else this machine.
-    """
+    """Return the header of a run that starts ``now``, on ``host`` or ``hosts``, in this Python or ``interpreter``."""
     return RunRecord(
         schema=SCHEMA,
         spec=plan.spec,

@@ -74,11 +74,10 @@ class Identity:
 class CellRecord(Done, Layout, Identity):
     """One cell: what was planned, what was built (``Layout``), its windows, and what its end reported (``Done``).
 
-    A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; worker ``i`` is on the
-    ``i``-th. ``replicas`` are the CPUs of each replica, empty if there is only one; the windows count all replicas
-    together; ``replica_hosts`` are the hosts that they ran on, empty if that was the runner's. ``verdict`` is what
-    was known about the backend's work when the cell was measured, None for a reference row. ``proof`` is what was found
-    in the cell itself, None if it recorded nothing or that was not compared; in a run file, it has a line of its own.
+    A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; ``replicas`` are those of each
+    replica, empty if there is only one; ``replica_hosts`` is empty if they ran on the runner's. ``verdict`` is what was
+    known about the backend's work when the cell was measured, None for a reference row. ``proof`` is what was found in
+    the cell itself, None if nothing was compared; in a run file, it has a line of its own.
     """
 
     status: Literal["ok", "failed", "skipped"]

@@ -107,21 +107,18 @@ class RayActors(OneInFlight):
         self._running = ExitStack()
         try:
             self._running.enter_context(local_ray(setup.workers))
-            self._start(setup)
+            import ray  # noqa: PLC0415 - imported on use, once its settings are in the environment
+
+            self._ray: Any = ray
+            actor = self._ray.remote(num_cpus=1)(_Actor)
+            for worker, share in enumerate(self._shares):
+                rows = Batch._make(part(field, share) for field in self._rows)
+                cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
+                self._actors.append(actor.remote(setup.task, rows, cpu))
+            self._ray.get([actor.ready.remote() for actor in self._actors])
         except BaseException:
             self._end()
             raise
-
-    def _start(self, setup: Setup) -> None:
-        import ray  # noqa: PLC0415 - imported on use, once its settings are in the environment
-
-        self._ray: Any = ray
-        actor = self._ray.remote(num_cpus=1)(_Actor)
-        for worker, share in enumerate(self._shares):
-            rows = Batch._make(part(field, share) for field in self._rows)
-            cpu = setup.cpus[worker % len(setup.cpus)] if setup.pinned else None
-            self._actors.append(actor.remote(setup.task, rows, cpu))
-        self._ray.get([actor.ready.remote() for actor in self._actors])
 
     def _reset(self, seed: int) -> ArrayTree:
         self._answers = [actor.reset.remote(seed) for actor in self._actors]

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from multiprocessing import process
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from vebench.backends.shared_memory.errors import (
     BrokenOffError,
@@ -265,9 +265,6 @@ class Team:
         )
         for worker in self.workers:
             process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - ended at exit else
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a team of processes cannot be pickled or copied")
 
 
 class InFlight:

@@ -119,7 +119,10 @@ class SampleFactory(OneInFlight):
             try:
                 requests = self._sampler.inference_queues[POLICY].get_many(timeout=_LOOK_S)
             except Empty:
-                self._look()
+                for number, process in enumerate(self._sampler.processes):
+                    if not process.is_alive():
+                        status = process.exitcode
+                        raise RuntimeError(f"worker {number} of Sample Factory died (exit status {status})") from None
                 continue
             for worker, group, asked, _ in requests:
                 first = (worker * self._groups + group) * len(asked)
@@ -128,11 +131,6 @@ class SampleFactory(OneInFlight):
             missing -= len(requests)
         observations: NDArray[np.generic] = self._trajectories["obs"]["obs"][self._places, self._step]
         return observations
-
-    def _look(self) -> None:
-        for worker, process in enumerate(self._sampler.processes):
-            if not process.is_alive():
-                raise RuntimeError(f"worker {worker} of Sample Factory died (exit status {process.exitcode})")
 
     def _hand_back(self) -> None:
         """Take the trajectories that are full, as the learner does, and free their buffers."""

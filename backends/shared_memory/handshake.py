@@ -26,6 +26,8 @@ from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from vebench.machine import pinning
+
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable
@@ -73,15 +75,8 @@ class _Timespec(ctypes.Structure):
 
 
 @cache
-def _libc() -> ctypes.CDLL:
-    library = ctypes.CDLL(None, use_errno=True)
-    library.syscall.restype = ctypes.c_long
-    return library
-
-
-@cache
 def _registered(_process: int) -> bool:
-    return bool(_MEMBARRIER) and _libc().syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
+    return bool(_MEMBARRIER) and pinning.libc().syscall(_MEMBARRIER, _REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
 
 
 def register() -> bool:
@@ -91,7 +86,7 @@ def register() -> bool:
 
 def heavy_fence() -> bool:
     """Fence every registered process that is running, this one too; return whether the kernel did."""
-    return register() and _libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) == 0
+    return register() and pinning.libc().syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0) == 0
 
 
 class FutexBell:
@@ -103,7 +98,7 @@ class FutexBell:
         # It holds the memory as long as it has its address.
         self._word = ctypes.c_int32.from_buffer(memory, offset)
         self._address = ctypes.c_void_p(base + offset)
-        self._call = _libc().syscall
+        self._call = pinning.libc().syscall
 
     def wait(self, seconds: float) -> None:
         """Sleep while the flag is 1, until rung, for ``seconds`` at most. It may return for no reason."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Installation
 
 _MARK = "vebench.json"  # written last: a folder without it is unfinished
-_LONGEST_MARK = 1 << 20
 _PATIENCE_S = 10.0
 
 
@@ -67,8 +66,7 @@ def _python_in(folder: Path) -> Path:
 def _made_from(name: str) -> str | None:
     """Return the digest of what an interpreter was made from, None if it has not been made to the end."""
     try:
-        with (folder_of(name) / _MARK).open("rb") as file:
-            return msgspec.json.decode(file.read(_LONGEST_MARK), type=_Made).made_from
+        return msgspec.json.decode((folder_of(name) / _MARK).read_bytes(), type=_Made).made_from
     except (OSError, ValueError):
         return None
 

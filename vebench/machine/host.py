@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError, shown
 from vebench.machine import pinning
-from vebench.machine.sysfs import Cpus, Quota, control_groups, cpu_quota, is_folder, parse_list, text_of
+from vebench.machine.sysfs import Cpus, Quota, control_groups, cpu_quota, is_folder, number_in, parse_list, text_of
 from vebench.machine.topology import CPU_FOLDER, Topology, flat, read_topology
 
 if TYPE_CHECKING:
@@ -158,8 +158,8 @@ def memory_available(root: Path = LIVE) -> int | None:
     """Return the bytes that new processes can use without swapping, in the system or, if that is less, the cgroup."""
     candidates = [_meminfo("MemAvailable", root)]
     for folder in control_groups("memory", root):
-        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
-        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
+        used = number_in(folder / "memory.current") or number_in(folder / "memory.usage_in_bytes")
         if limit is not None and used is not None:
             lines = (line.split() for line in text_of(folder / "memory.stat").splitlines())
             sizes = {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
@@ -167,10 +167,6 @@ def memory_available(root: Path = LIVE) -> int | None:
             cached = (sizes.get(f"total_{kind}", sizes.get(kind, 0)) for kind in ("active_file", "inactive_file"))
             candidates.append(max(0, limit - used + sum(cached)))
     return min((candidate for candidate in candidates if candidate is not None), default=None)
-
-
-def _number(*paths: Path) -> int | None:
-    return next((int(text) for text in map(text_of, paths) if text.isdecimal()), None)
 
 
 def _meminfo(key: str, root: Path) -> int | None:

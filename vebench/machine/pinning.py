@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,7 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
             words[node // _WORD] |= 1 << (node % _WORD)
         # The kernel uses one bit less than the given count.
         mask, bits = (words, _MOST_NODES + 1) if wanted else (None, 0)
-        if not _libc().syscall(_NUMBERS[1], ctypes.c_int(mode), mask, ctypes.c_ulong(bits)):
+        if not libc().syscall(_NUMBERS[1], ctypes.c_int(mode), mask, ctypes.c_ulong(bits)):
             return None
         reason = os.strerror(ctypes.get_errno())
     return reason
@@ -120,7 +121,7 @@ def memory_policy() -> str | None:
         return None
     mode, words = ctypes.c_int(), (ctypes.c_ulong * (_MOST_NODES // _WORD))()
     none, bits = ctypes.c_ulong(0), ctypes.c_ulong(_MOST_NODES + 1)
-    if _libc().syscall(_NUMBERS[0], ctypes.byref(mode), words, bits, None, none):
+    if libc().syscall(_NUMBERS[0], ctypes.byref(mode), words, bits, None, none):
         return None
     number = mode.value & _MODE_BITS
     if number >= len(_NAMES):
@@ -129,7 +130,9 @@ def memory_policy() -> str | None:
     return _NAMES[number] + (f":{','.join(map(str, nodes))}" if nodes else "")
 
 
-def _libc() -> ctypes.CDLL:
+@cache
+def libc() -> ctypes.CDLL:
+    """Return the C library, whose ``syscall`` makes any system call."""
     library = ctypes.CDLL(None, use_errno=True)
     library.syscall.restype = ctypes.c_long
     return library

@@ -120,8 +120,9 @@ class Processes:
                     own = self._rows.part(share), trees.part(actions, share)
                     cpu = setup.cpus[number] if setup.pinned else None
                     arguments = (setup.task, number, *own, cpu, self._bells, caller)
-                    self._processes.append(context.Process(target=_work, args=arguments, daemon=True))
-                    self._processes[-1].start()
+                    process = context.Process(target=_work, args=arguments, daemon=True)
+                    process.start()
+                    self._processes.append(process)
         except BaseException:
             self.close()
             raise
@@ -176,15 +177,14 @@ class Processes:
         if self._closed:
             return
         self._closed, self._stepping = True, False
-        started = [(number, process) for number, process in enumerate(self._processes) if process.pid]
-        for number, process in started:
+        for number, process in enumerate(self._processes):
             if process.is_alive():
                 self._bells.call(number, _CLOSE)
         until = time.monotonic() + _CLOSE_S
-        for _, process in started:
+        for process in self._processes:
             process.join(max(0.0, until - time.monotonic()))
-        kill_all(process for _, process in started)
-        for _, process in started:
+        kill_all(self._processes)
+        for process in self._processes:
             process.close()
         self._bells.close()
         self._busy.clear()

@@ -12,7 +12,7 @@ from vebench.backends.environments.suites import ALWAYS_DRAWN, BURST
 if TYPE_CHECKING:
     import gymnasium
 
-    from vebench.backends.interface import ActionSpace, Task
+    from vebench.backends.interface import Task
 
 _TAPE = 1_000  # actions sampled beforehand
 _TRIAL_STEPS = 1_000  # steps of the real environment from which the length of its episodes is taken
@@ -52,7 +52,14 @@ class Physics:
 
         environment = make_mujoco(task)
         self._actions = action_space(task, environment.action_space)
-        self._episode_steps = _mean_episode_steps(environment, self._actions)
+        environment.reset(seed=0)
+        episodes = 0
+        for action in sample(self._actions, np.random.default_rng(0), _TRIAL_STEPS):
+            _, _, terminated, truncated, _ = environment.step(action)
+            if terminated or truncated:
+                episodes += 1
+                environment.reset()
+        self._episode_steps = max(1, _TRIAL_STEPS // max(1, episodes))
         self._model = environment.get_wrapper_attr("model")
         environment.close()
         self._frame_skip = task.frame_skip
@@ -78,15 +85,3 @@ class Physics:
             self._age += 1
             control[:] = action
             step(model, data, frame_skip)
-
-
-def _mean_episode_steps(environment: gymnasium.Env[Any, Any], actions: ActionSpace) -> int:
-    """Return how many steps an episode lasts on average under random actions, ``_TRIAL_STEPS`` at most."""
-    environment.reset(seed=0)
-    episodes = 0
-    for action in sample(actions, np.random.default_rng(0), _TRIAL_STEPS):
-        _, _, terminated, truncated, _ = environment.step(action)
-        if terminated or truncated:
-            episodes += 1
-            environment.reset()
-    return max(1, _TRIAL_STEPS // max(1, episodes))

@@ -15,7 +15,7 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.environments.making import THE_SIMULATOR, ArraySpec, as_counts, frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import BackendInfo, Batch, NothingToReceiveError
+from vebench.backends.interface import Batch, NothingToReceiveError
 from vebench.backends.shared_memory.errors import OverdueError
 from vebench.backends.shared_memory.memory_layout import divide
 from vebench.backends.shared_memory.team import InFlight, Team
@@ -140,11 +140,9 @@ class _SharedMemoryBackend:
             pinning.restrict(setup.cpus[:1])
         self._batch, actions = _as_trees(spaces, self._team.arrays)
         self._actions = as_rows(actions)
-        self.info = BackendInfo(
+        self.info = spaces.info(
+            setup,
             num_envs=num_envs,
-            batch_size=setup.batch_size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
             processes=division.processes,
             in_order=not one_by_one,
             reuses_buffers=True,

@@ -105,9 +105,9 @@ def is_tried(name: str, task: Task) -> bool:
 
     Those that are only measured if they are named know of no suite, and step with the loops and classes of others; some
     have games alone. What others declare to differ on a suite that is not usual is not looked at here. Of those that
-    pass on what Gymnasium's environments return only the reference and one of our own are tried on games.
+    pass on what Gymnasium's environments return only one of our own is tried on games.
     """
-    passes_on = BY_NAME[name].steps_gymnasium and name not in (REFERENCE, "fast-sync")
+    passes_on = BY_NAME[name].steps_gymnasium and name != "fast-sync"
     if not steps(name, task) or (task == PONG and passes_on):
         return False
     some = (CARTPOLE, CHEETAH, NESTED)
@@ -166,7 +166,7 @@ LEAVING = [
     for name, task in EVERY
     if (name, task) in FIRST
     or ((not BY_NAME[name].steps_gymnasium or BY_NAME[name].own_classes) and task not in (PENDULUM, NESTED))
-    if task != PONG or not in_step(name)
+    if task != PONG or ((name, task) not in FIRST and not in_step(name))
 ]
 
 every_backend = of_recorded(EVERY)

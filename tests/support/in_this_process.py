@@ -99,7 +99,7 @@ class CellHere:
             replaced = {
                 (trials, "draw"): lambda *asked, draw=trials.draw, **chance: draw(*asked, **chance)[: self._layouts],
                 (judge, "LOOK_ON_S"): 300.0,
-                (ids, "PATIENCE_S"): 1.0,
+                (ids, "PATIENCE_S"): 0.4,
                 (trials, "LEAST_S"): 0.0,
                 (trials, "TIMES_LONGER"): 1,
                 (trials, "TIMES_FOR_ONE"): 1,

@@ -195,7 +195,7 @@ def test_backends_over_the_same_environments_are_identical_across_ends_and_reset
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("-e Breakout -b envpool-sync --steps 240 --num-envs 1", "identical"),
+        ("-e Breakout -b envpool-sync --steps 400 --num-envs 1", "identical"),
         ("-e Hopper -b envpool-sync,envpool-async --steps 100 --num-envs 2", "equal"),
     ],
 )

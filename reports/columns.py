@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import Estimate
@@ -32,74 +31,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FactColumn:
-    """A number or a text; None where it does not apply.
+class Column:
+    """A figure of a cell.
 
     ``meaning`` is one line for those who read the data, ``unit`` that of the value, empty if it has none. ``head`` is
-    above the values in the table of all cells, empty for a column that this table leaves to the raw numbers.
+    above the values in the table of all cells, empty for a column that this table leaves to the raw numbers. ``of`` is
+    what makes the value, or the path of an attribute, by default the name. With ``bounds`` it is an estimate, whose
+    bounds a flat format gives columns of their own. With ``text`` it is a list, and this the same for a format without
+    lists, with spaces between the items.
     """
 
     name: str
-    value: Callable[[CellSummary], Plain]
     meaning: str
     unit: str = ""
     head: str = ""
+    of: str | Callable[[CellSummary], object] = ""
+    bounds: bool = False
+    text: Callable[[CellSummary], str] | None = None
 
-
-@dataclass(frozen=True)
-class EstimateColumn:
-    """An estimate, whose bounds a flat format gives columns of their own; None where it does not apply."""
-
-    name: str
-    value: Callable[[CellSummary], Estimate | None]
-    meaning: str
-    unit: str
-    head: str = ""
-
-
-@dataclass(frozen=True)
-class ItemsColumn:
-    """Several things; ``text`` is the same for a format without lists, with spaces between them."""
-
-    name: str
-    value: Callable[[CellSummary], Sequence[object]]
-    text: Callable[[CellSummary], str]
-    meaning: str
-    unit: str = ""
-    head: str = ""
-
-
-def _fact(name: str, meaning: str, unit: str = "", head: str = "", *, of: str = "") -> FactColumn:
-    """Return a column of an attribute of cells; its path is ``of``, or else its name. None has no attributes."""
-
-    def value(cell: CellSummary) -> Plain:
+    def value(self, cell: CellSummary) -> Any:  # noqa: ANN401 - a number, a text, an estimate or a list
+        """Return the value; None where it does not apply."""
+        if callable(self.of):
+            return self.of(cell)
         found: Any = cell
-        for attribute in (of or name).split("."):
+        for attribute in (self.of or self.name).split("."):
             found = None if found is None else getattr(found, attribute)
-        plain: Plain = found
-        return plain
-
-    return FactColumn(name, value, meaning, unit, head)
+        return found
 
 
-def _estimate(name: str, meaning: str, unit: str, head: str = "") -> EstimateColumn:
-    return EstimateColumn(name, attrgetter(name), meaning, unit, head)
-
-
-DataColumn = FactColumn | EstimateColumn | ItemsColumn
-COLUMNS: tuple[DataColumn, ...] = (
-    _fact("num_envs", "environments alive at the same time", "environments"),
-    _fact("batch_size", "rows that one recv() returns", "rows"),
-    _fact("processes", "processes that step environments"),
-    _fact("threads", "threads that step environments, in each process"),
-    ItemsColumn("cpus", attrgetter("cpus"), lambda cell: format_cpu_list(cell.cpus), "CPUs owned, by their numbers"),
-    _fact("frame_skip", "frames in each step", "frames"),
-    _fact("status", "ok, failed or skipped; ok if any repeat went well"),
-    _fact("reason", "why it failed or was skipped"),
-    _fact("repeats", "passes in which it was measured, each in a fresh process"),
-    _fact("windows", "timed windows over all repeats that went well"),
-    _fact("rows", "rows received in these windows: steps and resets", "rows"),
-    _fact("resets", "rows that only report a reset, and are no steps", "rows"),
+_estimate = partial(Column, bounds=True)
+COLUMNS: tuple[Column, ...] = (
+    Column("num_envs", "environments alive at the same time", "environments"),
+    Column("batch_size", "rows that one recv() returns", "rows"),
+    Column("processes", "processes that step environments"),
+    Column("threads", "threads that step environments, in each process"),
+    Column("cpus", "CPUs owned, by their numbers", text=lambda cell: format_cpu_list(cell.cpus)),
+    Column("frame_skip", "frames in each step", "frames"),
+    Column("status", "ok, failed or skipped; ok if any repeat went well"),
+    Column("reason", "why it failed or was skipped"),
+    Column("repeats", "passes in which it was measured, each in a fresh process"),
+    Column("windows", "timed windows over all repeats that went well"),
+    Column("rows", "rows received in these windows: steps and resets", "rows"),
+    Column("resets", "rows that only report a reset, and are no steps", "rows"),
     _estimate("steps_per_second", "steps of all environments together", "steps/s"),
     _estimate("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
     _estimate("speedup", f"frames/s over those of {REFERENCE} with one worker, same run", "times", "speedup"),
@@ -112,100 +85,99 @@ COLUMNS: tuple[DataColumn, ...] = (
         "frames/CPU s",
     ),
     _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
-    _fact(
+    Column(
         "startup_seconds",
         "from the interpreter's first line to the first batch, the median of repeats",
         "s",
         "start-up",
     ),
-    _fact("peak_rss_bytes", "most memory of the whole process tree", "bytes", "memory"),
-    FactColumn(
+    Column("peak_rss_bytes", "most memory of the whole process tree", "bytes", "memory"),
+    Column(
         "oversubscribed",
-        lambda cell: cell.oversubscribed or cell.crowded,
         "more workers, processes or threads than CPUs",
+        of=lambda cell: cell.oversubscribed or cell.crowded,
     ),
-    _fact("verdict", f"whether it does the same work as {REFERENCE}; none for a reference row", head=SAME_WORK),
-    ItemsColumn(
+    Column("verdict", f"whether it does the same work as {REFERENCE}; none for a reference row", head=SAME_WORK),
+    Column(
         "findings",
-        attrgetter("findings"),
-        lambda cell: " ".join(finding.code for finding in cell.findings),
         "what was found about it, each with a code, a message and a remedy",
         head="findings",
+        text=lambda cell: " ".join(finding.code for finding in cell.findings),
     ),
-    _fact("verdict_reason", "why the verdict is unverified or different, or where else it comes from"),
+    Column("verdict_reason", "why the verdict is unverified or different, or where else it comes from"),
     _estimate("loop_ns_per_batch", "what the measuring loop itself costs: null", "ns"),
-    _fact("disturbed_windows", "windows in which others used its CPUs"),
-    FactColumn(
-        "steps", what_it_steps, "what it steps: any Gymnasium environment, own classes for this task, or others"
+    Column("disturbed_windows", "windows in which others used its CPUs"),
+    Column("steps", "what it steps: any Gymnasium environment, own classes for this task, or others", of=what_it_steps),
+    Column(
+        "differences",
+        f"how it differs from {REFERENCE}, as its adapter says",
+        of=lambda cell: "; ".join(cell.differences),
     ),
-    FactColumn(
-        "differences", lambda cell: "; ".join(cell.differences), f"how it differs from {REFERENCE}, as its adapter says"
-    ),
-    _fact("struck", "why its rate is compared with no other; empty if it may be", of="why_struck"),
-    _fact(
+    Column("struck", "why its rate is compared with no other; empty if it may be", of="why_struck"),
+    Column(
         "proof",
         f"what it returned while it was measured, compared with {REFERENCE}; none if nothing was to be",
         of="proof.verdict",
     ),
-    _fact("proof_rows", "rows of the measured steps that were compared", "rows", "rows compared", of="proof.rows"),
-    FactColumn(
+    Column("proof_rows", "rows of the measured steps that were compared", "rows", "rows compared", of="proof.rows"),
+    Column(
         "proof_share",
-        lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
         "how far its steps were made again for that",
         "ratio",
+        of=lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
     ),
-    FactColumn(
+    Column(
         "proof_reason",
-        lambda cell: why_not_same(cell.proof) if cell.proof else None,
         "why what it returned was not compared, or how it differs",
+        of=lambda cell: why_not_same(cell.proof) if cell.proof else None,
     ),
-    _fact(
+    Column(
         "waiting_share",
         "share of the loop's time from actions to their rows; none without --policy",
         "ratio",
         of="acting.waiting",
     ),
-    _fact(
+    Column(
         "inference_share", "share of the loop's time in which the policy chose actions", "ratio", of="acting.inference"
     ),
-    _fact(
+    Column(
         "copy_share",
         "share of the loop's time to bring observations to the policy and actions back",
         "ratio",
         of="acting.copies",
     ),
-    _fact(
+    Column(
         "latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns", of="acting.latency_p50_ns"
     ),
-    _fact("latency_p99_ns", "the same, of which one batch in a hundred takes more", "ns", of="acting.latency_p99_ns"),
-    _fact(
+    Column("latency_p99_ns", "the same, of which one batch in a hundred takes more", "ns", of="acting.latency_p99_ns"),
+    Column(
         "age", "how often the policy acted between choosing an action and getting its row, the mean", of="acting.age"
     ),
-    _fact(
+    Column(
         "rows_per_batch",
         "how many rows a batch has, the mean; none if all have batch_size",
         "rows",
         of="batch_sizes.mean",
     ),
-    _fact(
+    Column(
         "sampling_share",
         "share of training that sampling takes, with the time of --learner",
         "ratio",
         of="learning.sampling",
     ),
-    _fact(
+    Column(
         "training_steps_per_second",
         "steps sampled and learned from, with the time of --learner",
         "steps/s",
         of="learning.steps_per_second",
     ),
-    _fact(
+    Column(
         "at_most_faster",
         "how many times faster training would be if sampling took no time",
         "times",
         of="learning.at_most",
     ),
-    _fact(
+    Column(
         "proof_envs",
         "environments that were stepped again to compare what it returned",
         "environments",
@@ -214,14 +186,14 @@ COLUMNS: tuple[DataColumn, ...] = (
     _estimate(
         "delivered_bytes_per_second", "what one consumer got of its rows, with --hosts ...[deliver=true]", "bytes/s"
     ),
-    ItemsColumn(
+    Column(
         "hosts",
-        lambda cell: [{"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.host_rates.items()],
-        lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.host_rates.items()),
         "the rate of the replica on each host, with an interval from two repeats on; empty if it ran on one machine",
         "steps/s",
+        of=lambda cell: [{"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.host_rates.items()],
+        text=lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.host_rates.items()),
     ),
-    _fact("work", "the verdict, with (before) if no row of the cell itself was compared"),
+    Column("work", "the verdict, with (before) if no row of the cell itself was compared"),
 )
 
 
@@ -241,14 +213,9 @@ def column_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def column_named(name: str) -> DataColumn:
+def column_named(name: str) -> Column:
     """Return the column of that name. Raises KeyError if there is none."""
     return {column.name: column for column in COLUMNS}[name]
-
-
-def described(column: DataColumn) -> str:
-    """Return what the column is, in one line."""
-    return f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
 
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:
@@ -265,10 +232,7 @@ _ESTIMATES: dict[str, Callable[[Estimate], str]] = {
 
 
 def all_cells(cells: Sequence[CellSummary]) -> Table:
-    """Return the table. Of what identifies a cell, it leaves out what is the same in all, such as the task.
-
-    Findings, which take most room, come last.
-    """
+    """Return all cells as a table. Findings, which take most room, come last."""
     identity: list[tuple[str, Callable[[CellSummary], str | int]]] = [("workers", lambda cell: cell.workers)]
     if len({cell.env for cell in cells}) > 1:
         identity.insert(0, ("task", lambda cell: one_line(cell.env)))
@@ -277,7 +241,6 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
     values = sorted((column for column in COLUMNS if column.head), key=lambda column: column.name == "findings")
     return Table(
         title="All cells",
-        corner="backend",
         columns=(*(name for name, _ in identity), *(column.head for column in values)),
         rows=tuple(
             TableRow(
@@ -294,7 +257,7 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
     )
 
 
-def _value(column: DataColumn, cell: CellSummary) -> Text:
+def _value(column: Column, cell: CellSummary) -> Text:
     if column.name == "frames_per_second":
         if (rate := cell.frames_per_second) is None:
             return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
@@ -309,13 +272,12 @@ def _value(column: DataColumn, cell: CellSummary) -> Text:
     return replace(of_column(column, cell), tone="plain")  # the whole row of a reference row is set apart
 
 
-def of_column(column: DataColumn, cell: CellSummary) -> Text:
+def of_column(column: Column, cell: CellSummary) -> Text:
     """Return the place of ``cell`` in a table with values of ``column``, a dash where it does not apply."""
     tone: Tone = "reference_row" if cell.reference_row else "plain"
-    if isinstance(column, ItemsColumn):
-        text = ", ".join(dict.fromkeys(one_line(column.text(cell)).split()))
-        return Text((text or figures.DASH,), tone, text or None)
     value = column.value(cell)
+    if column.text:
+        value = ", ".join(dict.fromkeys(one_line(column.text(cell)).split()))
     if value is None or value == "":
         return Text((figures.DASH,), tone)
     if isinstance(value, Estimate):
@@ -328,4 +290,4 @@ def of_column(column: DataColumn, cell: CellSummary) -> Text:
         text = f"{figures.number(value)}{f' {column.unit}' if column.unit else ''}"
     else:
         text = one_line(value)
-    return Text((text,), tone, value, {column.name: value})
+    return Text((text,), tone, value)

@@ -5,13 +5,13 @@ Pages build it, every format writes it. It is a leaf: it knows neither results n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 from vebench.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from rich.console import RenderableType
 
@@ -31,15 +31,15 @@ Subject = Literal["answer", "run", "others"]
 class Text:
     """One place of a table: the first line is what counts, the others explain it.
 
-    ``value`` is what the first line shows, for those who draw or compute: an estimate, a number, a verdict. It is None
-    where the lines show no single value. ``values`` has all values of the place where there are several, each by its
-    name in JSON and CSV, such as ``frames_per_second``, ``steps_per_second`` and ``speedup``; else it is empty.
+    ``value`` is what the first line shows, to sort by: an estimate, a number, a verdict; None if it shows no single
+    one. ``compact`` is what a table with one line for each row has instead of the lines, in parts; empty if the lines
+    fit there, too.
     """
 
     lines: tuple[str, ...]
     tone: Tone = "plain"
     value: Value = None
-    values: Mapping[str, Value] = field(default_factory=dict)
+    compact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,17 @@ class Listing:
 class Table:
     """A table with a column of labels, headed ``corner``, and one column for each of ``columns``.
 
-    ``axis`` has the number that each column stands for, such as its workers, None for a column without one; it is empty
-    where columns are not points on an axis. ``notes`` are footnotes. ``numbers``: places hold numbers, not prose.
-    ``group`` is what it is of, such as a task: documents show what is of one group together. ``about`` says whether the
-    document's answers, legend and mark of the best belong to it: what others need to be read stands in their own notes
-    and listings.
+    The last ``aside`` columns are about whole rows, beside those that rows are compared in. ``notes`` are footnotes.
+    ``numbers``: places hold numbers, not prose. ``group`` is what it is of, such as a task: documents show what is of
+    one group together. ``about`` says whether the document's answers, legend and mark of the best belong to it: what
+    others need to be read stands in their own notes and listings.
     """
 
     title: str
-    corner: str
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
-    axis: tuple[int | None, ...] = ()
+    corner: str = "backend"
+    aside: int = 0
     notes: tuple[str, ...] = ()
     listing: Listing | None = None
     numbers: bool = True
@@ -222,7 +221,7 @@ class Page(Protocol):
     """A result of one kind. ``title`` is shown above all documents, empty where their own titles are enough."""
 
     kind: ClassVar[PageKind]
-    title: ClassVar[str]
+    title: ClassVar[str] = ""
 
     @property
     def documents(self) -> tuple[Document, ...]:

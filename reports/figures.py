@@ -1,15 +1,17 @@
-"""How numbers are written, and what is called the same in every report."""
+"""How numbers and names of files are written, and what is called the same in every report."""
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import PurePath
 from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.backends.environments.suites import short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
@@ -28,6 +30,12 @@ LONGEST_SPARKLINE = 30
 _LEAST_SPAN = 0.2
 DASH = "-"  # in a place where nothing applies
 SAME_WORK = "same work"  # heads the column of work verdicts
+_KERNEL = r"(?!(?:dev|proc|sys)(?:/|\b))"
+# A path between quotation marks may hold spaces. Else it ends at the first character that few names have.
+_QUOTED = re.compile(rf"""(?<=['"`])/{_KERNEL}[^'"`/][^'"`]*(?=['"`])""")
+_PLAIN = r"""[^\s/'"`|<>,;:()\[\]{}]"""
+# No path begins within a word, an address or a tag: frames/s, ./a, ~/a, https://host/a, </a>.
+_BARE = re.compile(rf"(?:file://|(?<![\w./~<-]))/{_KERNEL}(?:(?:{_PLAIN}+/)+{_PLAIN}*|{_PLAIN}{{2,}})")
 
 
 def number(value: float) -> str:
@@ -162,10 +170,7 @@ def tasks_in_words(standing: Standing) -> str:
 
 
 def environments_of(cell: CellSummary) -> str:
-    """Return what kind of environments the backend of a cell steps.
-
-    ``any Gymnasium environment``, ``own classes for this task``, ``EnvPool's own environments``.
-    """
+    """Return what a backend steps: ``any Gymnasium environment``, ``own classes for this task``, its library's."""
     entry = cell.entry
     if cell.own_classes is not None:
         return INSTEAD if cell.own_classes.refused else OWN
@@ -179,3 +184,20 @@ def what_it_steps(cell: CellSummary) -> str | None:
     if cell.reference_row:
         return None
     return environments_of(cell) if cell.own_classes is None else cell.own_classes.words
+
+
+def without_folders(names: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that replaces each absolute path in a text by its last part.
+
+    ``names`` are those of files that texts may quote: they are found whatever characters they hold.
+    """
+    absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
+
+    def replaced(text: str) -> str:
+        for name in absolute:
+            text = text.replace(name, PurePath(name).name)
+        for path in (_QUOTED, _BARE):
+            text = path.sub(lambda match: PurePath(match[0]).name, text)
+        return text
+
+    return replaced

@@ -177,33 +177,23 @@ class RunScreen(_Screen):
             self._widths = _widths([_name(cell) for cell in event.plan.cells])
             self._draw("", self._done(), 0.0, self._left.seconds)
             return
-        indent = " " * (2 * len(str(self._total)) + 3)
+        name, digits = _padded(_name(event.cell), self._widths), len(str(self._total))
         if isinstance(event, CellFinished):
-            self._finish(event)
+            self._finished += 1
+            self._to_prove += _is_to_be_proven(event)
+            status, reason = event.outcome.status, event.outcome.reason
+            if status != "skipped" or reason not in self._skipped:  # for a reason that is not said yet
+                line = f"[{self._finished:>{digits}}/{self._total}] {name}  {_result(event)}"
+                self._print(line, "" if status == "ok" else "yellow", cut=status == "ok")  # a reason is shown in full
+            if status == "skipped":
+                self._skipped.add(reason)
         elif isinstance(event, ProofDone):
             self._to_prove -= 1
             if event.proof.verdict == "different":
-                self._print(f"{indent} {self._padded(event.cell)}  {_proven(event)}", "yellow")
+                self._print(f"{' ' * (2 * digits + 3)} {name}  {_proven(event)}", "yellow")
         self._left.note(event, now)
         spent = now - self._left.began
-        line = f"{self._padded(event.cell)}  {self._state(event)}"
-        self._draw(line, self._done(), spent, spent + self._left.seconds)
-
-    def _finish(self, event: CellFinished) -> None:
-        """Count a cell that has ended, and print a line for it unless another cell was skipped for the same reason."""
-        self._finished += 1
-        self._to_prove += _is_to_be_proven(event)
-        status, reason = event.outcome.status, event.outcome.reason
-        if status == "skipped" and reason in self._skipped:
-            return
-        if status == "skipped":
-            self._skipped.add(reason)
-        count, fine = f"[{self._finished:>{len(str(self._total))}}/{self._total}]", status == "ok"
-        line = f"{count} {self._padded(event.cell)}  {_result(event)}"
-        self._print(line, "" if fine else "yellow", cut=fine)  # a reason is shown in full
-
-    def _padded(self, cell: Cell) -> str:
-        return _padded(_name(cell), self._widths)
+        self._draw(f"{name}  {self._state(event)}", self._done(), spent, spent + self._left.seconds)
 
     def _state(self, event: Event) -> str:
         """Return what the event's cell does now, and its rate so far."""
@@ -267,7 +257,6 @@ class ProofScreen(_Screen):
         self._show("comparing")
 
     def _show(self, doing: str) -> None:
-        """Draw the view; cells that cannot run take no time."""
         ended, left = (
             sum(cell.skip is None for cell in cells)
             for cells in (self._cells[: self._ended], self._cells[self._ended :])
@@ -353,7 +342,6 @@ def _padded(parts: Sequence[str], to: Sequence[int]) -> str:
 
 
 def _result(event: CellFinished) -> str:
-    """Return how a cell ended: its rate and how long it took to start, or why it has no rate."""
     outcome = event.outcome
     if outcome.status != "ok":
         return f"{outcome.status}: {one_line(outcome.reason or 'no reason was given')}"
@@ -375,7 +363,6 @@ def _result(event: CellFinished) -> str:
 
 
 def _proven(event: ProofDone) -> str:
-    """Return what was found when what a cell had returned was compared."""
     proof = event.proof
     if proof.verdict == "different":
         return one_line(f"other work while it was measured: {difference(proof)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from io import BytesIO
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vebench.analysis.statistics import Estimate
-    from vebench.reports.document import Chart, ChartLine, LineRole
+    from vebench.reports.document import Chart, ChartLine, LineRole, Page
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,39 @@ def missing(what: str = "figures", package: Package = MATPLOTLIB) -> str:
     return "" if importable(package.module) else f"{what} need {package.name}: {how_to_install([package])}"
 
 
+def svg_of(page: Page) -> str:
+    """Return all figures of ``page`` as SVG. Raises UsageError if it has none, or matplotlib is missing."""
+    return svg(_charts_of(page))
+
+
+def png_of(page: Page) -> bytes:
+    """Return all figures of ``page`` as PNG. Raises UsageError as ``svg_of`` does."""
+    return picture(_charts_of(page), "png")
+
+
+def pdf_of(page: Page) -> bytes:
+    """Return all figures of ``page`` as PDF. Raises UsageError as ``svg_of`` does."""
+    return picture(_charts_of(page), "pdf")
+
+
+def _charts_of(page: Page) -> list[Chart]:
+    """Return the charts of all documents; those of several get the document's name, which keeps their rows apart."""
+    documents = page.documents
+    plain = figures.without_folders(document.title for document in documents)
+    charts = [
+        replace(chart, group=f"{number} {chart.group}", title=plain(f"{document.title}: {chart.title}"))
+        if len(documents) > 1
+        else replace(chart, title=plain(chart.title))
+        for number, document in enumerate(documents)
+        for chart in document.charts
+    ]
+    if not charts:
+        raise UsageError(
+            "no figure: none of the runs has two numbers of workers: vebench run --workers 1..8 measures a curve"
+        )
+    return charts
+
+
 def svg(charts: Sequence[Chart], *, part: str = "") -> str:
     """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
 
@@ -145,14 +178,9 @@ def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) ->
     return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)
 
 
-def png(charts: Sequence[Chart]) -> bytes:
-    """Return ``charts``, at least one, as a picture on light ground. Raises UsageError if matplotlib is missing."""
-    return _file(partial(_figure, charts), "png")
-
-
-def pdf(charts: Sequence[Chart]) -> bytes:
-    """Return ``charts``, at least one, as a page of its size. Raises UsageError if matplotlib is missing."""
-    return _file(partial(_figure, charts), "pdf")
+def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
+    """Return ``charts``, at least one, on light ground. Raises UsageError if matplotlib is missing."""
+    return _file(partial(_figure, charts), form)
 
 
 def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
@@ -170,36 +198,30 @@ def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, sal
 
 
 def _finished(drawn: str, title: str, description: str, part: str) -> str:
-    """Return matplotlib's SVG with texts for screen readers, and without a style or an id that others could have."""
+    """Return matplotlib's SVG with texts for screen readers, and without a style or an id that others could have.
+
+    Colours are in the picture itself for light ground, and for paper; rules have those for a screen with a dark ground.
+    """
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
     _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
     body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
     title = escape(one_line(title))
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
-        f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n<style>{_style_sheet()}</style>"
-    )
-    return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
-
-
-def _style_sheet() -> str:
-    """Return rules for a screen with a dark ground. Colours are in the picture itself for light ground, and for paper.
-
-    They go by the colours in the picture, so nothing else changes. With an element around these in the selector, rules
-    would not hold for markers, which are drawn by reference.
-    """
+    # With an element around these in the selector, rules would not hold for markers, which are drawn by reference.
     rules = (
         f'[style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
         for colour in COLOURS
         for name in ("fill", "stroke")
     )
-    return f"@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
+        f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n"
+        f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+    )
+    return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
 
 
 def _description(charts: Sequence[Chart]) -> str:
-    """Return what is drawn, in words and numbers, for those who cannot see it."""
-
     def described(series: ChartLine) -> str:
         points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
         return f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}"
@@ -244,7 +266,6 @@ def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
 
 
 def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, LineRole], Mapping[str, Any]]) -> None:
-    """Draw a chart, the ``number``-th of its figure: its axes, its marks, and its series with their bands and names."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use: as above
 
     _lay_axes(space, chart)
@@ -289,10 +310,7 @@ def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Line
 
 
 def _lay_axes(space: Axes, chart: Chart) -> None:
-    """Set limits, ticks, the names of the axes, and the title.
-
-    The horizontal axis is logarithmic, because numbers of workers are: most sweeps double them.
-    """
+    """Set title, names, limits and ticks. Numbers of workers are logarithmic, because most sweeps double them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator  # noqa: PLC0415 - imported on use: as above
 
     space.set_title(_shortened(chart.title, 2 * LONGEST))
@@ -347,7 +365,6 @@ def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
 
 
 def _with_points(chart: Chart) -> list[ChartLine]:
-    """Return the series that have a point: only these are in a figure."""
     return [series for series in chart.series if series.points]
 
 
@@ -391,7 +408,6 @@ def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]
 
 
 def _ends_of(estimate: Estimate) -> tuple[float, float]:
-    """Return both ends of an interval; where there is none, the median."""
     return (
         estimate.median if estimate.low is None else estimate.low,
         estimate.median if estimate.high is None else estimate.high,

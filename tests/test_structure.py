@@ -211,11 +211,11 @@ def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_d
         return {other for name in names for other in imports(MODULES[f"vebench.reports.{name}"])}
 
     pages = [name.removeprefix("vebench.reports.") for name in below("vebench.reports.pages")]
-    of_documents = ("terminal", "markdown", "latex", "figures_alone", "shared", "registry")
+    of_documents = ("terminal", "markdown", "latex", "registry")
     allowed = {"vebench.analysis.findings", "vebench.analysis.statistics", "vebench.errors"}
     assert reached("document") <= allowed
     assert reached("plots") & {*below("vebench.reports")} <= {"vebench.reports.document", "vebench.reports.figures"}
-    writing = {*below("vebench.reports.formats"), "vebench.reports.output", "vebench.reports.console"}
+    writing = {*below("vebench.reports.formats"), "vebench.reports.console"}
     assert reached("document", "columns", *pages) & writing == set()
     assert reached(*(f"formats.{name}" for name in of_documents)) & {*below("vebench.reports.pages")} == set()
 

@@ -27,8 +27,8 @@ from vebench.analysis.summary import summarise
 from vebench.backends.registry import ENTRIES
 from vebench.commands.planning import known
 from vebench.commands.run import start
+from vebench.commands.session import World
 from vebench.commands.tune import settings_to_try, wish
-from vebench.commands.world import World
 from vebench.plan.grammar import parse_backends, parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.results import store

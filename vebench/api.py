@@ -17,12 +17,11 @@ import msgspec
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import check, planning
 from vebench.commands import verify as verifying
-from vebench.commands.session import session
-from vebench.commands.world import World
+from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
 from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, RunSpec
-from vebench.reports import console
+from vebench.reports import console, figures
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths, store
@@ -115,7 +114,7 @@ class Ratio:
     def __str__(self) -> str:
         if self.ratio is None:
             return f"{self.verdict}: {self.why}"
-        return f"{self.ratio.median:.2f}x ({self.ratio.low:.2f} to {self.ratio.high:.2f}), {self.verdict}"
+        return f"{figures.times(self.ratio)}, {self.verdict}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,6 @@ class Run(Result):
 
 
 def _why_not(cell: CellSummary) -> str:
-    """Return why the rate of a cell is compared with no other; empty if it may be."""
     if cell.struck:
         return one_line(f"{cell.label}: {cell.why_struck}")
     if not cell.sample.rates:

@@ -20,7 +20,7 @@ from vebench.reports.formats import registry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.commands.world import World
+    from vebench.commands.session import World
 
 app = typer.Typer(
     help="Measure which vector-env backend is fastest on this machine, and how far to trust the figure.",
@@ -62,7 +62,7 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
 
 
 def _world(arguments: tuple[str, ...], world: World | None) -> World:
-    from vebench.commands.world import World
+    from vebench.commands.session import World
 
     return replace(world or World(), arguments=arguments)
 
@@ -416,7 +416,7 @@ def verify(
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why the rest cannot."""
-    from vebench.reports.output import show
+    from vebench.reports.console import show
     from vebench.reports.pages.list import ListPage
 
     show(ListPage())

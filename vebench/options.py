@@ -79,8 +79,6 @@ def _kind(name: str) -> Any:  # noqa: ANN401 - a type
 
 
 def _settings(names: Collection[str]) -> OptionInfo:
-    """Return the option that sets these fields of a spec."""
-
     def checked(given: list[str] | None) -> list[str]:
         for text in given or []:
             key, equals, _ = text.partition("=")

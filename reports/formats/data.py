@@ -1,7 +1,10 @@
-"""Pages as JSON, and runs as comma-separated values, for other programs. All JSON that users get is written here.
+"""What other programs read: pages as JSON, runs as CSV, and rates and verdicts as services have them.
 
 Spreadsheets run what looks like a formula, and names come from outside: in CSV, a text that begins like one gets a
 quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
+
+Annotations are not in the table of formats: nobody asks for them by name. They are written whenever a check or a
+comparison runs in a GitHub workflow, beside the format that was asked for.
 """
 
 from __future__ import annotations
@@ -10,20 +13,38 @@ import csv
 import io
 import json
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
-from vebench.analysis.findings import Finding
+from vebench.analysis.comparison import group_of
+from vebench.analysis.findings import Finding, Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
-from vebench.reports import columns
-from vebench.reports.columns import EstimateColumn, ItemsColumn, with_findings
+from vebench.reports import columns, figures
+from vebench.reports.columns import with_findings
+from vebench.reports.pages.check import cell_name, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from vebench.analysis.cell import CellSummary
-    from vebench.reports.columns import DataColumn, Plain
+    from vebench.analysis.pairing import CellComparison, SpeedVerdict
+    from vebench.reports.columns import Plain
     from vebench.reports.document import DataPage
+    from vebench.reports.pages.check import CheckPage
     from vebench.reports.pages.run import RunPage
+    from vebench.reports.pages.side_by_side import Section
+
+# What a viewer of JUnit XML makes of a verdict; one that is not here has passed.
+_ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
+_LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
+# Both are written so in a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
+ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_PROPERTY_ESCAPES = {**ESCAPES, ":": "%3A", ",": "%2C"}
+
+_FORMULA = tuple(
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+_IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
 def json_of(page: DataPage) -> str:
@@ -32,19 +53,17 @@ def json_of(page: DataPage) -> str:
 
 
 def dump(data: object) -> str:
-    """Return ``data`` as JSON, estimates and findings as objects. Raises ValueError for a number that is not finite."""
-    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-    return "".join(f"{_escaped(line)}\n" for line in text.split("\n"))
+    """Return ``data`` as JSON, estimates and findings as objects. Raises ValueError for a number that is not finite.
 
-
-def _escaped(line: str) -> str:
-    """Return the line with all escaped that a terminal or the log of a CI service could act on.
-
-    Half of a surrogate pair, as in a file name that is no UTF-8, is, too: it cannot be encoded.
+    All is escaped that a terminal or the log of a CI service could act on, and half of a surrogate pair, as in a file
+    name that is no UTF-8: it cannot be encoded.
     """
-    if not line.isprintable():
-        line = "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
-    return line.replace("##", "#\\u0023")
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    lines = (
+        line if line.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in line)
+        for line in text.split("\n")
+    )
+    return "".join(f"{line}\n" for line in lines).replace("##", "#\\u0023")
 
 
 def _plain(value: object) -> dict[str, float | str | None]:
@@ -56,26 +75,22 @@ def _plain(value: object) -> dict[str, float | str | None]:
     raise TypeError(f"no JSON for {value!r}")
 
 
-_FORMULA = tuple(
-    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
-)
-_IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
-
-
 def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line, and a line for each cell of every section. What does not apply is empty.
-
-    Texts are on one line, as ``plain`` has them.
-    """
+    """Return a head line and one for each cell, texts as ``plain`` has them. What does not apply is empty."""
     lines: list[list[Plain]] = [list(_IDENTITY)]
     for column in columns.COLUMNS:
-        bounds = ("", "_low", "_high") if isinstance(column, EstimateColumn) else ("",)
-        lines[0] += [f"{column.name}{bound}" for bound in bounds]
+        lines[0] += [f"{column.name}{bound}" for bound in ("", *(("_low", "_high") if column.bounds else ()))]
     for section in page.sections:
         for cell in section.cells:
             reported = with_findings(cell, section.findings)
-            identity = (section.name, cell.env, cell.label, cell.workers, cell.envs_per_worker)
-            lines.append([*identity, *(value for column in columns.COLUMNS for value in _values(column, reported))])
+            line: list[Plain] = [section.name, cell.env, cell.label, cell.workers, cell.envs_per_worker]
+            for column in columns.COLUMNS:
+                if column.bounds:
+                    rate = column.value(reported)
+                    line += [None] * 3 if rate is None else [rate.median, rate.low, rate.high]
+                else:
+                    line.append(column.text(reported) if column.text else column.value(reported))
+            lines.append(line)
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([_harmless(value, plain) for value in line] for line in lines)
     return out.getvalue()
@@ -88,9 +103,92 @@ def _harmless(value: Plain, plain: Callable[[str], str]) -> Plain:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _values(column: DataColumn, cell: CellSummary) -> list[Plain]:
-    """Return what stands below the names of ``column``."""
-    if isinstance(column, EstimateColumn):
-        estimate = column.value(cell)
-        return [None] * 3 if estimate is None else [estimate.median, estimate.low, estimate.high]
-    return [column.text(cell) if isinstance(column, ItemsColumn) else column.value(cell)]
+def bmf(page: RunPage) -> str:
+    """Return rates in Bencher Metric Format: ``{cell: {"throughput": {"value", "lower_value", "upper_value"}}}``."""
+    metrics = {}
+    for name, rate, _ in _named_rates(page):
+        values = {"value": rate.median, "lower_value": rate.low, "upper_value": rate.high}
+        known = {key: value for key, value in values.items() if value is not None}
+        metrics[name] = {"throughput": known}
+    return dump(metrics)
+
+
+def github(page: RunPage) -> str:
+    """Return rates as github-action-benchmark's ``customBiggerIsBetter``, in frames a second."""
+    return dump(
+        [
+            {"name": name, "unit": "frames/s", "value": rate.median, "range": figures.spread(rate), "extra": note}
+            for name, rate, note in _named_rates(page)
+        ]
+    )
+
+
+def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
+    """Yield a name, a rate in frames a second, and a note for every cell that has a rate, without reference rows.
+
+    A name stays the same from run to run. Of several files, names begin with the file's, so that each is unique.
+    """
+    for section in page.sections:
+        prefix = f"{section.name}: " if len(page.sections) > 1 else ""
+        for cell in section.cells:
+            if cell.frames_per_second is not None and not cell.reference_row:
+                name = one_line(f"{cell.env} / {cell.label} / {cell.key.size}")
+                yield f"{prefix}{name}", cell.frames_per_second, _note(cell, section)
+
+
+def _note(cell: CellSummary, section: Section) -> str:
+    """Return the steps a second, and what was found of the cell; a fault of the run is one of each of its cells."""
+    faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
+    codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
+    steps = f"{figures.number(cell.steps_per_second.median)} steps/s" if cell.steps_per_second else ""
+    return ", ".join(part for part in (steps, codes) if part)
+
+
+def junit(page: CheckPage) -> str:
+    """Return verdicts as JUnit XML, a test case for each cell.
+
+    GitLab, Jenkins and others show it beside tests. An inconclusive cell is an error if that is why its backend does
+    not pass, and else skipped.
+    """
+    cells, command = page.comparison.cells, page.comparison.names.command
+    verdicts = {group.key: group.verdict for group in page.comparison.groups}
+    elements = [_element(cell, verdicts[group_of(cell.key)]) for cell in cells]
+    suite = ET.Element(
+        "testsuite",
+        name=f"vebench {command}",
+        tests=str(len(cells)),
+        failures=str(elements.count("failure")),
+        errors=str(elements.count("error")),
+        skipped=str(elements.count("skipped")),
+    )
+    for cell, element in zip(cells, elements, strict=True):
+        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=cell_name(cell.key))
+        if element is not None:
+            ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
+        ET.SubElement(case, "system-out").text = sentence(cell)
+    root = ET.Element("testsuites", name=f"vebench {command}: {page.outcome}")
+    root.append(suite)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
+    if cell.verdict in _ELEMENTS or cell.failed:
+        return _ELEMENTS.get(cell.verdict, "error")
+    if cell.verdict != "inconclusive":
+        return None
+    return "error" if of_backend == "inconclusive" else "skipped"
+
+
+def workflow_commands(page: CheckPage) -> str:
+    """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
+    return "".join(
+        f"::{level} title={_escaped(f'vebench: {cell.verdict}', _PROPERTY_ESCAPES)}::"
+        f"{_escaped(sentence(cell), ESCAPES)}\n"
+        for cell in page.comparison.cells
+        if (level := "error" if cell.failed else _LEVELS.get(cell.verdict))
+    )
+
+
+def _escaped(text: str, escapes: dict[str, str]) -> str:
+    return "".join(escapes.get(character, character) for character in text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +22,6 @@ from vebench.reports import figures
 from vebench.reports.columns import all_cells
 from vebench.reports.document import Document, Table, TableRow, Text
 from vebench.reports.formats import data
-from vebench.reports.formats.shared import without_folders
 from vebench.reports.pages.noise import noise, noise_by_cell
 from vebench.reports.plots import PREDICTED, missing, strip, svg
 
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.document import Chart, DataPage, Page, Remark, Value
-    from vebench.reports.pages.run import RunPage, Section
+    from vebench.reports.document import Chart, DataPage, Page, Value
+    from vebench.reports.pages.run import RunPage
+    from vebench.reports.pages.side_by_side import Section
 
     Plain = Callable[[str], str]
 
@@ -44,71 +44,27 @@ _LIMITS = (0.05, 0.1, 0.2, 0.5)
 _WITHIN = 0.95  # the share of windows that the limits must hold
 
 
-@dataclass(frozen=True)
-class _Figure:
-    """A figure and the numbers behind it."""
-
-    chart: Chart
-    svg: Markup
-    numbers: Table
-
-
-@dataclass(frozen=True)
-class _Group:
-    """What is of one group, such as a task: its figures and its tables."""
-
-    name: str
-    figures: tuple[_Figure, ...]
-    tables: tuple[Table, ...]
-
-
-@dataclass(frozen=True)
-class _OfRun:
-    """What only a run has: all its cells, and the strip of its windows with their numbers, if there are any.
-
-    In the strip, the windows ``beyond`` the ``limit`` are at the edge.
-    """
-
-    cells: Table
-    strip: Markup | None
-    limit: float
-    beyond: int
-    windows: Table
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """A document as the template writes it."""
-
-    document: Document
-    groups: tuple[_Group, ...]
-    findings: tuple[tuple[Gravity, Sequence[Remark]], ...]
-    of_run: _OfRun | None
-
-
 def html_page(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
+    raw: tuple[str, str] | None = None  # the data for other programs with the name of its format
+    sections: dict[str, Section] = {}
     if page.kind == "run":  # there is room for all that was found, and notes are folded
         run = cast("RunPage", page)
-        page = replace(run, view=replace(run.view, every_finding=True))
+        page = run = replace(run, view=replace(run.view, every_finding=True))
+        sections = {section.name: section for section in run.sections}
     documents = page.documents
-    plain = without_folders(document.title for document in documents)
+    plain = figures.without_folders(document.title for document in documents)
     environment = _environment(plain)
-    from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
-
-    raw = None  # the data for other programs with the name of its format
     if page.kind == "run":
         raw = "CSV", data.csv_of(cast("RunPage", page), plain)
     elif hasattr(page, "data"):
         raw = "JSON", data.json_of(cast("DataPage", page))
-    style, script = ((_TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js"))
     template = environment.get_template("report.html.jinja")
     content = {
         "page": page,
-        "shown": [*_shown(page, documents, plain)],
+        "shown": [*_shown(documents, sections, plain)],
         "raw": raw,
-        "style": Markup(style),  # noqa: S704 - our own file
-        "script": Markup(script),  # noqa: S704 - as above
+        **{name: (_TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js")},
         "version": __version__,
     }
     # A script in the content would need to know the hash of a page that it is itself a part of.
@@ -132,7 +88,10 @@ def _environment(plain: Plain) -> Environment:
         finalize=partial(_printable, plain=plain),
     )
     environment.filters.update(
-        sort_key=_sort_key, number_columns=_number_columns, whole_words=partial(_whole_words, plain=plain)
+        counted=figures.counted,
+        sort_key=_sort_key,
+        number_columns=_number_columns,
+        whole_words=partial(_whole_words, plain=plain),
     )
     return environment
 
@@ -152,7 +111,7 @@ def _printable(value: object, plain: Plain) -> object:
 
 def _whole_words(text: str, plain: Plain) -> Markup:
     """Return a text whose words with a hyphen, such as options, end a line only where they are wider than it."""
-    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
+    from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
     parts = _WITH_HYPHEN.split(str(_printable(text, plain)))  # every other one matches
     whole = Markup('<span class="whole">{}</span>')
@@ -175,60 +134,49 @@ def _number_columns(table: Table) -> list[bool]:
     ]
 
 
-def _shown(page: Page, documents: Sequence[Document], plain: Plain) -> Iterator[_Shown]:
-    """Yield the documents, each with what its run has, and then the runs that have no document of their own."""
-    sections = {section.name: section for section in cast("RunPage", page).sections} if page.kind == "run" else {}
-    for number, document in enumerate(documents):
-        section = sections.pop(document.title, None)
+def _shown(documents: Sequence[Document], sections: dict[str, Section], plain: Plain) -> Iterator[dict[str, object]]:
+    """Yield the documents, each in groups, such as tasks, and then the runs that have no document of their own."""
+    titles = {document.title for document in documents}
+    alone = [Document(name, facts=(), tables=()) for name in sections if name not in titles]
+    for number, document in enumerate((*documents, *alone)):
+        section, part = sections.pop(document.title, None), f"d{number}"
+        drawn: dict[str, list[dict[str, object]]] = {}
+        for index, chart in enumerate(document.charts):
+            lines = tuple(replace(one, name=plain(one.name)) for one in chart.series)
+            shown = replace(chart, title=plain(chart.title), series=lines)
+            figure = {"chart": shown, "svg": svg((shown,), part=f"{part}-{index}"), "numbers": numbers_of(shown)}
+            drawn.setdefault(chart.group, []).append(figure)
+        names = dict.fromkeys([*(one.group for one in document.tables), *(one.group for one in document.charts)])
         found = figures.by_key((finding.gravity, finding) for finding in document.findings)
-        yield _Shown(
-            document,
-            tuple(_groups(document, plain, f"d{number}")),
-            tuple((gravity, found[gravity]) for gravity in Gravity if gravity in found),
-            None if section is None else _of_run(section, f"d{number}"),
-        )
-    for number, section in enumerate(sections.values(), len(documents)):
-        yield _Shown(Document(section.name, facts=(), tables=()), (), (), _of_run(section, f"d{number}"))
+        yield {
+            "document": document,
+            "groups": [
+                {
+                    "name": name,
+                    "figures": drawn.get(name, []),
+                    "tables": [table for table in document.tables if table.group == name],
+                }
+                for name in names
+            ],
+            "findings": [(gravity, found[gravity]) for gravity in Gravity if gravity in found],
+            "of_run": _of_run(section, part) if section and section.cells else None,
+        }
 
 
-def _groups(document: Document, plain: Plain, part: str) -> Iterator[_Group]:
-    """Yield the groups in the order of their tables."""
-    drawn = [_figure(chart, plain, f"{part}-{number}") for number, chart in enumerate(document.charts)]
-    for name in dict.fromkeys((*(one.group for one in document.tables), *(one.group for one in document.charts))):
-        yield _Group(
-            name,
-            tuple(figure for figure in drawn if figure.chart.group == name),
-            tuple(table for table in document.tables if table.group == name),
-        )
-
-
-def _figure(chart: Chart, plain: Plain, part: str) -> _Figure:
-    """Return a figure; ``part`` tells it from all others of the page."""
-    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
-
-    series = tuple(replace(one, name=plain(one.name)) for one in chart.series)
-    chart = replace(chart, title=plain(chart.title), series=series)
-    return _Figure(chart, Markup(svg((chart,), part=part)), numbers_of(chart))  # noqa: S704 - its texts are escaped
-
-
-def _of_run(section: Section, part: str) -> _OfRun | None:
-    """Return what only a run has; None if no cell has ended yet."""
-    from markupsafe import Markup  # noqa: PLC0415 - imported on use: as above
-
-    if not section.cells:
-        return None
+def _of_run(section: Section, part: str) -> dict[str, object]:
+    """Return all cells of a run, and the strip of its windows: those ``beyond`` the ``limit`` are at its edge."""
     windows = noise(section.run)
     away = sorted(abs(window.ratio - 1) for window in windows)
     enough = [limit for limit in _LIMITS[:-1] if away and limit >= away[int(_WITHIN * (len(away) - 1))]]
     limit = min([*enough, _LIMITS[-1]])
     marks = [(window.pass_number, window.ratio - 1, window.state) for window in windows]
-    return _OfRun(
-        cells=all_cells(section.cells),
-        strip=Markup(strip(marks, limit, f"{part}-strip")) if marks else None,  # noqa: S704 - its texts are escaped
-        limit=limit,
-        beyond=sum(distance > limit for distance in away),
-        windows=noise_by_cell(windows),
-    )
+    return {
+        "cells": all_cells(section.cells),
+        "strip": strip(marks, limit, f"{part}-strip") if marks else None,
+        "limit": limit,
+        "beyond": sum(distance > limit for distance in away),
+        "windows": noise_by_cell(windows),
+    }
 
 
 def numbers_of(chart: Chart) -> Table:

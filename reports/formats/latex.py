@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
-from vebench.reports.formats.shared import in_few_words, places_of, without_folders
+from vebench.reports import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,7 +58,7 @@ _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 def latex_tables(page: Page) -> str:
     """Return a ``table`` environment for each table of ``page``. A caption of rates has the answer to their task."""
     documents = page.documents
-    plain = without_folders(document.title for document in documents)
+    plain = figures.without_folders(document.title for document in documents)
     tables = [(document, table) for document in documents for table in document.tables]
     names = _names([table for _, table in tables])
     several = len(documents) > 1
@@ -109,7 +109,7 @@ def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str]
         yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
     yield rf"  \caption{{{' '.join(escaped(plain(text)) for text in caption)}}}"
     yield rf"  \label{{{name}}}"
-    yield rf"  \begin{{tabular}}{{l{''.join('l' if place is None else 'r' for place in places_of(table))}}}"
+    yield rf"  \begin{{tabular}}{{l{'r' * (len(table.columns) - table.aside)}{'l' * table.aside}}}"
     yield r"    \toprule"
     yield f"    {' & '.join(map(escaped, (table.corner, *table.columns)))} \\\\"
     yield r"    \midrule"
@@ -129,7 +129,7 @@ def _row(row: TableRow, plain: Plain) -> Iterator[str]:
     label = escaped(plain(row.label))
     yield rf"\textit{{{label}}}" if row.reference_row else label
     for text in row.texts:
-        shown = " ".join(escaped(plain(line)) for line in in_few_words(text))
+        shown = " ".join(escaped(plain(line)) for line in text.compact or text.lines)
         yield rf"\textbf{{{shown}}}" if text.tone == "best" else shown
 
 

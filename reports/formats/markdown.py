@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -17,12 +17,11 @@ from vebench.analysis.findings import Gravity
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures, plots
-from vebench.reports.formats.shared import in_few_words, places_of, without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.reports.document import AnswerText, Chart, Document, Listing, Page, Remark, Table, Text
+    from vebench.reports.document import Chart, Document, Page, Remark, Table, Text
 
 _MARKS = {"best": "**", "struck": "~~"}
 # What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
@@ -31,8 +30,6 @@ _SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())
 _IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
 _FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
-_READING = "How to read this"
-_FACTS = "Machine, packages and command"
 _LONGEST_PART = 60  # characters of a part of a figure's file name
 _CONTEXT = frozenset({"machine", "condition", "system", "packages", "measured", "command"})  # facts that are folded
 
@@ -46,7 +43,7 @@ class _Writer:
 
     plain: Callable[[str], str]
     folds: bool
-    files: Sequence[tuple[Chart, str]] = field(default=())
+    files: Sequence[tuple[Chart, str]] = ()
 
     def escaped(self, text: str, special: re.Pattern[str] = _SPECIAL) -> str:
         """Return ``text`` so that it shows as itself within a line."""
@@ -62,10 +59,7 @@ def markdown_text(page: Page) -> str:
 
 
 def with_figures(page: Page, name: str) -> Mapping[str, str]:
-    """Return the text of the file ``name``, and the figures that it shows, by the names of their files.
-
-    Where figures cannot be drawn, there are none.
-    """
+    """Return the text of the file ``name`` and, where they can be drawn, its figures, by the names of files."""
     documents = page.documents
     if not any(document.charts for document in documents) or plots.missing():
         return {name: markdown_text(page)}
@@ -76,7 +70,7 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
 
 def _text(page: Page, files: Sequence[Sequence[tuple[Chart, str]]]) -> str:
     documents = page.documents
-    plain, folds = without_folders(document.title for document in documents), page.kind == "run"
+    plain, folds = figures.without_folders(document.title for document in documents), page.kind == "run"
     writers = [_Writer(plain, folds, of_document) for of_document in files]
     title = [f"# {writers[0].escaped(page.title)}", ""] if page.title and writers else []
     lines = [line for document, writer in zip(documents, writers, strict=True) for line in _document(document, writer)]
@@ -84,57 +78,42 @@ def _text(page: Page, files: Sequence[Sequence[tuple[Chart, str]]]) -> str:
 
 
 def _document(document: Document, writer: _Writer) -> Iterator[str]:
-    yield f"## {writer.escaped(document.title)}"
-    yield ""
+    yield from _block([f"## {writer.escaped(document.title)}"])
     if document.notice:
-        yield f"**{writer.escaped(document.notice)}**"
-        yield ""
+        yield from _block([f"**{writer.escaped(document.notice)}**"])
     for answer in document.answers:
-        yield from _answer(answer, writer)
+        first, *others = answer.sentences
+        yield from _block([" ".join([f"**{writer.escaped(first)}**", *map(writer.escaped, others)])])
+        if answer.code:
+            plain = (writer.plain(line) for line in answer.code)
+            lines = ["".join(one if one.isprintable() else " " for one in line) for line in plain]
+            fence = "`" * max(3, 1 + _longest_fence("\n".join(lines)))
+            yield from _block([f"{fence}python", *lines, fence])
     folded_facts = [fact for fact in document.facts if writer.folds and fact[0] in _CONTEXT]
     yield from _facts([fact for fact in document.facts if fact not in folded_facts], writer)
+    best = [f"**Bold**: {document.best}."] if document.best else []
+    legend = [*_block([*(f"{writer.escaped(line)}  " for line in document.legend), *best])]
     if not (writer.folds and document.tables):
-        yield from _legend(document, writer)
+        yield from legend
     yield from _tables(document, writer)
     in_the_open = [item for item in document.remarks if not writer.folds or item.gravity in (None, Gravity.FAULT)]
     folded = [item for item in document.remarks if item not in in_the_open]
     if in_the_open:
-        yield "### Findings"
-        yield ""
-        yield from _remarks(in_the_open, writer)
+        yield from ("### Findings", "", *_remarks(in_the_open, writer))
     if folded:
         more = "more " if in_the_open else ""
         yield from _folded(figures.counted(len(folded), f"{more}finding"), _remarks(folded, writer))
     if writer.folds and document.tables:
-        yield from _folded(_READING, _legend(document, writer))
+        yield from _folded("How to read this", legend)
     machine = dict(folded_facts).get("machine")
-    yield from _folded(f"Measured on {writer.plain(machine)}" if machine else _FACTS, _facts(folded_facts, writer))
+    summary = f"Measured on {writer.plain(machine)}" if machine else "Machine, packages and command"
+    yield from _folded(summary, _facts(folded_facts, writer))
 
 
-def _answer(answer: AnswerText, writer: _Writer) -> Iterator[str]:
-    first, *others = answer.sentences
-    yield " ".join([f"**{writer.escaped(first)}**", *map(writer.escaped, others)])
-    yield ""
-    if answer.code:
-        lines = [_printable(writer.plain(line)) for line in answer.code]
-        fence = "`" * max(3, 1 + _longest_fence("\n".join(lines)))
-        yield from (f"{fence}python", *lines, fence)
-        yield ""
-
-
-def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:
-    for name, value in facts:
-        yield f"- {name}: {_code(writer.plain(value)) if name == 'command' else writer.escaped(value)}"
-    if facts:
-        yield ""
-
-
-def _legend(document: Document, writer: _Writer) -> Iterator[str]:
-    yield from (f"{writer.escaped(line)}  " for line in document.legend)
-    if document.best:
-        yield f"**Bold**: {document.best}."
-    if document.legend or document.best:
-        yield ""
+def _block(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, and an empty one after them; nothing if there are none."""
+    if block := [*lines]:
+        yield from (*block, "")
 
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
@@ -143,6 +122,13 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
     if inner:
         # Beside <summary> the line is HTML, not Markdown.
         yield from ("<details>", f"<summary>{html.escape(summary)}</summary>", "", inner, "", "</details>", "")
+
+
+def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:
+    return _block(
+        f"- {name}: {_code(writer.plain(value)) if name == 'command' else writer.escaped(value)}"
+        for name, value in facts
+    )
 
 
 def _remarks(items: Sequence[Remark], writer: _Writer) -> Iterator[str]:
@@ -156,7 +142,10 @@ def _remarks(items: Sequence[Remark], writer: _Writer) -> Iterator[str]:
 
 
 def _tables(document: Document, writer: _Writer) -> Iterator[str]:
-    """Yield the tables, with the figures of each group below the first of its tables that stand together."""
+    """Yield the tables, with the figures of each group below the first of its tables that stand together.
+
+    The first figure is in the open, the others are folded.
+    """
     left: dict[str, list[tuple[Chart, str]]] = {}
     for chart, file in writer.files:
         left.setdefault(chart.group, []).append((chart, file))
@@ -164,25 +153,19 @@ def _tables(document: Document, writer: _Writer) -> Iterator[str]:
         tables = [*together]
         for table in tables:
             yield from _table(table, writer)
-        yield from _figures(left.pop(group, ()), writer)
-        for table in tables:
-            if table.listing:
-                yield from _listing(table.listing, writer)
-
-
-def _figures(images: Sequence[tuple[Chart, str]], writer: _Writer) -> Iterator[str]:
-    """Yield the first figure, and the others folded."""
-    for index, (chart, file) in enumerate(images):
-        image = f"![{writer.escaped(chart.title, _IN_BRACKETS)}]({quote(file)})"
-        if index:
-            yield from _folded(writer.plain(chart.title), (image,))
-        else:
-            yield from (image, "")
+        for index, (chart, file) in enumerate(left.pop(group, ())):
+            image = f"![{writer.escaped(chart.title, _IN_BRACKETS)}]({quote(file)})"
+            yield from _folded(writer.plain(chart.title), [image]) if index else _block([image])
+        for listing in (table.listing for table in tables if table.listing):
+            lines = [f"- {writer.escaped(line)}" for line in listing.lines]
+            if writer.folds:
+                yield from _folded(listing.heading.rstrip(":"), lines)
+            else:
+                yield from (listing.heading, "", *lines, "")
 
 
 def _table(table: Table, writer: _Writer) -> Iterator[str]:
-    yield f"### {writer.escaped(table.title)}"
-    yield ""
+    yield from _block([f"### {writer.escaped(table.title)}"])
     head = [table.corner, *map(writer.escaped, table.columns)]
     body = [
         [
@@ -192,38 +175,20 @@ def _table(table: Table, writer: _Writer) -> Iterator[str]:
         for row in table.rows
     ]
     widths = [max(len(line[index]) for line in (head, *body)) for index in range(len(head))]
-    right = [False, *(table.numbers and place is not None for place in places_of(table))]
-    yield _line(head, widths, right)
-    yield _line(["-" * (width - end) + ":" * end for width, end in zip(widths, right, strict=True)], widths, right)
-    yield from (_line(line, widths, right) for line in body)
+    right = [False, *[table.numbers] * (len(table.columns) - table.aside), *[False] * table.aside]
+    rule = ["-" * (width - end) + ":" * end for width, end in zip(widths, right, strict=True)]
+    for line in (head, rule, *body):
+        places = zip(line, widths, right, strict=True)
+        yield f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
     yield ""
-    yield from (f"{writer.escaped(note)}  " for note in table.notes)
-    if table.notes:
-        yield ""
-
-
-def _listing(listing: Listing, writer: _Writer) -> Iterator[str]:
-    lines = [f"- {writer.escaped(line)}" for line in listing.lines]
-    if writer.folds:
-        yield from _folded(listing.heading.rstrip(":"), lines)
-    else:
-        yield from (listing.heading, "", *lines, "")
-
-
-def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    places = zip(texts, widths, right, strict=True)
-    return f"| {' | '.join(text.rjust(width) if end else text.ljust(width) for text, width, end in places)} |"
+    yield from _block(f"{writer.escaped(note)}  " for note in table.notes)
 
 
 def _place(text: Text, writer: _Writer) -> str:
-    compact = writer.folds and "frames_per_second" in text.values
-    first, *others = map(writer.escaped, in_few_words(text) if compact else text.lines)
+    compact = writer.folds and bool(text.compact)
+    first, *others = map(writer.escaped, text.compact if compact else text.lines)
     mark = _MARKS.get(text.tone, "")
     return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
-
-
-def _printable(line: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in line)
 
 
 def _longest_fence(text: str) -> int:

@@ -76,7 +76,7 @@ MARKDOWN = Format(
 )
 JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
 _HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"))
-JUNIT = Format("junit", "vebench.reports.formats.services:junit", _CHECK)
+JUNIT = Format("junit", "vebench.reports.formats.data:junit", _CHECK)
 
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
@@ -84,13 +84,13 @@ FORMATS: tuple[Format, ...] = (
     _HTML,
     Format("csv", "vebench.reports.formats.data:csv_of", _RUN, (".csv",)),
     JSON,
-    Format("github", "vebench.reports.formats.services:github", _RUN, reader="github-action-benchmark"),
-    Format("bmf", "vebench.reports.formats.services:bmf", _RUN, reader="Bencher"),
+    Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
+    Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     JUNIT,
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
-    Format("svg", "vebench.reports.formats.figures_alone:svg_of", _RUN, (".svg",)),
-    Format("png", "vebench.reports.formats.figures_alone:png_of", _RUN, (".png",), binary=True),
-    Format("pdf", "vebench.reports.formats.figures_alone:pdf_of", _RUN, (".pdf",), binary=True),
+    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",)),
+    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True),
+    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True),
 )
 
 
@@ -99,28 +99,23 @@ def format_named(name: str, kind: PageKind) -> Format:
     for known in _of(kind):
         if known.name == name:
             return known
-    raise UsageError(f"-f {shown(name)}: no such format; there are {_names(kind)}")
-
-
-def by_suffix(path: Path, kind: PageKind) -> Format:
-    """Return the format that the suffix of ``path`` means. Raises UsageError if it means none."""
-    for known in _of(kind):
-        if path.suffix.lower() in known.suffixes:
-            return known
-    raise UsageError(
-        f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {_names(kind)}"
-    )
-
-
-def _names(kind: PageKind) -> str:
-    return ", ".join(known.name for known in _of(kind))
+    raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in _of(kind))}")
 
 
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
-    """Return the format that was named, else that of the file to be written, else the terminal's."""
+    """Return the format that was named, else that of the file to be written, else the terminal's.
+
+    Raises UsageError for a name or a suffix that means none.
+    """
     if name is not None:
         return format_named(name, kind)
-    return TERMINAL if path is None else by_suffix(path, kind)
+    if path is None:
+        return TERMINAL
+    for known in _of(kind):
+        if path.suffix.lower() in known.suffixes:
+            return known
+    names = ", ".join(known.name for known in _of(kind))
+    raise UsageError(f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {names}")
 
 
 def suffixes(kind: PageKind) -> tuple[str, ...]:

@@ -102,7 +102,6 @@ def _apart(sections: Iterable[Section]) -> Iterator[RenderableType]:
 
 
 def _head(document: Document) -> Iterator[RenderableType]:
-    """Yield the drawing, the title, the notice and the facts."""
     if document.drawing is not None:
         yield document.drawing
         yield NewLine()
@@ -131,17 +130,16 @@ def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
 
 
 def _fitted(table: Table, width: int) -> Table:
-    """Return ``table`` without columns that are no points on its axis, if it is too wide; notes say what they say."""
-    aside = [index for index, place in enumerate(table.axis) if place is None]
-    kept = [index for index in range(len(table.columns)) if index not in aside]
-    if not (aside and kept) or len([*_blocks(table, width)]) == 1:
+    """Return ``table`` without the columns aside, if it is too wide; notes say what they say."""
+    kept = len(table.columns) - table.aside
+    if not (table.aside and kept) or len([*_blocks(table, width)]) == 1:
         return table
     return replace(
         table,
-        columns=tuple(table.columns[index] for index in kept),
-        axis=tuple(table.axis[index] for index in kept),
-        rows=tuple(replace(row, texts=tuple(row.texts[index] for index in kept)) for row in table.rows),
-        notes=(*(_words(table, index) for index in aside), *table.notes),
+        columns=table.columns[:kept],
+        aside=0,
+        rows=tuple(replace(row, texts=row.texts[:kept]) for row in table.rows),
+        notes=(*(_words(table, index) for index in range(kept, len(table.columns))), *table.notes),
     )
 
 

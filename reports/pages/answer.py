@@ -13,7 +13,7 @@ from vebench.analysis.answer import Reason, corrected
 from vebench.analysis.cell import Doubt
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import ratio
+from vebench.analysis.statistics import Estimate, ratio
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES, REFERENCE
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from vebench.analysis.answer import TaskAnswer
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.findings import Finding
-    from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
     from vebench.results.records import RunRecord
 
@@ -163,21 +162,25 @@ def answers(found: Mapping[str, TaskAnswer], commands: Commands) -> tuple[Answer
 
 
 def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Commands) -> tuple[str, ...]:
-    """Return the sentences about a task that has a winner, the most important first."""
-    left_out = _left_out(winner, answer)
+    left_out = caveat = tied = ""
+    if answer.doubted and _median(answer.doubted[0][0]) > _median(winner):  # the highest of what does not count
+        cell, doubt = answer.doubted[0]
+        left_out = f"Left out, though faster: {_short(cell)}, {rate_of(cell)}; it {DOUBTS[doubt][0]}."
     alone = winner.label == REFERENCE and not answer.tied and not left_out
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} {_where(commands)}: {_figure(winner, answer.selected)}{loop}."
-    caveat = ""
     if winner.throttled:
         caveat = "A CPU quota held it back: with more CPUs it may be faster."
     elif winner.disturbed:
         caveat = "Others took CPU time while it was measured: it may be faster still."
-    perhaps = f"With {answer.perhaps.key.size} it may be faster: {_rate(answer.perhaps)}." if answer.perhaps else ""
+    if answer.tied:
+        shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
+        most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
+        faster = f", at up to {figures.number(most)}x its rate" if most > 1 else ""
+        tied = f"Not distinguishable{faster}: {_listed([_short(cell) for cell in answer.tied])}."
+    perhaps = f"With {answer.perhaps.key.size} it may be faster: {rate_of(answer.perhaps)}." if answer.perhaps else ""
     workers, gymnasium = _workers(winner, answer, commands), _without_leaving_gymnasium(winner, answer)
-    sentences = [
-        text for text in (first, left_out or caveat, _tied(winner, answer), perhaps, workers, gymnasium) if text
-    ]
+    sentences = [text for text in (first, left_out or caveat, tied, perhaps, workers, gymnasium) if text]
     for least in (workers, perhaps):
         if len(sentences) > _MOST_SENTENCES and least:
             sentences.remove(least)
@@ -189,20 +192,9 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
 
 
 def _where(commands: Commands, verdict: str = "") -> str:
-    """Return where a task was measured, and how much of it is still missing."""
     hosts, missing = commands.head.hosts, commands.incomplete
     where = "on these hosts" if len(hosts) > 1 else f"on {one_line(*hosts)}" if hosts else "on this machine"
     return f"{where}{verdict}{f', so far ({one_line(missing.message)})' if missing else ''}"
-
-
-def _tied(winner: CellSummary, answer: TaskAnswer) -> str:
-    """Return the cells that cannot be told from the winner, and how much faster they may be; empty if there is none."""
-    if not answer.tied:
-        return ""
-    shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
-    most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
-    perhaps = f", at up to {figures.number(most)}x its rate" if most > 1 else ""
-    return f"Not distinguishable{perhaps}: {_listed([_short(cell) for cell in answer.tied])}."
 
 
 def _without_winner(name: str, answer: TaskAnswer, commands: Commands) -> tuple[str, ...]:
@@ -232,7 +224,6 @@ def _rank(cell: CellSummary, answer: TaskAnswer) -> str:
 
 
 def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
-    """Return why there is no winner, and what to do."""
     best, goes_on = answer.best, commands.goes_on
     # The only backend to choose from; the loop if only that is there, whatever it is for.
     left = "".join(map(one_line, answer.contestants or ((best.label,) if best else ())))
@@ -250,7 +241,7 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
             found = f"only {left} has a rate", f"Measure the others with: {goes_on}"
         case Reason.WIDE if best:
             others = _listed([one_line(cell.label) for cell in answer.tied])
-            why = f"{_short(best)} has the highest rate, {_rate(best)}, too uncertain to tell it from {others}"
+            why = f"{_short(best)} has the highest rate, {rate_of(best)}, too uncertain to tell it from {others}"
             found = why, f"Measure with: {commands.more_certain}"
     return found
 
@@ -280,19 +271,26 @@ def _figure(cell: CellSummary, selected: float) -> str:
     Both are less than in the table by the factor ``selected``, if that is seen.
     """
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
-    rate, speedup = cell.frames_per_second, cell.speedup
-    text = f"{one_line(cell.label)} with {cell.key.size}{on}, {_rate_of(corrected(rate, selected) if rate else None)}"
-    if speedup is not None and cell.label != REFERENCE:
-        text += f", {figures.number(selected * speedup.median)}x a plain loop {figures.distance(speedup)}"
+    text = f"{setting_of(cell)}{on}, {rate_of(cell, selected)}{of_loop(cell, selected)}"
     return f"{text}, corrected for having been chosen by its rate" if selected < _SEEN else text
 
 
-def _left_out(winner: CellSummary, answer: TaskAnswer) -> str:
-    """Return which rate above the winner's does not count, the highest if there are several; empty if there is none."""
-    for cell, doubt in answer.doubted[:1]:
-        if _median(cell) > _median(winner):
-            return f"Left out, though faster: {_short(cell)}, {_rate(cell)}; it {DOUBTS[doubt][0]}."
-    return ""
+def setting_of(cell: CellSummary) -> str:
+    """Return a cell in words: ``envpool-sync with 2 workers``."""
+    return f"{one_line(cell.label)} with {cell.key.size}"
+
+
+def rate_of(cell: CellSummary, selected: float = 1.0) -> str:
+    """Return the rate of a cell as sentences have it, times the factor ``selected``."""
+    rate = corrected(cell.frames_per_second, selected) if cell.frames_per_second else Estimate(0.0, 0.0, 0.0)
+    return figures.in_sentence(rate, " frames/s")
+
+
+def of_loop(cell: CellSummary, selected: float = 1.0) -> str:
+    """Return what follows a rate: how much faster than a plain loop that is, times ``selected``; empty if unknown."""
+    if cell.speedup is None or cell.label == REFERENCE:
+        return ""
+    return f", {figures.number(selected * cell.speedup.median)}x a plain loop {figures.distance(cell.speedup)}"
 
 
 def _workers(best: CellSummary, answer: TaskAnswer, commands: Commands) -> str:
@@ -321,7 +319,7 @@ def _without_leaving_gymnasium(winner: CellSummary, answer: TaskAnswer) -> str:
 
 
 def _beside_loop(cell: CellSummary) -> str:
-    return f"{_short(cell)}, {_rate(cell) if cell.speedup is None else figures.in_sentence(cell.speedup, 'x')}"
+    return f"{_short(cell)}, {rate_of(cell) if cell.speedup is None else figures.in_sentence(cell.speedup, 'x')}"
 
 
 def _short(cell: CellSummary) -> str:
@@ -330,14 +328,6 @@ def _short(cell: CellSummary) -> str:
 
 def _median(cell: CellSummary) -> float:
     return cell.frames_per_second.median if cell.frames_per_second else 0.0
-
-
-def _rate(cell: CellSummary) -> str:
-    return _rate_of(cell.frames_per_second)
-
-
-def _rate_of(rate: Estimate | None) -> str:
-    return figures.in_sentence(rate, " frames/s") if rate else f"{figures.number(0.0)} frames/s"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import is_base
 from vebench.analysis.comparison import POWER, group_of, prior_run_spread
@@ -12,7 +12,7 @@ from vebench.analysis.pairing import CHECK
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, Remark, Table, TableRow, Text
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric
     from vebench.analysis.statistics import Error, Estimate
     from vebench.plan.cells import CellKey
-    from vebench.reports.document import PageKind, Value
 
 _COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # As the outcome names them: what to look at first comes first.
@@ -42,7 +41,7 @@ _UNSEEN = {
 
 
 @dataclass(frozen=True)
-class CheckPage:
+class CheckPage(DataPage):
     """A comparison with the names of its runs, what else differs between them, and the exit status of the command.
 
     ``notice`` is why there are no verdicts on speed at all, empty if there are.
@@ -54,8 +53,7 @@ class CheckPage:
     differences: tuple[str, ...]
     status: int
     notice: str = ""
-    kind: ClassVar[PageKind] = "check"
-    title: ClassVar[str] = ""
+    kind = "check"
 
     @property
     def outcome(self) -> str:
@@ -77,7 +75,6 @@ class CheckPage:
             tables=tuple(
                 Table(
                     title=f"{one_line(env)}: {_UNITS.get(found.metric, found.metric)}",
-                    corner="backend",
                     columns=(*_COLUMNS, names.baseline, names.candidate),
                     rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
                 )
@@ -139,12 +136,10 @@ def sentence(cell: CellComparison) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share as people write it: ``5%``, ``2.5%``."""
     return f"{100 * share:.3g}%"
 
 
 def _ratio_text(ratio: Estimate) -> str:
-    """Return a ratio to three digits: ``0.934 ±1.4%``."""
     return f"{ratio.median:.3f} {figures.spread(ratio)}"
 
 
@@ -184,7 +179,6 @@ def _deviation(error: Error) -> float:
 
 
 def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
-    """Yield the rows of a backend: what it is as a whole, if it has several cells, and each of them."""
     label = one_line(group.key.backend)
     if group.cells > 1:
         judged = "" if group.judged == group.cells else f", {group.judged} judged"
@@ -192,9 +186,8 @@ def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
         yield TableRow(label, whole)
     for cell in found.cells:
         if group_of(cell.key) == group.key:
-            counts: dict[str, Value] = {"workers": cell.key.workers, "envs_per_worker": cell.key.envs_per_worker}
             size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
-            workers = Text((size,), value=cell.key.workers, values=counts)
+            workers = Text((size,), value=cell.key.workers)
             levels = (_level(cell, side, found.metric) for side in (0, 1))
             yield TableRow(label, (workers, *_verdict(cell), *levels))
 
@@ -222,7 +215,6 @@ def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
 
 
 def _explanations(found: Comparison) -> Iterator[Remark]:
-    """Yield each reason once, with the cells that it holds for."""
     shifted = [cell for cell in found.cells if is_base(cell.key) and cell.verdict in ("slower", "faster")]
     if found.metric == "fps" and shifted and found.names == CHECK:
         yield Remark(

@@ -44,10 +44,7 @@ FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
 def run_charts(
     cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = ()
 ) -> tuple[Chart, ...]:
-    """Return the figures of a run with these cells: rates, efficiency and frames per CPU second of each task.
-
-    The rates go on with what is ``predicted``.
-    """
+    """Return the figures of each task: rates, which go on with what is ``predicted``, efficiency and cost."""
     order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))
     parts = {
@@ -96,7 +93,6 @@ def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Char
 
 
 def _marks(bends: Iterable[Bend], fewest: int, most: int) -> tuple[Mark, ...]:
-    """Return where workers begin to gain less, between the fewest and the most of them."""
     texts = figures.by_key((after, text) for after, text in bends if fewest <= after < most)
     return tuple(Mark(float(after), ", ".join(texts[after])) for after in sorted(texts))
 
@@ -160,10 +156,9 @@ def _table(env: str, predicted: Sequence[Prediction]) -> Table:
     )
     return Table(
         title=f"{one_line(env)}: {_TITLE}",
-        corner="backend",
         columns=(figures.counted(workers, "worker"), "90 % band", "back-test"),
         rows=tuple(TableRow(name, _texts(one.forecast), one.curve[0].reference_row) for name, one in named),
-        axis=(workers, None, None),
+        aside=2,
         notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
         listing=Listing("What predictions stand on, or why there is none:", lines) if lines else None,
         group=one_line(env),

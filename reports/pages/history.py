@@ -5,32 +5,31 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from math import exp, sqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vebench.analysis.history import FEWEST, LEAST, RECENT, run_spread
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Document, Remark, Table, TableRow, Text
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
 from vebench.reports.pages.check import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.history import Change, History, Series
-    from vebench.reports.document import PageKind, Tone
+    from vebench.analysis.history import History, Series
+    from vebench.reports.document import Tone
 
 _COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
 
 
 @dataclass(frozen=True)
-class HistoryPage:
+class HistoryPage(DataPage):
     """A history with the exit status of the command."""
 
     history: History
     status: int
-    kind: ClassVar[PageKind] = "history"
-    title: ClassVar[str] = ""
+    kind = "history"
 
     @property
     def outcome(self) -> str:
@@ -69,6 +68,7 @@ class HistoryPage:
         """The history, with its runs in ``runs``, which points and changes refer to by their index."""
         found = self.history
         spread = run_spread(found.current)
+        identity = ("env", "backend", "workers", "envs_per_worker")
         return {
             "metric": found.metric,
             "status": self.status,
@@ -76,31 +76,26 @@ class HistoryPage:
             "runs": [{"file": run.name, "started": run.started, "conditions": run.conditions} for run in found.runs],
             "left_out": dict(found.left_out),
             "run_to_run": None if spread is None else sqrt(spread.variance),
-            "series": [_record(found, series) for series in found.series],
+            "series": [
+                {
+                    **{name: getattr(series.key.cell, name) for name in identity},
+                    "conditions": series.key.conditions,
+                    "level": series.level_now,
+                    "run_to_run": series.spread,
+                    "points": [{"run": point.run, "value": exp(point.level)} for point in series.points],
+                    "changes": [
+                        {
+                            "run": series.run_of(change),
+                            "file": found.runs[series.run_of(change)].name,
+                            "ratio": change.ratio,
+                            "new": change is series.news,
+                        }
+                        for change in series.changes
+                    ],
+                }
+                for series in found.series
+            ],
         }
-
-
-def _record(found: History, series: Series) -> dict[str, object]:
-    cell = series.key.cell
-    return {
-        "env": cell.env,
-        "backend": cell.backend,
-        "workers": cell.workers,
-        "envs_per_worker": cell.envs_per_worker,
-        "conditions": series.key.conditions,
-        "level": series.level_now,
-        "run_to_run": series.spread,
-        "points": [{"run": point.run, "value": exp(point.level)} for point in series.points],
-        "changes": [
-            {
-                "run": series.run_of(change),
-                "file": found.runs[series.run_of(change)].name,
-                "ratio": change.ratio,
-                "new": change is series.news,
-            }
-            for change in series.changes
-        ],
-    }
 
 
 def _facts(found: History) -> Iterator[tuple[str, str]]:
@@ -126,7 +121,6 @@ def _table(found: History, conditions: str, env: str) -> Table:
     unit = "frames/s" if found.metric == "fps" else "speedup"
     return Table(
         title=one_line(f"{env}: {unit}{'' if alone else f', {conditions}'}"),
-        corner="backend",
         columns=_COLUMNS,
         rows=tuple(
             TableRow(one_line(f"{series.key.cell.backend}, {series.key.cell.size}"), tuple(_places(found, series)))
@@ -163,7 +157,7 @@ def _explanations(found: History) -> Iterator[Remark]:
     groups = figures.by_key(
         (
             (series.run_of(change), series.points[change.at - 1].run, change.worse, change is series.news),
-            f"{cell_name(series.key.cell)}: {_interval(change)}",
+            f"{cell_name(series.key.cell)}: {figures.in_sentence(change.ratio, 'x')} the level before",
         )
         for series in _newest_first(found)
         for change in series.changes
@@ -178,13 +172,6 @@ def _explanations(found: History) -> Iterator[Remark]:
         )
 
 
-def _interval(change: Change) -> str:
-    """Return a change and both ends of its interval: ``-8.1% (-9.4% to -6.7%)``."""
-    ratio = change.ratio
-    ends = [figures.change(end) for end in (ratio.low, ratio.high) if end is not None]
-    return f"{figures.change(ratio.median)} ({' to '.join(ends)})"
-
-
 def _at(found: History, run: int) -> str:
     """Return a run as people count them, with its day: ``run 41 of 60, 2026-11-20``."""
     day = one_line(found.runs[run].started)[:10]
@@ -192,6 +179,5 @@ def _at(found: History, run: int) -> str:
 
 
 def _newest_first(found: History) -> Sequence[Series]:
-    """Return the series, those of the newest conditions first."""
     newest = {run.conditions: index for index, run in enumerate(found.runs)}
     return sorted(found.series, key=lambda series: -newest[series.key.conditions])

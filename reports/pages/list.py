@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Code, own_classes
 from vebench.backends.environments.suites import SUITES, short_name
@@ -11,7 +11,7 @@ from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, standings
 from vebench.backends.setup import Task
 from vebench.interpreters.made import python_of
-from vebench.reports.document import Document, Listing, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, Listing, Page, Remark, Table, TableRow, Text
 from vebench.reports.figures import by_key, tasks_in_words
 
 if TYPE_CHECKING:
@@ -21,72 +21,63 @@ if TYPE_CHECKING:
     from vebench.backends.environments.suites import Suite
     from vebench.backends.packages import Installation
     from vebench.backends.registry import Standing
-    from vebench.reports.document import PageKind
 
 
 @dataclass(frozen=True)
-class ListPage:
+class ListPage(Page):
     """What can be measured on this machine."""
 
-    kind: ClassVar[PageKind] = "list"
-    title: ClassVar[str] = ""
+    kind = "list"
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: the backends and what each of them steps here, their options, and the tasks."""
-        return (_document(),)
-
-
-def _document() -> Document:
-    standing = standings()
-    options = [(entry, key, option) for entry in ENTRIES for key, option in entry.options.items()]
-    return Document(
-        title="What can be measured here",
-        facts=(),
-        tables=(
-            Table(
-                title="Backends",
-                corner="backend",
-                columns=("steps", "what it is"),
-                rows=tuple(
-                    TableRow(
-                        entry.name,
-                        (_steps(entry), Text((f"{entry.summary}{'' if entry.by_default else ' (named)'}",))),
-                        entry.reference_row,
-                    )
-                    for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))
-                    if entry.installation is None
-                ),
-                numbers=False,
-                notes=(
-                    "Those with (named) are measured only if -b names them.",
-                    "Backends of other projects: vebench peers.",
-                ),
+        standing = standings()
+        backends = Table(
+            title="Backends",
+            columns=("steps", "what it is"),
+            rows=tuple(
+                TableRow(
+                    entry.name,
+                    (_steps(entry), Text((f"{entry.summary}{'' if entry.by_default else ' (named)'}",))),
+                    entry.reference_row,
+                )
+                for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))
+                if entry.installation is None
             ),
-            *_own_classes(standing),
-            Table(
-                title="Their options",
-                corner="option",
-                columns=("meaning",),
-                rows=tuple(
-                    TableRow(f"{entry.name}[{key}]", (Text((option.meaning,)),)) for entry, key, option in options
-                ),
-                numbers=False,
+            numbers=False,
+            notes=(
+                "Those with (named) are measured only if -b names them.",
+                "Backends of other projects: vebench peers.",
             ),
-            Table(
-                title="Tasks (full ids such as ALE/Pong-v5 work, too)",
-                corner="kind",
-                columns=("names",),
-                rows=tuple(TableRow(suite.title, (Text((_names(suite),)),)) for suite in SUITES.values()),
-                numbers=False,
+        )
+        options = Table(
+            title="Their options",
+            columns=("meaning",),
+            rows=tuple(
+                TableRow(f"{entry.name}[{key}]", (Text((option.meaning,)),))
+                for entry in ENTRIES
+                for key, option in entry.options.items()
             ),
-        ),
-        findings=(*_missing(), *map(Remark.of, own_classes(standing))),
-    )
+            corner="option",
+            numbers=False,
+        )
+        names = {
+            suite.title: (*map(short_name, suite.tasks), *filter(None, (suite.otherwise,))) for suite in SUITES.values()
+        }
+        tasks = Table(
+            title="Tasks (full ids such as ALE/Pong-v5 work, too)",
+            columns=("names",),
+            rows=tuple(TableRow(title, (Text((", ".join(of_suite),)),)) for title, of_suite in names.items()),
+            corner="kind",
+            numbers=False,
+        )
+        tables = (backends, *_own_classes(standing), options, tasks)
+        findings = (*_missing(), *map(Remark.of, own_classes(standing)))
+        return (Document("What can be measured here", (), tables, findings=findings),)
 
 
 def _steps(entry: BackendEntry) -> Text:
-    """Return the kinds of task that a backend steps here."""
     able = [words for suite in SUITES.values() if (words := _of_suite(entry, suite))]
     if able == [suite.title for suite in SUITES.values()]:
         return Text(("all",))
@@ -107,7 +98,6 @@ def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
     for backends in dict.fromkeys(one.backends for one in standing):
         yield Table(
             title=f"Classes of their own: {', '.join(backends)}",
-            corner="kind",
             columns=("here they step",),
             rows=tuple(
                 TableRow(
@@ -116,17 +106,12 @@ def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
                 for one in standing
                 if one.backends == backends
             ),
+            corner="kind",
             numbers=False,
         )
 
 
-def _names(suite: Suite) -> str:
-    names = [short_name(name) for name in suite.tasks]
-    return ", ".join((*names, *filter(None, (suite.otherwise,))))
-
-
 def _missing() -> Iterator[Remark]:
-    """Yield what is not installed, by suite and by backend, and how to install it."""
     every = (
         *((suite.title, suite.packages) for suite in SUITES.values() if suite.usual),
         *((entry.name, entry.packages) for entry in ENTRIES if entry.installation is None),
@@ -140,37 +125,28 @@ def _missing() -> Iterator[Remark]:
 
 
 @dataclass(frozen=True)
-class PeersPage:
+class PeersPage(Page):
     """Other projects' backends on this machine."""
 
-    kind: ClassVar[PageKind] = "list"
-    title: ClassVar[str] = ""
+    kind = "list"
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document."""
         notes = tuple(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note)
-        return (
-            Document(
-                title="Backends of other projects",
-                facts=(),
-                tables=(
-                    Table(
-                        title="What each needs",
-                        corner="name",
-                        columns=("backends", "what it is", "here"),
-                        rows=tuple(TableRow(one.name, _texts(one)) for one in INSTALLATIONS),
-                        numbers=False,
-                        notes=(
-                            "vebench peers setup NAME makes an interpreter that has it; -b BACKEND then runs there.",
-                            "vebench run -b all-peers measures them all, beside the usual backends.",
-                        ),
-                        listing=Listing("To know:", notes) if notes else None,
-                    ),
-                ),
-                findings=(),
+        table = Table(
+            title="What each needs",
+            columns=("backends", "what it is", "here"),
+            rows=tuple(TableRow(one.name, _texts(one)) for one in INSTALLATIONS),
+            corner="name",
+            numbers=False,
+            notes=(
+                "vebench peers setup NAME makes an interpreter that has it; -b BACKEND then runs there.",
+                "vebench run -b all-peers measures them all, beside the usual backends.",
             ),
+            listing=Listing("To know:", notes) if notes else None,
         )
+        return (Document("Backends of other projects", (), (table,)),)
 
 
 def _texts(one: Installation) -> tuple[Text, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rich.box import ROUNDED
 from rich.columns import Columns
@@ -15,8 +15,7 @@ from rich.text import Text
 
 from vebench.errors import one_line
 from vebench.machine.placement import format_cpu_list
-from vebench.reports import figures
-from vebench.reports.document import Document, Remark
+from vebench.reports.document import DataPage, Document, Remark
 from vebench.reports.figures import by_key, counted, size, tasks_in_words
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from vebench.machine.placement import Placement
     from vebench.machine.sysfs import Cpus
     from vebench.machine.topology import Topology
-    from vebench.reports.document import PageKind
 
 
 _THIRD_LEVEL = 3
@@ -38,7 +36,7 @@ _MOST_IN_ORDER = 32
 
 
 @dataclass(frozen=True)
-class MachinePage:
+class MachinePage(DataPage):
     """A machine as vebench sees it. ``orders``: all allowed CPUs as each policy takes them, second threads last.
 
     ``workers`` is how many are to be shown where ``placement`` puts them, None for none. ``versions`` are those of the
@@ -54,8 +52,7 @@ class MachinePage:
     memory_available: int | None
     findings: tuple[Finding, ...]
     standings: tuple[Standing, ...] = ()
-    kind: ClassVar[PageKind] = "machine"
-    title: ClassVar[str] = ""
+    kind = "machine"
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -66,7 +63,7 @@ class MachinePage:
             facts=tuple((name, one_line(text)) for name, text in _facts(self) if text),
             tables=(),
             findings=tuple(map(Remark.of, self.findings)),
-            drawing=_draw(self.host.topology, owned, self.host.allowance.cpus),
+            drawing=_Drawing(self.host.topology, owned, self.host.allowance.cpus).whole(),
         )
         return (document,)
 
@@ -168,7 +165,6 @@ def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
 
 
 def _usable(page: MachinePage) -> str:
-    """Return how many CPUs do work at the same time, and why so many."""
     allowance, online = page.host.allowance, page.host.topology.online
     allowed = "all may be used" if allowance.cpus == online else f"{_brief(allowance.cpus)} may be used"
     quota = f"quota of {allowance.quota.cpus:g} ({allowance.quota.source})" if allowance.quota else "no quota"
@@ -195,54 +191,8 @@ _FOLD_ABOVE = 16
 # Of a box with more cores, these first ones are shown, and all with workers.
 _MOST_CORES = 64
 _FEWEST_IN_SERIES = 4
-_STYLES = {"owned": "bold green", "barred": "dim", "free": ""}
-
-
-@dataclass
-class Box:
-    """A set of CPUs that belong together: ``names`` such as ``node 0``, and the details of each."""
-
-    cpus: frozenset[int]
-    names: list[str] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
-    inner: list[Box] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """All names with their details: ``package 0, node 0 (24 GiB), L3 32 MiB``."""
-        pairs = zip(self.names, self.details, strict=True)
-        return ", ".join(
-            f"{name} {detail}".strip() if name[0] == "L" else f"{name} ({detail})" if detail else name
-            for name, detail in pairs
-        )
-
-    @property
-    def loose(self) -> frozenset[int]:
-        """The CPUs that are in none of the boxes inside."""
-        return self.cpus.difference(*(inner.cpus for inner in self.inner))
-
-
-@dataclass(frozen=True)
-class Marks:
-    """How CPUs are marked: ``owned`` by workers, or ``barred``, which this process may not use."""
-
-    owned: frozenset[int]
-    barred: frozenset[int]
-
-    def state(self, cpu: int) -> str:
-        """Return the state of a CPU: a key of ``_STYLES``."""
-        return "owned" if cpu in self.owned else "barred" if cpu in self.barred else "free"
-
-    def text(self, cpu: int, width: int) -> str:
-        """Return the CPU's number in brackets that say the same as its colour."""
-        left, right = {"owned": ("[", "]"), "barred": ("(", ")"), "free": (" ", " ")}[self.state(cpu)]
-        return f"{left}{cpu}{right}".rjust(width + 2)
-
-
-def _draw(topology: Topology, owned: Collection[int], allowed: Collection[int]) -> RenderableType:
-    """Return the machine as boxes. CPUs are marked that are ``owned``, and those that are not ``allowed``."""
-    marks = Marks(frozenset(owned), frozenset(topology.online) - frozenset(allowed))
-    return Group(_drawn(_nested(topology), topology, marks), *_legend(marks), *_memory_alone(topology))
+# The brackets say the same as the style.
+_STYLES = {"owned": ("[", "]", "bold green"), "barred": ("(", ")", "dim"), "free": (" ", " ", "")}
 
 
 def _brief(cpus: Collection[int]) -> str:
@@ -254,118 +204,128 @@ def _brief(cpus: Collection[int]) -> str:
     return format_cpu_list(ordered)
 
 
+@dataclass
+class Box:
+    """A set of CPUs that belong together: its names, such as ``node 0``, each with a detail, and the boxes inside."""
+
+    cpus: frozenset[int]
+    names: list[tuple[str, str]] = field(default_factory=list)
+    inner: list[Box] = field(default_factory=list)
+
+    def put(self, cpus: frozenset[int], name: str, detail: str) -> None:
+        """Put a set of CPUs, no larger than any put before, into this box or into one inside."""
+        if cpus == self.cpus:
+            self.names.append((name, detail))
+            return
+        for inner in self.inner:
+            if cpus <= inner.cpus:
+                inner.put(cpus, name, detail)
+                return
+            if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
+                return
+        self.inner.append(Box(cpus, [(name, detail)]))
+
+
 def _nested(topology: Topology) -> Box:
     """Return the machine's box with all others in it, the larger around the smaller."""
-    cores = {frozenset(core) for core in topology.cores}
-    named: list[tuple[frozenset[int], str, str]] = []
-    named += [(frozenset(cpus), f"package {label}", "") for label, cpus in topology.packages.items()]
+    named = [(frozenset(cpus), f"package {label}", "") for label, cpus in topology.packages.items()]
     named += [
-        (frozenset(node.cpus), f"node {node.id}", figures.size(node.memory_bytes) if node.memory_bytes else "")
+        (frozenset(node.cpus), f"node {node.id}", size(node.memory_bytes) if node.memory_bytes else "")
         for node in topology.nodes
         if node.cpus
     ]
     # A cache that belongs to one core is shared by nothing in the drawing: it is listed with the facts.
+    cores = {frozenset(core) for core in topology.cores}
     named += [
-        (frozenset(shared.cpus), f"L{shared.level}", figures.size(shared.size_bytes) if shared.size_bytes else "")
+        (frozenset(shared.cpus), f"L{shared.level}", size(shared.size_bytes) if shared.size_bytes else "")
         for shared in topology.last_level
         if frozenset(shared.cpus) not in cores
     ]
     whole = Box(frozenset(topology.online))
     for cpus, name, detail in sorted(named, key=lambda part: -len(part[0])):
-        _put(whole, cpus, name, detail)
+        whole.put(cpus, name, detail)
     return whole
 
 
-def _put(box: Box, cpus: frozenset[int], name: str, detail: str) -> None:
-    """Put a set of CPUs, no larger than any put before, into ``box`` or into a box in it."""
-    if cpus == box.cpus:
-        box.names.append(name)
-        box.details.append(detail)
-        return
-    for inner in box.inner:
-        if cpus <= inner.cpus:
-            _put(inner, cpus, name, detail)
-            return
-        if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
-            return
-    box.inner.append(Box(cpus, [name], [detail]))
+class _Drawing:
+    """The machine as boxes. CPUs are marked that are ``owned`` by workers, and those that are not ``allowed``."""
 
+    def __init__(self, topology: Topology, owned: Collection[int], allowed: Collection[int]) -> None:
+        self._topology = topology
+        barred = set(topology.online).difference(allowed)
+        self._states = dict.fromkeys(topology.online, "free")
+        self._states |= dict.fromkeys(barred, "barred") | dict.fromkeys(owned, "owned")
 
-def _drawn(box: Box, topology: Topology, marks: Marks) -> RenderableType:
-    free = box.loose
-    loose = [core for core in topology.cores if free.issuperset(core)]
-    parts: list[RenderableType] = []
-    if loose:
-        parts += _cores(loose, topology, marks)
-    groups: dict[object, list[Box]] = {}
-    for inner in sorted(box.inner, key=lambda inner: min(inner.cpus)):
-        look = _look(inner, topology, marks) if len(topology.online) > _FOLD_ABOVE else id(inner)
-        groups.setdefault(look, []).append(inner)
-    for first, *others in groups.values():
-        parts.append(_drawn(first, topology, marks))
-        if others:
-            parts.append(_named(others))
-    if not box.names:
-        return Group(*parts)
-    return Panel(Group(*parts), title=Text(box.title), title_align="left", box=ROUNDED, padding=(0, 1), expand=True)
+    def whole(self) -> RenderableType:
+        """Return the boxes, and below them what is to be known of them."""
+        states = self._states.values()
+        legend = [
+            *(["[0]: owned by a worker"] if "owned" in states else []),
+            *(["(0): this process may not use it"] if "barred" in states else []),
+        ]
+        alone = [  # they have no place in the boxes
+            f"node {node.id}: memory alone{'' if node.memory_bytes is None else f' ({size(node.memory_bytes)})'}"
+            for node in self._topology.nodes
+            if not node.cpus
+        ]
+        lines = (*(Text(line, style="dim") for line in legend), *map(Text, alone))
+        return Group(self._drawn(_nested(self._topology)), *lines)
 
+    def _drawn(self, box: Box) -> RenderableType:
+        loose = box.cpus.difference(*(inner.cpus for inner in box.inner))
+        parts = [*self._cores([core for core in self._topology.cores if loose.issuperset(core)])]
+        groups: dict[object, list[Box]] = {}
+        for inner in sorted(box.inner, key=lambda inner: min(inner.cpus)):
+            look = self._look(inner) if len(self._topology.online) > _FOLD_ABOVE else id(inner)
+            groups.setdefault(look, []).append(inner)
+        for first, *others in groups.values():
+            parts.append(self._drawn(first))
+            if others:  # boxes that look like the one above
+                names = (", ".join(name for name, _ in other.names if name[0] != "L") for other in others)
+                pairs = zip(names, others, strict=True)
+                sets = (f"{name}{': ' if name else ''}{_brief(other.cpus)}" for name, other in pairs)
+                count = "another" if len(others) == 1 else f"{len(others)} more"
+                parts.append(Text(f"{count} like this: {'; '.join(sets)}", style="dim"))
+        if not box.names:
+            return Group(*parts)
+        title = ", ".join(
+            f"{name} {detail}".strip() if name[0] == "L" else f"{name} ({detail})" if detail else name
+            for name, detail in box.names
+        )
+        return Panel(Group(*parts), title=Text(title), title_align="left", box=ROUNDED, padding=(0, 1), expand=True)
 
-def _named(others: Sequence[Box]) -> Text:
-    """Return a line that names boxes which look like the one above it."""
-    names = (", ".join(name for name in box.names if name[0] != "L") for box in others)
-    sets = (
-        f"{name}: {_brief(box.cpus)}" if name else _brief(box.cpus) for name, box in zip(names, others, strict=True)
-    )
-    count = "another" if len(others) == 1 else f"{len(others)} more"
-    return Text(f"{count} like this: {'; '.join(sets)}", style="dim")
+    def _look(self, box: Box) -> object:
+        """Return what is equal for two boxes that look alike except for their numbers."""
+        kind = {cpu: rank for rank, cpus in enumerate(self._topology.kinds) for cpu in cpus}
+        cores = [core for core in self._topology.cores if box.cpus.issuperset(core)]
+        looks = sorted(tuple((kind[cpu], self._states[cpu]) for cpu in core) for core in cores)
+        inner = sorted(repr(self._look(inner)) for inner in box.inner)
+        return tuple(name.partition(" ")[0] for name, _ in box.names), tuple(looks), tuple(inner)
 
+    def _cores(self, cores: Sequence[Cpus]) -> Iterator[RenderableType]:
+        """Yield the cores, one beside the other, those of each kind apart, the fastest first."""
+        kinds = len(self._topology.kinds)
+        for rank, kind in enumerate(reversed(self._topology.kinds)):
+            here = [core for core in cores if core[0] in set(kind)]
+            if not here:
+                continue
+            if kinds > 1:
+                slower = "slowest kind" if rank + 1 == kinds else f"kind {rank + 1} of {kinds}"
+                yield Text(slower if rank else "fastest kind", style="dim")
+            shown = [
+                core
+                for at, core in enumerate(here)
+                if at < _MOST_CORES or any(self._states[cpu] == "owned" for cpu in core)
+            ]
+            yield Columns([self._core(core) for core in shown], padding=(0, 1))
+            if len(shown) < len(here):
+                yield Text(f"and {len(here) - len(shown)} more cores", style="dim")
 
-def _look(box: Box, topology: Topology, marks: Marks) -> object:
-    """Return what is equal for two boxes that look alike except for their numbers."""
-    kind = {cpu: rank for rank, cpus in enumerate(topology.kinds) for cpu in cpus}
-    cores = sorted(
-        tuple((kind[cpu], marks.state(cpu)) for cpu in core) for core in topology.cores if box.cpus.issuperset(core)
-    )
-    inner = sorted(repr(_look(inner, topology, marks)) for inner in box.inner)
-    return tuple(name.partition(" ")[0] for name in box.names), tuple(cores), tuple(inner)
-
-
-def _cores(cores: Sequence[Cpus], topology: Topology, marks: Marks) -> Iterator[RenderableType]:
-    """Yield the cores, one beside the other, those of each kind apart, the fastest first."""
-    width = len(str(topology.online[-1]))
-    fastest_first = tuple(reversed(topology.kinds))
-    for rank, kind in enumerate(fastest_first):
-        here = [core for core in cores if core[0] in set(kind)]
-        if not here:
-            continue
-        if len(fastest_first) > 1:
-            last = rank + 1 == len(fastest_first)
-            middle = "slowest kind" if last else f"kind {rank + 1} of {len(fastest_first)}"
-            yield Text(middle if rank else "fastest kind", style="dim")
-        shown = [core for at, core in enumerate(here) if at < _MOST_CORES or marks.owned.intersection(core)]
-        yield Columns([_core(core, width, marks) for core in shown], padding=(0, 1))
-        if len(shown) < len(here):
-            yield Text(f"and {len(here) - len(shown)} more cores", style="dim")
-
-
-def _core(core: Cpus, width: int, marks: Marks) -> Text:
-    text = Text(no_wrap=True)
-    for index, cpu in enumerate(core):
-        text.append("+" if index else "", style="dim")
-        text.append(marks.text(cpu, width), style=_STYLES[marks.state(cpu)])
-    return text
-
-
-def _legend(marks: Marks) -> Iterator[Text]:
-    if marks.owned:
-        yield Text("[0]: owned by a worker", style="dim")
-    if marks.barred:
-        yield Text("(0): this process may not use it", style="dim")
-
-
-def _memory_alone(topology: Topology) -> Iterator[Text]:
-    """Yield a line for each memory node without CPUs, which has no place in the boxes."""
-    for node in topology.nodes:
-        if not node.cpus:
-            size = "" if node.memory_bytes is None else f" ({figures.size(node.memory_bytes)})"
-            yield Text(f"node {node.id}: memory alone{size}")
+    def _core(self, core: Cpus) -> Text:
+        width = len(str(self._topology.online[-1]))
+        text = Text(no_wrap=True)
+        for index, cpu in enumerate(core):
+            left, right, style = _STYLES[self._states[cpu]]
+            text.append("+" if index else "", style="dim")
+            text.append(f"{left}{cpu}{right}".rjust(width + 2), style=style)
+        return text

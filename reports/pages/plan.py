@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vebench.analysis import rules
 from vebench.analysis.comparison import POWER
@@ -15,7 +15,7 @@ from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import is_proven, report_order
 from vebench.reports import figures
-from vebench.reports.document import Document, Table, TableRow, Text
+from vebench.reports.document import Document, Page, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vebench.analysis.rules import Size
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.reports.document import PageKind
 
 STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
 _TOLERANCE = 0.1  # the default of vebench check
@@ -35,12 +34,11 @@ _COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SA
 
 
 @dataclass(frozen=True)
-class PlanPage:
+class PlanPage(Page):
     """What will be measured."""
 
     plan: Plan
-    kind: ClassVar[PageKind] = "plan"
-    title: ClassVar[str] = ""
+    kind = "plan"
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -86,7 +84,6 @@ def proof_seconds(spec: RunSpec) -> float:
 
 
 def _cells(plan: Plan) -> str:
-    """Return how many cells there are, each counted once, and how often they are measured."""
     by_repeat = Counter(cell.repeat for cell in plan.cells if cell.skip is None)
     skipped = len({cell.key.without_repeat for cell in plan.cells if cell.skip is not None})
     each = set(by_repeat.values())
@@ -104,7 +101,6 @@ def _task(env: str, cells: Sequence[Cell], spec: RunSpec) -> Table:
     added = any(cell.skip is None and not spec.asks_for(cell.backend.label, cell.workers) for cell in cells)
     return Table(
         title=one_line(env),
-        corner="backend",
         columns=_COLUMNS,
         rows=tuple(_row(cell) for cell in by_row if cell.skip is None),
         notes=(*((_ADDED,) if added else ()), *_skipped(by_row)),
@@ -120,15 +116,8 @@ def _row(cell: Cell) -> TableRow:
         one_line(cell.backend.label),
         (
             Text((f"{cell.workers}{figures.times_envs(cell.envs_per_worker)}",), value=cell.workers),
-            Text(
-                (f"{shape.num_envs}{ahead}",),
-                value=shape.num_envs,
-                values={"num_envs": shape.num_envs, "batch_size": shape.batch_size},
-            ),
-            Text(
-                (f"{shape.processes} x {shape.threads}",),
-                values={"processes": shape.processes, "threads": shape.threads},
-            ),
+            Text((f"{shape.num_envs}{ahead}",), value=shape.num_envs),
+            Text((f"{shape.processes} x {shape.threads}",)),
             Text((" | ".join(format_cpu_list(replica.cpus) for replica in cell.all_replicas),), value=len(cell.cpus)),
             Text((verdict or figures.DASH,), value=verdict),
         ),
@@ -136,7 +125,6 @@ def _row(cell: Cell) -> TableRow:
 
 
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a line for each reason why some of a task's cells cannot run here."""
     swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
     by_reason: dict[str, dict[str, list[Size]]] = {}
     for cell in cells:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 FILE = "published.json"
 PUBLISHED_TITLE = "Published by others, not measured here"
-_HEADING = "What they count:"
 
 
 @dataclass(frozen=True)
@@ -54,19 +53,20 @@ def published() -> tuple[Published, ...]:
 
 def published_tables(envs: Iterable[str]) -> tuple[Table, ...]:
     """Return a table for each of the tasks ``envs`` of which a figure was published."""
-    return tuple(_table(env, entry) for env in envs for entry in published() if env in entry.of)
-
-
-def _table(env: str, entry: Published) -> Table:
-    return Table(
-        title=f"{PUBLISHED_TITLE}: {entry.task}, highest frames/s",
-        corner="system",
-        columns=entry.machines,
-        rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
-        notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
-        listing=Listing(_HEADING, tuple(f"{names}: {what}" for names, what in entry.counts.items())),
-        group=one_line(env),
-        about="others",
+    return tuple(
+        Table(
+            title=f"{PUBLISHED_TITLE}: {entry.task}, highest frames/s",
+            columns=entry.machines,
+            rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
+            corner="system",
+            notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
+            listing=Listing("What they count:", tuple(f"{names}: {what}" for names, what in entry.counts.items())),
+            group=one_line(env),
+            about="others",
+        )
+        for env in envs
+        for entry in published()
+        if env in entry.of
     )
 
 

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.plan.spec import LearnerStep, RunSpec
-    from vebench.reports.document import Tone, Value, View
+    from vebench.reports.document import Tone, View
 
     Place = Callable[[CellSummary], Text]
 
-
 _DOUBTFUL = ("unverified", "different")
-_DIFFERENCES = f"Not quite the same work as {REFERENCE}:"
+_LEAST_SAID = 0.01  # of the time
 
 
 def rate_tables(
@@ -41,14 +40,14 @@ def rate_tables(
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
     parts = {f"{one_line(env)}{name}": part for name, part in _parts(cells).items()}
     for name, part in parts.items():
-        grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
-        table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
-        last = name == [*parts][-1]
-        yield (
-            replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
-            if last
-            else table
+        table = replace(
+            _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict),
+            title=f"{name}: {unit}",
+            group=one_line(env),
         )
+        if name == [*parts][-1]:
+            table = replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
+        yield table
     for place, title, notes in _further(cells, spec):
         for name, part in parts.items():
             grid = _grid([cell for cell in part if not cell.reference_row], marked, spec, place)
@@ -57,8 +56,8 @@ def rate_tables(
         column = columns.column_named(wanted)
         for name, part in parts.items():
             grid = _grid(part, marked, spec, partial(of_column, column))
-            notes = (columns.described(column),)
-            yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=notes, about="run")
+            meaning = f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
+            yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=(meaning,), about="run")
 
 
 def _each_host(cell: CellSummary) -> Text:
@@ -112,32 +111,27 @@ def _grid(
     """
     heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
     sizes = {(cell.workers, cell.envs_per_worker): cell.key.size for cell in cells}
-    swept = len({workers for workers, _ in heads}) > 1
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
     return Table(
         title="",
-        corner="backend",
         columns=(
             *(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads),
             *((figures.SAME_WORK,) if aside else ()),
-        ),
-        axis=(
-            *(workers if swept or len(heads) == 1 else envs for workers, envs in heads),
-            *((None,) if aside else ()),
         ),
         rows=tuple(
             TableRow(
                 one_line(label),
                 (
                     *(place(row[head]) if head in row else _absent(label, head[0], spec) for head in heads),
-                    *((aside(list(row.values())),) if aside else ()),
+                    *((aside([*row.values()]),) if aside else ()),
                 ),
                 next(iter(row.values())).reference_row,
             )
             for label, row in by_label.items()
         ),
+        aside=int(aside is not None),
     )
 
 
@@ -195,22 +189,20 @@ def _work_verdict(cells: Sequence[CellSummary]) -> Text:
 
 
 def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
-    """Return the place of a cell, with its rate as the value, and all its figures as the values."""
     rate = cell.frames_per_second
     if rate is None or cell.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
         return Text((figures.time(loop), "a batch"), "reference_row", loop)
-    values: dict[str, Value] = {"frames_per_second": rate, "steps_per_second": cell.steps_per_second}
+    shown = figures.rate(rate)
     if cell.struck:
-        return Text((figures.rate(rate), cell.why_struck), "struck", rate, values)
-    lines = [figures.rate(rate)]
-    # No backend can beat a reference row: its speedup would read as that of a backend.
-    if cell.speedup is not None and not cell.reference_row:
-        lines.append(figures.times(cell.speedup))
-        values["speedup"] = cell.speedup
+        return Text((shown, cell.why_struck), "struck", rate, compact=(shown, cell.why_struck))
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
-    return Text(tuple(lines), tone, rate, values)
+    # No backend can beat a reference row: its speedup would read as that of a backend.
+    if cell.speedup is None or cell.reference_row:
+        return Text((shown,), tone, rate)
+    compact = f"{shown} {figures.number(cell.speedup.median)}x"
+    return Text((shown, figures.times(cell.speedup)), tone, rate, compact=(compact,))
 
 
 def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
@@ -221,10 +213,7 @@ def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
         if view.every_finding or not cell.reference_row
         for difference in (*(() if cell.own_classes is None else (cell.own_classes.words,)), *cell.differences)
     )
-    return Listing(_DIFFERENCES, tuple(lines)) if lines else None
-
-
-_LEAST_SAID = 0.01  # of the time
+    return Listing(f"Not quite the same work as {REFERENCE}:", tuple(lines)) if lines else None
 
 
 def where_time_goes(cell: CellSummary) -> Text:
@@ -241,7 +230,6 @@ def where_time_goes(cell: CellSummary) -> Text:
 
 
 def _sizes_of_batches(cell: CellSummary) -> Text:
-    """Return how many rows a cell's batches have."""
     found = cell.batch_sizes
     if found is None:
         return Text((f"{cell.batch_size:,}",), "plain", cell.batch_size)
@@ -250,7 +238,6 @@ def _sizes_of_batches(cell: CellSummary) -> Text:
 
 
 def _training(cell: CellSummary) -> Text:
-    """Return how fast training would be, and what a faster backend could make of it at most."""
     found = cell.learning
     if found is None:
         return Text((figures.DASH,), "missing")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.answer import answer
 from vebench.analysis.cell import in_report_order
@@ -15,20 +16,18 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
 from vebench.reports import columns, figures
-from vebench.reports.document import DEFAULT, Document, Remark, View
+from vebench.reports.document import DEFAULT, DataPage, Document, Remark, View
 from vebench.reports.pages.answer import Commands, answers
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.published import published_tables
 from vebench.reports.pages.rates import learner_words, rate_tables
-from vebench.reports.pages.side_by_side import RunSide, short_names, side_by_side
+from vebench.reports.pages.side_by_side import Section, side_by_side
 from vebench.results.header import what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.findings import Finding
-    from vebench.reports.document import PageKind
     from vebench.results.records import Run, RunRecord
 
 
@@ -45,62 +44,37 @@ _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 
 
 @dataclass(frozen=True)
-class Section:
-    """One run file, analysed. ``name`` is the file's, as it was given; ``findings`` are those of the run as a whole.
-
-    ``beside`` says whether its figures are comparable with those of the page's first run, or that no task is in both;
-    it is empty for that run itself.
-    """
-
-    name: str
-    run: Run
-    cells: tuple[CellSummary, ...]
-    findings: tuple[Finding, ...]
-    beside: str = ""
-
-    @property
-    def notice(self) -> str:
-        """Why none of its figures should be used, in one line; empty if they may be."""
-        found = (finding for finding in self.findings if finding.code is Code.UNUSABLE)
-        return next((f"{finding.code}: {finding.message}; {finding.remedy}" for finding in found), "")
-
-
-@dataclass(frozen=True)
-class RunPage:
+class RunPage(DataPage):
     """Run files in the order in which they were named, each a section of its own. ``view`` is what is shown of them."""
 
     sections: tuple[Section, ...]
     view: View = DEFAULT
-    kind: ClassVar[PageKind] = "run"
-    title: ClassVar[str] = "Throughput of vector-env backends"
+    kind = "run"
+    title = "Throughput of vector-env backends"
 
     @classmethod
     def of(cls, runs: Iterable[tuple[str, Run]], view: View = DEFAULT) -> Self:
-        """Return the page of ``runs``, each with the name of its file."""
+        """Return the page of ``runs``, each with the name of its file. Their letters are A to Z, then A2 and so on."""
         sections = []
-        for name, run in runs:
+        for number, (name, run) in enumerate(runs):
+            rounds, at = divmod(number, len(ascii_uppercase))
+            letter = f"{ascii_uppercase[at]}{rounds + 1 if rounds else ''}"
             file = one_line(name)
             cells = summarise(run, file)
-            sections.append(Section(file, run, in_report_order(cells, run.header.spec), of_run(run, cells, file)))
-        return cls(tuple(replace(section, beside=_beside(section, sections[0])) for section in sections), view)
+            ordered = in_report_order(cells, run.header.spec)
+            sections.append(Section(file, letter, run, ordered, of_run(run, cells, file)))
+        return cls(tuple(sections), view)
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """A document for each run file; of several that have a task in common, one before with all side by side."""
         documents = []
-        together = None
-        if len(self.sections) > 1:
-            names = short_names(len(self.sections))
-            sides = [
-                RunSide(name, section.name, section.run.header, section.cells, section.notice)
-                for name, section in zip(names, self.sections, strict=True)
-            ]
-            together = side_by_side(sides)
+        together = side_by_side(self.sections) if len(self.sections) > 1 else None
         if together is not None:
             cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
             documents.append(replace(together, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
-            documents += [_document(section, self.view) for section in self.sections]
+            documents += [_document(section, self.sections[0], self.view) for section in self.sections]
         if self.view.published:
             envs = dict.fromkeys(cell.env for section in self.sections for cell in section.cells)
             tables, first = published_tables(envs), documents[0]
@@ -135,14 +109,15 @@ def _beside(section: Section, first: Section) -> str:
     of_each = [{cell.env for cell in one.cells} for one in (section, first)]
     if all(of_each) and not set.intersection(*of_each):
         return f"with nothing, for it has no task in common with {first.name}"
-    differences = what_differs(first.run.header, section.run.header)
+    differences = what_differs(first.head, section.head)
     if not differences:
         return f"comparable with {first.name}: the same machine and packages"
     return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section, view: View) -> Document:
-    head, cells = section.run.header, section.cells
+def _document(section: Section, first: Section, view: View) -> Document:
+    head, cells = section.head, section.cells
+    beside = _beside(section, first)
     predicted = predictions(cells, head, view.forecast) if view.forecast else ()
     envs = dict.fromkeys(cell.env for cell in cells)
     found = {
@@ -176,7 +151,7 @@ def _document(section: Section, view: View) -> Document:
     notes = {one.label for one in findings if one.gravity is Gravity.NOTE}
     return Document(
         title=section.name,
-        facts=(*run_facts(head, cells), *((("compared", section.beside),) if section.beside else ())),
+        facts=(*run_facts(head, cells), *((("compared", beside),) if beside else ())),
         tables=(*tables, *forecast_tables(predicted)),
         legend=tuple(_legend(matters)),
         findings=tuple(shown),
@@ -197,7 +172,6 @@ def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield how to read the tables."""
     if not cells:
         yield "No cell has been measured yet."
         return
@@ -248,7 +222,6 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
 
 
 def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield what is worth knowing of the condition in which a run was measured."""
     host = header.host
     if host.virtual:
         yield "virtual machine"
@@ -266,7 +239,6 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
 
 
 def _proof(cells: Sequence[CellSummary]) -> str:
-    """Return in words what was compared of what the measured cells returned."""
     proofs = [cell.proof for cell in cells if cell.proof is not None and cell.proof.rows]
     if not proofs:
         return ""

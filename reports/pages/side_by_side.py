@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from string import ascii_uppercase
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order, is_base, of_key
 from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD, beside, best_of
+from vebench.analysis.findings import Code
 from vebench.analysis.pairing import Names
 from vebench.analysis.rules import sizes
 from vebench.backends.environments.suites import short_name
@@ -15,6 +15,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
+from vebench.reports.pages.answer import setting_of
 from vebench.reports.pages.check import explained
 from vebench.reports.pages.curves import FEWEST_FOR_CURVE, curve_name, line_of
 from vebench.results.header import measured_in_turn, what_differs
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary, Curve
     from vebench.analysis.comparison import TaskBeside
+    from vebench.analysis.findings import Finding
     from vebench.analysis.pairing import CellComparison
     from vebench.plan.cells import CellKey
-    from vebench.reports.document import Tone, Value
-    from vebench.results.records import HostRecord, RunRecord
+    from vebench.reports.document import Tone
+    from vebench.results.records import HostRecord, Run, RunRecord
 
     Fact = Callable[[HostRecord], str | None]
     Curves = Mapping[CellKey, Curve]
@@ -36,43 +38,50 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunSide:
-    """One of the runs: its short name, such as B, its file, header and cells, and why it is unusable, if it is."""
+class Section:
+    """One run file, analysed, with its name as given, a short ``letter``, and the findings on the whole of it."""
 
     name: str
-    file: str
-    head: RunRecord
+    letter: str
+    run: Run
     cells: tuple[CellSummary, ...]
-    notice: str = ""
+    findings: tuple[Finding, ...]
+
+    @property
+    def head(self) -> RunRecord:
+        """The run's first line."""
+        return self.run.header
+
+    @property
+    def notice(self) -> str:
+        """Why none of its figures should be used, in one line; empty if they may be."""
+        found = (finding for finding in self.findings if finding.code is Code.UNUSABLE)
+        return next((f"{finding.code}: {finding.message}; {finding.remedy}" for finding in found), "")
 
 
 class OtherRun(NamedTuple):
     """A run that is compared with the first one, and what is found of one task in both."""
 
-    side: RunSide
+    side: Section
     found: TaskBeside
 
 
-def short_names(count: int) -> list[str]:
-    """Return a short name for each of so many runs: A, B, and so on; A2 comes after Z."""
-    rounds, letters = 1 + count // len(ascii_uppercase), ascii_uppercase
-    return [f"{letter}{number if number > 1 else ''}" for number in range(1, rounds + 1) for letter in letters][:count]
-
-
+_SWITCH: dict[bool | None, str] = {True: "on", False: "off"}
+_TRUTH: dict[bool | None, str] = {True: "yes", False: "no"}
 _HOST: tuple[tuple[str, Fact], ...] = (
     ("CPU model", lambda host: host.cpu_model),
     ("CPUs usable", lambda host: f"{host.usable_cpus} of {host.cpus_online}"),
     ("cores", lambda host: str(host.topology.cores)),
-    ("second threads", lambda host: _switch(host.smt)),
+    ("second threads", lambda host: _SWITCH.get(host.smt)),
     ("memory nodes", lambda host: str(len(host.topology.nodes))),
     ("memory", lambda host: None if host.memory_bytes is None else figures.size(host.memory_bytes)),
     ("governor", lambda host: host.governor),
-    ("boost", lambda host: _switch(host.boost)),
+    ("boost", lambda host: _SWITCH.get(host.boost)),
     ("huge pages", lambda host: host.thp),
     ("CPU quota", lambda host: None if host.quota_cpus is None else f"{host.quota_cpus:g} CPUs"),
-    ("virtual machine", lambda host: _truth(host.virtual)),
-    ("container", lambda host: _truth(host.container)),
-    ("cells pinned", lambda host: _truth(host.pinning)),
+    ("virtual machine", lambda host: _TRUTH.get(host.virtual)),
+    ("container", lambda host: _TRUTH.get(host.container)),
+    ("cells pinned", lambda host: _TRUTH.get(host.pinning)),
     ("architecture", lambda host: host.machine),
     ("system", lambda host: f"{host.system} {host.kernel}"),
     ("microcode", lambda host: host.microcode),
@@ -84,13 +93,13 @@ _TITLE = "The runs, and what differs between them"
 _MOST_LINES = 4  # of two runs in a chart: two backends in each
 
 
-def side_by_side(sides: Sequence[RunSide]) -> Document | None:
+def side_by_side(sides: Sequence[Section]) -> Document | None:
     """Return the runs beside the first one, None if no other has a task in common with it."""
     first, *others = sides
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
     tasks: dict[str, list[OtherRun]] = {}
     for side, turns in zip(others, in_turn, strict=True):
-        names = Names("report", first.name, side.name, "in either")
+        names = Names("report", first.letter, side.letter, "in either")
         for found in beside(first.cells, side.cells, names, in_turn=turns):
             tasks.setdefault(found.env, []).append(OtherRun(side, found))
     if not tasks:
@@ -109,13 +118,13 @@ def side_by_side(sides: Sequence[RunSide]) -> Document | None:
         tables=(runs, *(table for env, of_task in tasks.items() for table in _tables(env, first, of_task))),
         legend=tuple(_legend(sides)),
         explanations=tuple(explained(reasons)),
-        notice="; ".join(f"{side.name} is {side.notice}" for side in sides if side.notice),
+        notice="; ".join(f"{side.letter} is {side.notice}" for side in sides if side.notice),
         answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
         charts=tuple(chart for env in tasks for chart in _charts(env, sides)),
     )
 
 
-def _differences(sides: Sequence[RunSide]) -> tuple[Table, bool]:
+def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
     """Return which runs these are and in what they differ, as a table, and whether they differ in anything at all.
 
     What only some of them know makes no difference; a package that only some of them have does.
@@ -131,11 +140,11 @@ def _differences(sides: Sequence[RunSide]) -> tuple[Table, bool]:
         **{name: [fact(head.host) for head in heads] for name, fact in _HOST},
         **{name: [head.packages.get(name, "none") for head in heads] for name in packages},
         **{f"--{name}": [option(head, name) for head in heads] for name in _PLAN},
-        "cells take turns": [_truth(head.spec.takes_turns) for head in heads],
+        "cells take turns": [_TRUTH.get(head.spec.takes_turns) for head in heads],
     }
     differing = [name for name, values in facts.items() if len({value for value in values if value is not None}) > 1]
     shown: dict[str, Sequence[str | None]] = {
-        "file": [side.file for side in sides],
+        "file": [side.name for side in sides],
         "started": [head.started for head in heads],
         **{name: facts[name] for name in dict.fromkeys((*_ALWAYS, *differing))},
     }
@@ -143,73 +152,64 @@ def _differences(sides: Sequence[RunSide]) -> tuple[Table, bool]:
         TableRow(one_line(name), tuple(Text((one_line(value or "") or figures.DASH,)) for value in values))
         for name, values in shown.items()
     )
-    names = tuple(side.name for side in sides)
-    return Table(_TITLE, "fact", names, tuple(rows), numbers=False, about="run"), bool(differing)
+    names = tuple(side.letter for side in sides)
+    return Table(_TITLE, names, tuple(rows), "fact", numbers=False, about="run"), bool(differing)
 
 
-def _switch(on: bool | None) -> str | None:
-    return None if on is None else "on" if on else "off"
-
-
-def _truth(value: bool | None) -> str | None:
-    return None if value is None else "yes" if value else "no"
-
-
-def _facts(sides: Sequence[RunSide], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:
+def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:
     spread = f"two runs as a whole are taken to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
     cancels = "measured in turn, so that what slowed one slowed the other"
     yield "compared", f"frames/s; {cancels if all_in_turn else spread}"
     if alike:
         yield "differs", "nothing that is known: the same machine, packages and plan"
-    alone = figures.by_key((cell.env, side.name) for side in sides for cell in side.cells if cell.env not in tasks)
+    alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
     if alone:
         yield "not compared", one_line("; ".join(f"{env} (in {' and '.join(of)})" for env, of in alone.items()))
 
 
-def _legend(sides: Sequence[RunSide]) -> Iterator[str]:
+def _legend(sides: Sequence[Section]) -> Iterator[str]:
     first, *others = sides
     if len(others) == 1:
-        yield f"In each cell: the rate of {others[0].name} over that of {first.name}, and both in frames/s."
+        yield f"In each cell: the rate of {others[0].letter} over that of {first.letter}, and both in frames/s."
     else:
-        yield f"In each cell: the rate of each run over that of {first.name}, and that of {first.name} in frames/s."
+        yield f"In each cell: the rate of each run over that of {first.letter}, and that of {first.letter} in frames/s."
     yield "±: the true value lies within this distance, with 95 % confidence."
     if any(what_differs(first.head, other.head) for other in others):
         yield "Machines or packages differ: a ratio is of all that differs together."
 
 
-def _answer(env: str, first: RunSide, others: Sequence[OtherRun]) -> AnswerText:
-    """Return what is found of one task: by how much each of the other runs is faster than the first."""
+def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
     verdicts = [_verdict(first, other) for other in others]
     sentences = [f"{one_line(short_name(env))}: {verdict}" for verdict, _ in verdicts]
     for side, found in others:
         if not (first.notice or side.notice):
-            whose = f"{side.name}, with" if len(others) > 1 else "With"
+            whose = f"{side.letter}, with" if len(others) > 1 else "With"
             sentences += [f"{whose} {text}" for text in _details(found)]
     return AnswerText(one_line(env), tuple(sentences), settled=any(settled for _, settled in verdicts))
 
 
-def _verdict(first: RunSide, other: OtherRun) -> tuple[str, bool]:
+def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
     """Return by how much the other run is faster, or why nobody can say, and whether it is known to be, or slower."""
     side, found = other
     for one in (first, side):
         if one.notice:
-            return f"no verdict: {one.name} is {one.notice}.", False
+            return f"no verdict: {one.letter} is {one.notice}.", False
     if (best := found.best) is None:
-        lacking = " and ".join((first.name, side.name)[run] for run in found.lacking)
+        lacking = " and ".join((first.letter, side.letter)[run] for run in found.lacking)
         return f"no verdict: no cell of {lacking} has a rate that can be compared.", False
-    mine, its = (f"{one_line(cell.label)} with {cell.key.size}" for cell in (best.one, best.other))
-    where = f"{mine} on both" if mine == its else f"{its} on {side.name}, {mine} on {first.name}"
+    mine, its = map(setting_of, (best.one, best.other))
+    where = f"{mine} on both" if mine == its else f"{its} on {side.letter}, {mine} on {first.letter}"
     farther = ""  # where one run has its best, the other may not have been measured at all
-    for run, name, cell in ((0, first.name, best.other), (1, side.name, best.one)):
+    for run, name, cell in ((0, first.letter, best.other), (1, side.letter, best.one)):
         most = max(own.workers for place in found.places if (own := place.cells[run]) is not None)
         if cell.workers > most and not farther:
             farther = f" {name} was measured with {figures.counted(most, 'worker')} at most."
     low, high = best.ratio.low, best.ratio.high
-    speed = f"{side.name} is {figures.in_sentence(best.ratio, 'x')} as fast"
+    speed = f"{side.letter} is {figures.in_sentence(best.ratio, 'x')} as fast"
     if low is not None and high is not None and low <= 1 <= high:
-        alike = f"each at its best, {first.name} and {side.name} cannot be told apart"
+        alike = f"each at its best, {first.letter} and {side.letter} cannot be told apart"
         return f"{alike}: {speed}, {where}.{farther}", False
-    return f"{speed} as {first.name}, each at its best: {where}.{farther}", True
+    return f"{speed} as {first.letter}, each at its best: {where}.{farther}", True
 
 
 def _details(found: TaskBeside) -> Iterator[str]:
@@ -228,11 +228,8 @@ def _details(found: TaskBeside) -> Iterator[str]:
         yield f"{REFERENCE} and one worker: {figures.in_sentence(ratio, 'x')}."
 
 
-def _tables(env: str, first: RunSide, others: Sequence[OtherRun]) -> Iterator[Table]:
-    """Yield the table of one task, with a column for each size that the first run has in common with another.
-
-    Without such a size there is none.
-    """
+def _tables(env: str, first: Section, others: Sequence[OtherRun]) -> Iterator[Table]:
+    """Yield the table of one task, with a column for each size that the first run has in common with another."""
     by_run = [{place.key: place for place in other.found.places} for other in others]
     heads = sorted({_size(key) for places in by_run for key, place in places.items() if None not in place.cells})
     keys = {(key.backend, _size(key)): key for places in by_run for key in places if _size(key) in heads}
@@ -240,7 +237,6 @@ def _tables(env: str, first: RunSide, others: Sequence[OtherRun]) -> Iterator[Ta
         return
     names = {size: key.size for (_, size), key in keys.items()}
     crowded = [side for side in (first, *(other.side for other in others)) if heads[-1][0] > side.head.usable_cpus]
-    swept = len({workers for workers, _ in heads}) > 1
     measured = [cell for places in by_run for place in places.values() for cell in place.cells if cell is not None]
     rows = []
     for label in dict.fromkeys(cell.label for cell in in_report_order(measured, first.head.spec)):
@@ -251,17 +247,15 @@ def _tables(env: str, first: RunSide, others: Sequence[OtherRun]) -> Iterator[Ta
         if any(text.lines != (figures.DASH,) for text in texts):
             rows.append(TableRow(one_line(label), tuple(texts), any(text.tone == "reference_row" for text in texts)))
     yield Table(
-        title=f"{one_line(env)}: {others[0].side.name if len(others) == 1 else 'each run'} over {first.name}",
-        corner="backend",
+        title=f"{one_line(env)}: {others[0].side.letter if len(others) == 1 else 'each run'} over {first.letter}",
         columns=tuple(
             f"{names[size]}{' !' * any(size[0] > side.head.usable_cpus for side in crowded)}" for size in heads
         ),
-        axis=tuple(envs if len(heads) > 1 and not swept else workers for workers, envs in heads),
         rows=tuple(rows),
         notes=(
             *(
                 f"! more workers than the {figures.counted(cpus, 'CPU')} of {' and '.join(of)}"
-                for cpus, of in figures.by_key((side.head.usable_cpus, side.name) for side in crowded).items()
+                for cpus, of in figures.by_key((side.head.usable_cpus, side.letter) for side in crowded).items()
             ),
             *_left_out(first, others, heads),
         ),
@@ -273,17 +267,17 @@ def _size(key: CellKey) -> Size:
     return key.workers, key.envs_per_worker
 
 
-def _left_out(first: RunSide, others: Sequence[OtherRun], heads: Collection[Size]) -> Iterator[str]:
+def _left_out(first: Section, others: Sequence[OtherRun], heads: Collection[Size]) -> Iterator[str]:
     """Yield which sizes a run has that no column shows, because no other has them."""
     runs = [(first, 0, others[0].found), *((other.side, 1, other.found) for other in others)]
     for side, index, found in runs:
         measured = [_size(place.key) for place in found.places if place.cells[index] is not None]
         alone = [size for size in measured if size not in heads]
         if alone:
-            yield f"Only {side.name} has {sizes(alone, measured)}"
+            yield f"Only {side.letter} has {sizes(alone, measured)}"
 
 
-def _cell(first: RunSide, others: Sequence[OtherRun], places: Sequence[CellComparison | None]) -> Text:
+def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellComparison | None]) -> Text:
     """Return one cell in all runs: of two with both rates, of more with that of the first alone."""
     known = [(other.side, place) for other, place in zip(others, places, strict=True) if place is not None]
     if not known:
@@ -291,27 +285,26 @@ def _cell(first: RunSide, others: Sequence[OtherRun], places: Sequence[CellCompa
     alone = len(others) == 1
     lines = []
     for side, place in known:
-        why = place.verdict if place.why else f"only {side.name if place.cells[0] is None else first.name}"
+        why = place.verdict if place.why else f"only {side.letter if place.cells[0] is None else first.letter}"
         ratio = why if place.ratio is None else figures.times(place.ratio)
-        lines.append(ratio if alone else f"{side.name} {ratio}")
+        lines.append(ratio if alone else f"{side.letter} {ratio}")
     side, place = known[0]
-    rates = [(first.name, place.cells[0]), *([(side.name, place.cells[1])] if alone else [])]
+    rates = [(first.letter, place.cells[0]), *([(side.letter, place.cells[1])] if alone else [])]
     lines += [
         f"{name} {figures.rate(cell.frames_per_second)}"
         for name, cell in rates
         if cell is not None and cell.frames_per_second is not None
     ]
-    values: dict[str, Value] = {f"ratio_{side.name}": place.ratio for side, place in known if place.ratio is not None}
     cells = [cell for _, place in known for cell in place.cells if cell is not None]
     tone: Tone = "struck" if any(cell.struck for cell in cells) else "plain"
     if any(cell.reference_row for cell in cells):
         tone = "reference_row"
-    elif not values:
+    elif all(place.ratio is None for _, place in known):
         tone = "missing"
-    return Text(tuple(lines), tone, place.ratio if alone else None, values)
+    return Text(tuple(lines), tone, place.ratio if alone else None)
 
 
-def _charts(env: str, sides: Sequence[RunSide]) -> Iterator[Chart]:
+def _charts(env: str, sides: Sequence[Section]) -> Iterator[Chart]:
     """Yield the curves of one task: of two runs those of the best backends in both, of more the best of each."""
     of_sides = [_by_rate(env, side) for side in sides]
     if len(sides) > 2:  # noqa: PLR2004 - two are a pair
@@ -324,7 +317,7 @@ def _charts(env: str, sides: Sequence[RunSide]) -> Iterator[Chart]:
     chosen = []
     for index, (side, found, keys) in enumerate(zip(sides, of_sides, wanted, strict=True)):
         for key in (key for key in keys if key in found):
-            name = f"{side.name}: {curve_name(found[key], several=several)}"
+            name = f"{side.letter}: {curve_name(found[key], several=several)}"
             line = line_of(found[key], name, lambda cell: cell.frames_per_second)
             chosen.append((list(keys).index(key), index, line))
     series = tuple(line for _, _, line in sorted(chosen, key=lambda item: item[:2]) if line.points)
@@ -332,14 +325,14 @@ def _charts(env: str, sides: Sequence[RunSide]) -> Iterator[Chart]:
         return
     most = max(x for line in series for x, _ in line.points)
     marks = []  # where workers begin to share CPUs in each run, if its sweep goes that far
-    for cpus, of in sorted(figures.by_key((side.head.usable_cpus, side.name) for side in sides).items()):
+    for cpus, of in sorted(figures.by_key((side.head.usable_cpus, side.letter) for side in sides).items()):
         if cpus < most:
             marks.append(Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end"))
     title = f"{one_line(env)}: frames/s of the best backends"
     yield Chart(one_line(env), "beside", title, "workers", "frames/s", series, tuple(marks))
 
 
-def _by_rate(env: str, side: RunSide) -> Curves:
+def _by_rate(env: str, side: Section) -> Curves:
     """Return the curves of a task that have a cell to choose, the one with the fastest first."""
     known = [(best, curve) for curve in curves(c for c in side.cells if c.env == env) if (best := best_of(curve))]
     ordered = sorted(known, key=lambda item: item[0].sample.level, reverse=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import unusable
@@ -18,8 +18,8 @@ from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
 from vebench.errors import one_line
 from vebench.reports import columns, figures
-from vebench.reports.document import AnswerText, Document, Remark, Table, TableRow, Text
-from vebench.reports.pages.answer import DOUBTS, code_of
+from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.pages.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.pages.rates import learner_words, where_time_goes
 from vebench.reports.pages.run import run_facts
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from vebench.analysis.tuning import Choice, Exchange, Latency, MissedResets, Rival
     from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
-    from vebench.reports.document import PageKind
     from vebench.results.records import Run
 
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
@@ -57,7 +56,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class TunePage:
+class TunePage(DataPage):
     """What to use of the settings that were tried in the run file ``file``. ``steps``: how long those of one take.
 
     ``passed_over``: why settings were not tried, by their places. ``latencies``: how long a batch is waited for, of
@@ -73,8 +72,7 @@ class TunePage:
     passed_over: Mapping[str, str] = field(default_factory=dict)
     latencies: Mapping[CellKey, Latency] = field(default_factory=dict)
     pools: Estimate | None = None
-    kind: ClassVar[PageKind] = "tune"
-    title: ClassVar[str] = ""
+    kind = "tune"
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -87,17 +85,15 @@ class TunePage:
         more = len(self.choice.rivals) - len(rivals)
         table = Table(
             title="What the best setting of each backend costs",
-            corner="backend",
             columns=("rate", "beside it", "a batch", "CPUs", "memory", "envs of a row", "same work"),
-            rows=tuple(TableRow(_place(cell), self._texts(cell, ratio)) for cell, ratio in shown),
+            rows=tuple(TableRow(setting_of(cell), self._texts(cell, ratio)) for cell, ratio in shown),
             numbers=False,
             notes=(*_NOTES, *((f"{more} more: vebench report.",) if more else ())),
         )
         policy = Table(
             title="Where the time goes",
-            corner="backend",
             columns=("of the loop's time",),
-            rows=tuple(TableRow(_place(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
+            rows=tuple(TableRow(setting_of(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
             numbers=False,
         )
         settled = self.choice.chosen is not None
@@ -129,11 +125,8 @@ class TunePage:
         name, chosen = short_name(self.env), self.choice.chosen
         if chosen is None:
             return f"{name}: nothing can be recommended: {self._why_nothing()}."
-        speedup = None if chosen.label == REFERENCE else chosen.speedup
-        of_loop = (
-            "" if speedup is None else f", {figures.number(speedup.median)}x a plain loop {figures.distance(speedup)}"
-        )
-        return f"{name}: use {_place(chosen)}: {'; '.join((f'{_rate(chosen)}{of_loop}', *self._faster()))}."
+        how = "; ".join((f"{rate_of(chosen)}{of_loop(chosen)}", *self._faster()))
+        return f"{name}: use {setting_of(chosen)}: {how}."
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -147,7 +140,7 @@ class TunePage:
         if self.choice.chosen is None:
             return words
         none = "none of the others" if self.choice.faster else "none"
-        claim = f"{none} is faster than {_place(self.choice.chosen)} by more than {self.wish.tolerance:.0%}"
+        claim = f"{none} is faster than {setting_of(self.choice.chosen)} by more than {self.wish.tolerance:.0%}"
         if self.choice.decided:
             return f"{words}; {claim}, with 95 % confidence"
         return f"{words}; the time did not suffice to say that {claim}"
@@ -216,12 +209,12 @@ class TunePage:
             rated = any(cell.frames_per_second for cell in self._choices)
             return "no setting is known to do the same work as a plain loop" if rated else "nothing could be measured"
         if self.choice.lack is Lack.WIDE:
-            return f"the rate of {_place(best)}, {_rate(best)}, is little more than a guess"
+            return f"the rate of {setting_of(best)}, {rate_of(best)}, is little more than a guess"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
             return "; ".join((f"the run is {finding.code}: {finding.message}; {finding.remedy}", *self._faster()))
         if self.choice.lack is Lack.DISTURBED and (cell := self.choice.disturbed):
-            taken = f"{1 - cell.share_left:.0%} of the time of its CPUs"
-            return f"{_place(cell)} may be faster than was measured: others took {taken}; measure on an idle machine"
+            taken = f"others took {1 - cell.share_left:.0%} of the time of its CPUs"
+            return f"{setting_of(cell)} may be faster than was measured: {taken}; measure on an idle machine"
         return "; ".join(self._faster())
 
     def _faster(self) -> Iterator[str]:
@@ -230,11 +223,10 @@ class TunePage:
         for rival in self.choice.faster:
             if rival.cell.label not in labels and rival.ratio is not None and best is not None:
                 labels.add(rival.cell.label)
-                times = f"{figures.in_sentence(rival.ratio, 'x')} the rate of {_place(best)}"
-                yield f"{_place(rival.cell)} has {times}, but {self._why_not(rival)}"
+                times = f"{figures.in_sentence(rival.ratio, 'x')} the rate of {setting_of(best)}"
+                yield f"{setting_of(rival.cell)} has {times}, but {self._why_not(rival)}"
 
     def _why_not(self, rival: Rival) -> str:
-        """Return why a setting that has a rate may not be offered."""
         if rival.too_large:
             sizes = rival.cell.peak_rss_bytes, self.run.header.spec.memory
             took, most = (figures.size(size or 0) for size in sizes)
@@ -248,11 +240,11 @@ class TunePage:
         """Yield how the setting compares with the fastest, what it makes of the time of a step, and what ties."""
         chosen, fastest = self.choice.chosen, self.choice.fastest
         if chosen is None and fastest is not None:
-            yield f"The highest measured rate of those that may be offered: {_place(fastest)}, {_rate(fastest)}."
+            yield f"The highest measured rate of those that may be offered: {setting_of(fastest)}, {rate_of(fastest)}."
         if chosen is not None and fastest is not None:
             if chosen is not fastest:
                 simpler = f"and {one_line(chosen.label)} is simpler."
-                yield f"{_place(fastest)} is not known to be faster ({_rate(fastest)}), {simpler}"
+                yield f"{setting_of(fastest)} is not known to be faster ({rate_of(fastest)}), {simpler}"
             if self.steps is not None:
                 yield from _times(self.steps, chosen)
             if self.missed is not None:
@@ -262,7 +254,7 @@ class TunePage:
         others = [cell for cell in self.choice.tied if cell is not fastest]
         if others:
             more = len(others) - _MOST_TIED
-            named = [*map(_place, others[:_MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
+            named = [*map(setting_of, others[:_MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
             yield f"Not told apart from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
 
     @property
@@ -366,7 +358,7 @@ class TunePage:
             yield Remark("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
         for rival, reason in self._not_offered():
             command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
-            yield Remark("not offered", f"{_place(rival.cell)} {reason}", (), command)
+            yield Remark("not offered", f"{setting_of(rival.cell)} {reason}", (), command)
 
     def _texts(self, cell: CellSummary, ratio: Estimate | None) -> tuple[Text, ...]:
         """Return the places of a row; ``ratio`` is the cell's rate over that of the best."""
@@ -417,14 +409,6 @@ class TunePage:
         }
 
 
-def _place(cell: CellSummary) -> str:
-    return f"{one_line(cell.label)} with {cell.key.size}"
-
-
-def _rate(cell: CellSummary) -> str:
-    return figures.in_sentence(cell.frames_per_second, " frames/s") if cell.frames_per_second else "no rate"
-
-
 def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
     """Yield how long steps take, and what the backend makes of that."""
     step, late, reset = map(figures.short_time, (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
@@ -439,7 +423,7 @@ def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
 def _handing_over(found: Exchange, chosen: CellSummary) -> str:
     """Return what handing over takes, and the break-even: for what is recommended, or why a loop is."""
     hand_over, bound = (time.scaled(_NANOSECONDS) for time in (found.hand_over, found.break_even))
-    name = "it" if found.cell is chosen else _place(found.cell)
+    name = "it" if found.cell is chosen else setting_of(found.cell)
     together = f"{figures.counted(found.at_once, 'environment')} at a time"
     if not hand_over.high:
         return f"Beside steps, {together}, handing over takes {name} next to nothing."

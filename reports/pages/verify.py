@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vebench.backends.environments.making import THE_SIMULATOR
 from vebench.backends.registry import REFERENCE
@@ -17,14 +17,14 @@ from vebench.plan.known_work import SAME
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import figures
-from vebench.reports.document import Document, Remark, Table, TableRow, Text
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.child.answers import Proof
     from vebench.plan.cells import Cell
-    from vebench.reports.document import PageKind, Tone
+    from vebench.reports.document import Tone
 
 _ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
 _MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended
@@ -40,7 +40,7 @@ _MEANINGS = (
 
 
 @dataclass(frozen=True)
-class VerifyPage:
+class VerifyPage(DataPage):
     """The proof of every backend on every task, over ``steps`` steps of each environment at least.
 
     ``spec``: what was asked for, with the number of environments as its workers. Layouts, lengths and seeds were drawn
@@ -50,8 +50,7 @@ class VerifyPage:
     proofs: tuple[tuple[Cell, Proof], ...]
     steps: int
     spec: RunSpec
-    kind: ClassVar[PageKind] = "verify"
-    title: ClassVar[str] = ""
+    kind = "verify"
 
     @property
     def outcome(self) -> str:
@@ -109,7 +108,6 @@ def why_not_identical(proof: Proof) -> str:
 
 
 def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
-    """Yield what was compared, by name."""
     if not page.proofs:
         return
     cell, _ = page.proofs[0]
@@ -120,7 +118,6 @@ def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
 
 
 def _layout(trial: trials.Trial) -> str:
-    """Return in words how many environments a trial has, and over how many steps they are compared."""
     count = trial.workers * trial.envs_per_worker
     least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
     ends = trials.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
@@ -132,7 +129,6 @@ def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
     shown = _COLUMNS if any(proof.simulated is not None for _, proof in proofs) else _COLUMNS[:-1]
     return Table(
         title=one_line(env),
-        corner="backend",
         columns=shown,
         rows=tuple(_row(cell, proof, len(shown)) for cell, proof in proofs),
         notes=tuple(

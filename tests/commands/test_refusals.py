@@ -9,7 +9,7 @@ import pytest
 from support.commands import Command
 from support.fakes import FakeStart
 
-from vebench.commands.world import World
+from vebench.commands.session import World
 
 # A command line, and words of the refusal. A lone surrogate is a byte that is not UTF-8.
 REFUSED = (

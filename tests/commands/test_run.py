@@ -134,7 +134,7 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
 def test_the_name_of_a_report_is_refused_with_one_that_a_report_can_have(vebench: Command, suffix: str) -> None:
     refused = vebench("run", "-e", "Pong", "-o", f"run{suffix.upper()}").refusal
     advised = re.search(r"vebench report -o (\S+)$", refused)
-    assert formats.by_suffix(Path(advised[1]), "run")
+    assert formats.format_for(None, Path(advised[1]), "run")
 
 
 @pytest.mark.parametrize("name", ["b", "c.run"])

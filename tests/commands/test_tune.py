@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from support.commands import Command
     from support.fakes import Script
 
-    from vebench.commands.world import World
+    from vebench.commands.session import World
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 

@@ -19,7 +19,7 @@ from vebench.backends.env_pool import EnvPoolSync
 from vebench.backends.environments.atari import SCREEN_ROWS, TALL_SCREENS
 from vebench.backends.interface import Setup
 from vebench.child.answers import Proof
-from vebench.commands.world import World
+from vebench.commands.session import World
 from vebench.plan.tasks import KNOWN, TASKS
 
 Verify = Callable[..., tuple[int, list[dict[str, Any]]]]

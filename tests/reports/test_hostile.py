@@ -32,11 +32,11 @@ from vebench.errors import one_line
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.reports.console import save
 from vebench.reports.document import Page, View
 from vebench.reports.formats import terminal
+from vebench.reports.formats.data import workflow_commands
 from vebench.reports.formats.registry import FORMATS, Format
-from vebench.reports.formats.services import workflow_commands
-from vebench.reports.output import save
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.plan import PlanPage

@@ -175,9 +175,9 @@ def test_the_same_charts_give_the_same_text(part: str) -> None:
 
 def test_pictures_and_pages_are_the_same_each_time_too() -> None:
     chart = make_chart("for-loop", marks=())
-    assert (first := plots.png([chart])) == plots.png([chart])
+    assert (first := plots.picture([chart], "png")) == plots.picture([chart], "png")
     assert first.startswith(b"\x89PNG")
-    assert (page := plots.pdf([chart])) == plots.pdf([chart])
+    assert (page := plots.picture([chart], "pdf")) == plots.picture([chart], "pdf")
     assert page.startswith(b"%PDF")
     assert b"Date" not in page
 
@@ -216,7 +216,7 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
         assert [shown for shown in texts(text) if shown.startswith(PLAIN[:8])]
         known = {"svg", "title", "desc", "style", "defs", "clipPath", "rect", "g", "path", "use", "text"}
         assert {tag(element) for element in parsed(text).iter()} <= known
-    assert plots.png([chart]).startswith(b"\x89PNG")
+    assert plots.picture([chart], "png").startswith(b"\x89PNG")
 
 
 def test_a_formula_is_not_set_and_letters_of_any_language_are_kept() -> None:

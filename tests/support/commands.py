@@ -18,7 +18,7 @@ from support.places import ADAPTERS, ENVIRONMENTS
 
 from vebench import cli
 from vebench.analysis import rules
-from vebench.commands.world import World
+from vebench.commands.session import World
 
 CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS")
 # By default a run measures several passes, in which cells take turns. One pass, cell by cell, is enough for most tests.

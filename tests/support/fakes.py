@@ -12,7 +12,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proof, Ready, Timed, Warm
 from vebench.child.request import Judging, Proving, Replaying, Timing
 from vebench.child.window import Window
-from vebench.commands.world import World
+from vebench.commands.session import World
 from vebench.engine.interface import InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
 from vebench.interpreters.waiting import Interrupts

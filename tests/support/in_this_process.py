@@ -26,7 +26,7 @@ from vebench.child.answers import Answer
 from vebench.child.proof import judge
 from vebench.child.record import ids
 from vebench.child.request import Request, Timing
-from vebench.commands.world import World
+from vebench.commands.session import World
 from vebench.engine.interface import decode
 from vebench.engine.launcher import settings_of
 from vebench.interpreters.waiting import Interrupts

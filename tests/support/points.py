@@ -1,4 +1,4 @@
-"""A format that nobody needs: the points of each table, a line for each, as a chart would draw them."""
+"""A format that nobody needs: the value of each place of a table, a line for each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from vebench.reports.document import Page
 
 
 def render(page: Page) -> str:
-    """Return the row, the number of workers, the name and the ends of each estimate that a place has."""
+    """Return the row, the column and the ends of each estimate that a place has."""
     return "".join(
-        f"{row.label} {at} {name} {_ends(value)}\n"
+        f"{row.label}, {column}: {_ends(text.value)}\n"
         for document in page.documents
         for table in document.tables
         for row in table.rows
-        for at, text in zip(table.axis, row.texts, strict=True)
-        for name, value in text.values.items()
-        if isinstance(value, Estimate)
+        for column, text in zip(table.columns, row.texts, strict=True)
+        if isinstance(text.value, Estimate)
     )
 
 

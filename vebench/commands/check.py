@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,13 +27,13 @@ from vebench.results import header, paths, store
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, GroupComparison, RunSpread
+    from vebench.analysis.comparison import Comparison, RunSpread
     from vebench.analysis.pairing import Metric
-    from vebench.commands.world import World
+    from vebench.commands.session import World
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.reports.formats.registry import Format
@@ -84,7 +83,11 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     gate.check_tolerance(request.tolerance)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    strictness = _Strictness(request.metric, request.tolerance, _run_spread(request, before.header))
+    strictness: dict[str, Any] = {
+        "metric": request.metric,
+        "tolerance": request.tolerance,
+        "run_spread": _run_spread(request, before.header),
+    }
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, strictness, world, started)
     else:
@@ -94,31 +97,12 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
     differences += tuple(map(one_line, gate.classes_that_differ(old, new)))
-    found = without_unknown_reference(found or strictness.judged(_chosen(request, old), new))
+    found = without_unknown_reference(found or compare_runs(_chosen(request, old), new, **strictness))
     if request.envs or request.backends:
         found = replace(found, new=())
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
     return CheckPage(str(request.baseline), str(candidate), found, differences, gate.exit_status(found))
-
-
-@dataclass(frozen=True)
-class _Strictness:
-    """By which metric cells are compared, how much slower they may be, and by how much runs differ, None if unknown."""
-
-    metric: Metric
-    tolerance: float
-    run_spread: RunSpread | None
-
-    def judged(self, old: Sequence[CellSummary], new: Sequence[CellSummary], part: float = 1.0) -> Comparison:
-        return compare_runs(
-            old, new, metric=self.metric, tolerance=self.tolerance, run_spread=self.run_spread, part=part
-        )
-
-    def foreseen(self, cells: Sequence[CellSummary], *, forever: bool) -> tuple[GroupComparison, ...]:
-        return resolution(
-            cells, metric=self.metric, tolerance=self.tolerance, run_spread=self.run_spread, forever=forever
-        )
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
@@ -206,10 +190,7 @@ def _simulators(head: RunRecord) -> RunRecord:
 
 
 def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Return the requested cells, and those that they are relative to.
-
-    Raises UsageError for names that no cell has.
-    """
+    """Return the requested cells, and what they are relative to. Raises UsageError for names that no cell has."""
     keys = [cell.key for cell in cells]
     # With its module, as it was asked for, or by the id alone.
     asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
@@ -227,7 +208,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
     request: CheckRequest,
     before: Run,
     old: Sequence[CellSummary],
-    strictness: _Strictness,
+    strictness: Mapping[str, Any],
     world: World,
     started: float,
 ) -> tuple[Path, Run, Comparison]:
@@ -251,52 +232,43 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
             f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
         )
     _check_comparable(request, before.header, head, "this machine")
-    enough = _foresee(request.baseline, cells, strictness)
+    enough = _foresee(request, cells, strictness)
     path = request.output or paths.default_path(world.now(), spec.envs)
-    with (
-        _said_how_to_judge(request.baseline, path),
-        session(RunWriter.create(path, head), world, quiet=False) as measuring,
-    ):
-        measuring.measure(plan, plan)
+    try:
+        with session(RunWriter.create(path, head), world, quiet=False) as measuring:
+            measuring.measure(plan, plan)
 
-        def look(part: float) -> Comparison:
-            return strictness.judged(cells, gate.cells_of(measuring.run, path), part)
+            def look(part: float) -> Comparison:
+                return compare_runs(cells, gate.cells_of(measuring.run, path), part=part, **strictness)
 
-        def one_pass(wanted: frozenset[CellKey]) -> bool:
-            more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))
-            if any(cell.key.without_repeat in wanted for cell in more.cells):
-                measuring.one_pass(more)
-                return True
-            return False
+            def one_pass(wanted: frozenset[CellKey]) -> bool:
+                more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))
+                if any(cell.key.without_repeat in wanted for cell in more.cells):
+                    measuring.one_pass(more)
+                    return True
+                return False
 
-        found = gate.until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+            found = gate.until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+    except InterruptedRunError as error:
+        again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
+        raise InterruptedRunError(f"{error}, then {again} with the same options") from None
     return path, measuring.run, found
 
 
-@contextmanager
-def _said_how_to_judge(baseline: Path, path: Path) -> Iterator[None]:
-    """Say, if the user interrupts what measures ``path``, which command then compares it with the baseline."""
-    try:
-        yield
-    except InterruptedRunError as error:
-        again = shlex.join(["vebench", "check", str(baseline), str(path)])
-        raise InterruptedRunError(f"{error}, then {again} with the same options") from None
-
-
-def _foresee(baseline: Path, cells: Sequence[CellSummary], strictness: _Strictness) -> int:
+def _foresee(request: CheckRequest, cells: Sequence[CellSummary], strictness: Mapping[str, Any]) -> int:
     """Say what a new run can find however long it goes on. Returns after how many passes it hardly finds more.
 
     Raises NotComparableError if unchanged code would be inconclusive all the same.
     """
-    once, groups = (strictness.foreseen(cells, forever=forever) for forever in (False, True))
+    once, groups = (resolution(cells, forever=forever, **strictness) for forever in (False, True))
     known = [group for group in groups if group.resolves is not None]
     in_vain = [group for group in known if group.verdict == "inconclusive"]
-    instead = "use --metric yardstick, vebench compare or --history" if strictness.metric == "fps" else "give --history"
+    instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
     remedy = (
-        f"measure a baseline with more --repeats, allow more than --tolerance {strictness.tolerance:.3g}, or {instead}"
+        f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
     )
     if known and len(in_vain) == len(known):
-        raise NotComparableError(f"{baseline}: no number of passes tells unchanged code from slower: {remedy}")
+        raise NotComparableError(f"{request.baseline}: no number of passes tells unchanged code from slower: {remedy}")
     if known:
         resolves = max(group.resolves for group in known if group.resolves is not None)
         line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"

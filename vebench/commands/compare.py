@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison
-    from vebench.commands.world import World
+    from vebench.commands.session import World
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format
@@ -61,11 +61,8 @@ def start(  # noqa: PLR0913 - one parameter for each option
 ) -> int:
     """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
 
-    The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. With a
-    ``budget``, passes are added until every backend has its verdict, for at most so many seconds in all. Verdicts are
-    printed in ``form``, and written to ``junit`` unless None. Raises UsageError for an interpreter that cannot be used
-    or a plan that is not possible, NotComparableError if no cell can run on both sides, InterruptedRunError if the user
-    interrupts it.
+    The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. Raises
+    UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides.
     """
     base = output or paths.default_path(world.now(), spec.envs)
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
@@ -97,7 +94,6 @@ def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
 
 
 def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None, world: World) -> CheckPage:
-    """Measure all cells into the files of both sides, and judge."""
     started = world.clock()
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     pythons = {side.name: side.python for side in sides}
@@ -135,7 +131,6 @@ def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None
 
 
 def _without_verdicts(found: Comparison, why: str) -> Comparison:
-    """Return the comparison with no verdict on the speed of any cell, for the reason ``why``."""
     cells = (
         cell if cell.verdict in gate.NO_ANSWER else replace(cell, verdict="not comparable", why=why)
         for cell in found.cells

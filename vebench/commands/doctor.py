@@ -14,7 +14,7 @@ from vebench.machine import counters
 from vebench.machine.host import LIVE, memory_available, read_host
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import check_pinning
-from vebench.reports.output import show
+from vebench.reports.console import show
 from vebench.reports.pages.machine import MachinePage
 from vebench.results import header
 

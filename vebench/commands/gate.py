@@ -13,9 +13,9 @@ from vebench.backends.environments.suites import short_name
 from vebench.commands.planning import known
 from vebench.errors import RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.reports import console
+from vebench.reports.console import save, show
+from vebench.reports.formats.data import workflow_commands
 from vebench.reports.formats.registry import JUNIT, MARKDOWN
-from vebench.reports.formats.services import workflow_commands
-from vebench.reports.output import save, show
 from vebench.results import paths, store
 from vebench.results.records import with_current_verdicts
 

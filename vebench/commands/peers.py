@@ -10,7 +10,7 @@ from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import made
 from vebench.interpreters.made import NotHadError, python_of
 from vebench.reports import console
-from vebench.reports.output import show
+from vebench.reports.console import show
 from vebench.reports.pages.list import PeersPage
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from vebench.reports import console
 from vebench.results import header, store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vebench.backends.interface import Task
-    from vebench.commands.world import World
+    from vebench.commands.session import World
     from vebench.hosts.site import HostFacts
     from vebench.machine.placement import Placement
     from vebench.plan.cells import Cell, CellKey, Plan
@@ -95,8 +95,9 @@ def planned(
         found = world.read_hosts(spec)
         if not hosts.unlike and (difference := unlike(found)):
             raise UsageError(f"--hosts: {difference}: add [unlike=true] to measure them")
-        host = next(iter(found.values())).host
-        interpreter = _python_on(found.values())
+        first = next(iter(found.values()))
+        host, modules = first.host, frozenset.intersection(*(frozenset(facts.modules) for facts in found.values()))
+        interpreter = Interpreter(first.path, first.python, with_ours(first.packages), modules)
         placements = {name: _placement_there(spec, name, facts) for name, facts in found.items()}
         placement = next(iter(placements.values()))
         memory = [facts.memory_available for facts in found.values() if facts.memory_available is not None]
@@ -138,13 +139,6 @@ def unlike(found: Mapping[str, HostFacts]) -> str:
         ]:
             return f"{other} differs from {one}: {'; '.join(differences)}"
     return ""
-
-
-def _python_on(found: Collection[HostFacts]) -> Interpreter:
-    """Return the Python of the hosts: the first one's, with the modules that all of them have."""
-    first = next(iter(found))
-    modules = frozenset.intersection(*(frozenset(facts.modules) for facts in found))
-    return Interpreter(first.path, first.python, with_ours(first.packages), modules)
 
 
 def refuse_idle(plan: Plan, whose: str = "") -> None:

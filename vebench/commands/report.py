@@ -10,8 +10,8 @@ from vebench.commands import gate
 from vebench.commands.planning import known
 from vebench.errors import one_line
 from vebench.reports import console, plots
+from vebench.reports.console import save, show
 from vebench.reports.formats import registry
-from vebench.reports.output import save, show
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths, store

@@ -10,8 +10,8 @@ from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed
 from vebench.reports import console
+from vebench.reports.console import show
 from vebench.reports.live import other_work
-from vebench.reports.output import show
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
 from vebench.results import paths
@@ -20,7 +20,7 @@ from vebench.results.store import RunWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vebench.commands.world import World
+    from vebench.commands.session import World
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
 

@@ -1,20 +1,32 @@
-"""What the commands that measure share: they measure cells into run files, and show progress on the screen."""
+"""What the commands that measure share: the world that they measure in, and passes of cells into run files.
+
+``World`` holds what they ask of the machine and of other processes, so that tests can replace it. Files are not part of
+it. ``doctor`` starts no cell and reads the machine itself.
+"""
 
 from __future__ import annotations
 
 import math
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, ProofDone
+from vebench.engine.launcher import Launcher
 from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
+from vebench.hosts import site
+from vebench.interpreters import interpreter
 from vebench.interpreters.waiting import Interrupts
+from vebench.machine import host
+from vebench.plan import tasks
 from vebench.plan.cells import next_pass
 from vebench.reports import console
 from vebench.reports.live import RunScreen
@@ -22,10 +34,16 @@ from vebench.results import paths
 from vebench.results.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
+    from contextlib import AbstractContextManager
 
-    from vebench.commands.world import World
+    from vebench.backends.interface import Task
+    from vebench.engine.interface import Launch
+    from vebench.hosts.site import HostFacts
+    from vebench.interpreters.interpreter import Interpreter
+    from vebench.machine.host import Host
     from vebench.plan.cells import CellKey, Plan
+    from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run
     from vebench.results.store import RunWriter
 
@@ -33,11 +51,35 @@ _DONE, _FAILED = 0, 1
 _HERE = {"": sys.executable}
 
 
-class Session:
-    """Measures plans into run files. A cell goes into the file of its ``side``, and runs in the Python of that side.
+@dataclass(frozen=True)
+class World:
+    """How cells are started, and where tasks, other Pythons, the machine, its free memory and the time are read.
 
-    ``path`` is the first file.
+    ``arguments`` are those of the command line. ``start`` takes a spec, what notes interrupts, and a Python, by default
+    this one: cells are started in it, and on exit no process of them is left. ``resolve`` takes names of tasks,
+    backends, and the ``python`` that both are looked up in. ``memory_available`` returns bytes, None if unknown,
+    ``now`` returns the date and time, ``clock`` returns seconds.
     """
+
+    arguments: tuple[str, ...] = ()
+    start: Callable[..., AbstractContextManager[Launch]] = Launcher
+    examine: Callable[[str, str], Interpreter] = interpreter.examine_python
+    resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
+    read_host: Callable[[], Host] = host.read_host
+    read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
+    nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
+    memory_available: Callable[[], int | None] = host.memory_available
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def command(self) -> str:
+        """The command line, quoted so that a user can repeat it."""
+        return shlex.join(("vebench", *self.arguments))
+
+
+class Session:
+    """Measures cells into the file of their ``side``, in the Python of that side. ``path`` is the first file."""
 
     def __init__(
         self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, pythons: Mapping[str, str]
@@ -139,10 +181,7 @@ def session(
     quiet: bool,
     pythons: Mapping[str, str] = _HERE,
 ) -> Iterator[Session]:
-    """Return a session that measures into a run file, or into one for each side, and close them in the end.
-
-    What has happened to a file is said on standard error.
-    """
+    """Return a session that measures into a run file, or one for each side, and says what happened to them."""
     by_side = files if isinstance(files, Mapping) else {"": files}
     found = Session(by_side, world, quiet=quiet, pythons=pythons)
     try:

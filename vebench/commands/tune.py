@@ -39,7 +39,7 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
 from vebench.plan.spec import PER_NODE, BackendChoice, check_count, check_spec
-from vebench.reports.output import show
+from vebench.reports.console import show
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths
 from vebench.results.records import with_current_verdicts
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.tuning import Choice
-    from vebench.commands.session import Session
-    from vebench.commands.world import World
+    from vebench.commands.session import Session, World
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.formats.registry import Format

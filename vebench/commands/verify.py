@@ -24,9 +24,9 @@ from vebench.plan.cells import expand, placement_of, report_order
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.spec import check_count
 from vebench.reports import console
+from vebench.reports.console import show
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
-from vebench.reports.output import show
 from vebench.reports.pages.verify import VerifyPage, why_not_identical
 from vebench.results import paths
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vebench.child.answers import Proof
-    from vebench.commands.world import World
+    from vebench.commands.session import World
     from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec

@@ -17,10 +17,10 @@ from support.records import make_cell, make_header, write_run
 
 from vebench.errors import UsageError
 from vebench.reports import plots
+from vebench.reports.console import save
 from vebench.reports.document import AnswerText, Document, Table, TableRow, Text
 from vebench.reports.formats import markdown
 from vebench.reports.formats.registry import MARKDOWN
-from vebench.reports.output import save
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 
@@ -35,8 +35,8 @@ def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
 
 
 def test_a_place_of_several_figures_has_a_line_for_each() -> None:
-    place = Text(("1.20x ±3.0%", "a 100 ±1.0%"), value=around(1.2), values={"ratio": around(1.2)})
-    table = Table("t", "backend", ("1 worker",), (TableRow("x", (place,)),), axis=(1,))
+    place = Text(("1.20x ±3.0%", "a 100 ±1.0%"), value=around(1.2))
+    table = Table("t", ("1 worker",), (TableRow("x", (place,)),))
     facts = (("differs", "nothing"), ("machine", "Test CPU"))
     text = markdown.markdown_text(Pages(Document("two runs", facts, (table,))))
     assert "| x       | 1.20x ±3.0%<br>a 100 ±1.0% |" in text
@@ -98,7 +98,7 @@ def test_the_first_figure_of_a_task_is_shown_and_the_others_are_folded(page: Run
 def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(page: RunPage) -> None:
     (document,) = page.documents
     names = ("first", "second", "more of the first")
-    tables = tuple(Table(name, "c", ("x",), (), group=name.split()[-1]) for name in names)
+    tables = tuple(Table(name, ("x",), (), group=name.split()[-1]) for name in names)
     charts = tuple(make_chart("a", group=name) for name in ("first", "second"))
     (text, *_) = markdown.with_figures(Pages(replace(document, tables=tables, charts=charts)), "r.md").values()
     order = ("### first", "r-first-scaling.svg", "### second", "r-second-scaling.svg", "### more of the first")
@@ -108,7 +108,7 @@ def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(
 def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage) -> None:
     (document,) = page.documents
     charts = tuple(make_chart("a", group=group) for group in ("ALE/Pong-v5", "Pong-v4", "<script>|"))
-    tables = tuple(Table("t", "c", ("x",), (), group=chart.group) for chart in charts)
+    tables = tuple(Table("t", ("x",), (), group=chart.group) for chart in charts)
     two = [replace(document, title=title, charts=charts, tables=tables) for title in ("runs/a.jsonl", "runs/A.jsonl")]
     files = markdown.with_figures(Pages(*two), "r.md")
     assert len({name.lower() for name in files}) == 1 + 6

@@ -95,14 +95,7 @@ def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> N
 
 
 def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(with_points: Command) -> None:
-    points = (
-        "for-loop 1 frames_per_second 384.624 400 415.991\n"
-        "for-loop 1 steps_per_second 96.1559 100 103.998\n"
-        "for-loop 1 speedup 1 1 1\n"
-        "for-loop 2 frames_per_second 769.247 800 831.982\n"
-        "for-loop 2 steps_per_second 192.312 200 207.996\n"
-        "for-loop 2 speedup 1.89214 2 2.114\n"
-    )
+    points = "for-loop, 1 worker: 384.624 400 415.991\nfor-loop, 2 workers: 769.247 800 831.982\n"
     assert with_points("report", "a.jsonl", "-f", "points") == Result(0, points, "")
     assert with_points("report", "a.jsonl", "-o", "a.pts") == Result(0, "", "")
     assert Path("a.pts").read_text() == points

@@ -8,7 +8,7 @@ from support.pages import page_of
 from support.records import make_cell
 
 from vebench.child.window import Window
-from vebench.reports.formats.services import bmf, github
+from vebench.reports.formats.data import bmf, github
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 

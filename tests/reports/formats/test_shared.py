@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vebench.reports.formats.shared import without_folders
+from vebench.reports.figures import without_folders
 
 
 @pytest.mark.parametrize(

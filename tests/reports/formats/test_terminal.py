@@ -11,9 +11,9 @@ import pytest
 from support.pages import SIZES, on_terminal, page_of
 from support.records import make_cell, make_header
 
+from vebench.reports.console import show
 from vebench.reports.document import View
 from vebench.reports.formats.registry import TERMINAL
-from vebench.reports.output import show
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 

@@ -52,10 +52,10 @@ def test_an_exact_ratio_has_no_interval_and_a_reference_row_has_none_of_a_backen
 def test_a_new_column_with_a_head_is_in_it_and_one_without_is_not(
     cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = columns.FactColumn(
-        "transitions", lambda cell: cell.rows - cell.resets, "rows that are steps", "rows", "steps"
+    steps = columns.Column(
+        "transitions", "rows that are steps", "rows", "steps", of=lambda cell: cell.rows - cell.resets
     )
-    hidden = columns.FactColumn("hidden", lambda cell: cell.rows, "rows")
+    hidden = columns.Column("hidden", "rows", of=lambda cell: cell.rows)
     before = all_cells(cells).columns
     monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps, hidden))
     table = all_cells(cells)

@@ -16,6 +16,7 @@ from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.setup import OwnClasses
 from vebench.child.window import Window
+from vebench.reports import figures
 from vebench.reports.document import Document, View
 from vebench.reports.figures import INSTEAD, OWN
 from vebench.reports.formats import data, markdown
@@ -120,7 +121,7 @@ def test_workers_and_their_environments_swept_together_are_a_table_for_each_numb
     ]
     assert first.columns == ("1 worker", "2 workers", "4 workers !", "same work")
     assert second.columns == ("1 worker x 4 envs", "2 workers x 4 envs", "same work")
-    assert (first.axis, second.axis) == ((1, 2, 4, None), (1, 2, None))
+    assert (first.aside, second.aside) == (1, 1)
     best = [text.tone for table in (first, second) for row in table.rows for text in row.texts].count("best")
     assert best == 1
     # What holds for the task is said once, below the last table.
@@ -132,7 +133,7 @@ def test_environments_swept_alone_are_the_columns_of_one_table() -> None:
     page = swept((2, 1), (2, 4), (2, 16))
     table = table_of(page)
     assert table.columns == ("2 workers", "2 workers x 4 envs", "2 workers x 16 envs", "same work")
-    assert table.axis == (1, 4, 16, None)
+    assert table.aside == 1
     assert "speedup over for-loop with one worker and as many environments." in document_of(page).legend[0]
 
 
@@ -220,28 +221,27 @@ def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
         ("struck", "other work"),
     ]
     assert "~~3,600 ±4.0%~~ other work | different |" in markdown.markdown_text(page)
-    assert set(table.rows[1].texts[0].values) == {"frames_per_second", "steps_per_second"}
 
 
-def test_a_place_keeps_the_value_of_each_of_its_lines_for_a_chart(page: RunPage) -> None:
+def test_a_place_has_its_rate_as_the_value_and_for_compact_tables_its_speedup_beside_it(page: RunPage) -> None:
     cells = {(cell.label, cell.workers): cell for cell in page.sections[0].cells}
     for row in table_of(page).rows:
         for workers, text in zip((1, 2, 4), row.texts[:-1], strict=True):
-            if not isinstance(text.value, Estimate):
-                assert not text.values
+            cell = cells.get((row.label, workers))
+            if cell is None or not isinstance(text.value, Estimate):
+                assert not text.compact
                 continue
-            cell = cells[row.label, workers]
-            shown = {"frames_per_second": cell.frames_per_second, "steps_per_second": cell.steps_per_second}
-            assert text.values == shown | ({} if row.reference_row else {"speedup": cell.speedup})
-            assert text.value is text.values["frames_per_second"]
+            assert text.value == cell.frames_per_second
+            speedup = None if row.reference_row else cell.speedup
+            assert text.compact == ((f"{text.lines[0]} {figures.number(speedup.median)}x",) if speedup else ())
 
 
-def test_columns_are_points_on_an_axis_of_workers_and_those_with_more_workers_than_cpus_are_marked(
+def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_work_is_aside(
     page: RunPage,
 ) -> None:
     table = table_of(page)
     assert table.columns == ("1 worker", "2 workers", "4 workers !", "same work")
-    assert table.axis == (1, 2, 4, None)
+    assert table.aside == 1
     assert "! more workers than the 2 CPUs that they run on" in table.notes
 
 
@@ -383,7 +383,7 @@ def test_a_column_that_was_asked_for_is_a_table_of_the_same_layout(sweep: Run) -
     efficiency, memory, startup, verdict, crowded, findings = others
     for table in others:
         assert [row.label for row in table.rows] == [row.label for row in rates.rows]
-        assert (table.columns, table.axis, table.group) == (rates.columns[:-1], rates.axis[:-1], rates.group)
+        assert (table.columns, table.aside, table.group) == (rates.columns[:-1], 0, rates.group)
     assert efficiency.notes == ("efficiency: speedup over the number of CPUs owned (ratio)",)
     pool = [table.rows[2].texts[1].lines[0] for table in others]
     assert pool == ["0.78 ±5.7%", "100 MiB", "0.50 s", "identical", "no", "-"]

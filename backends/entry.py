@@ -13,9 +13,9 @@ from vebench.backends.packages import how_to_install, importable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from vebench.backends.interface import OptionValue, Task
+    from vebench.backends.bracketed import OptionValue
+    from vebench.backends.interface import OwnClasses, Task
     from vebench.backends.packages import Installation, Package
-    from vebench.backends.setup import OwnClasses
 
     Options = Mapping[str, OptionValue]
 

@@ -13,10 +13,9 @@ from vebench.backends.environments import atari
 from vebench.backends.environments.making import Spaces, action_space
 from vebench.backends.environments.recipes import call, quoted
 from vebench.backends.environments.suites import ALWAYS_DRAWN, MIB, SUITES
-from vebench.backends.interface import Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import Batch, Difference, Engine, NothingToReceiveError
 from vebench.backends.lazy import np
 from vebench.backends.packages import ENVPOOL
-from vebench.backends.setup import Engine
 from vebench.machine import pinning
 
 if TYPE_CHECKING:

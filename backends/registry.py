@@ -17,17 +17,17 @@ from vebench.backends.entry import BackendEntry, Built, Option, alive_per_row, w
 from vebench.backends.environments.recipes import call, fast_settings, full_id, literal, quoted
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.fast import classes
+from vebench.backends.interface import Task
 from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, importable
 from vebench.backends.peers.ray import COLLECTORS
-from vebench.backends.setup import Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vebench.backends.entry import Overlap
     from vebench.backends.environments.suites import Suite
+    from vebench.backends.interface import OwnClasses
     from vebench.backends.packages import Installation, Package
-    from vebench.backends.setup import OwnClasses
 
 _MOST_SECONDS = 3600.0
 

@@ -71,7 +71,6 @@ OPEN_TO_ALL = {
     "vebench.backends.interface",
     "vebench.backends.packages",
     "vebench.backends.registry",
-    "vebench.backends.setup",
     "vebench.backends.trees",
     "vebench.backends.environments.making",
     "vebench.backends.environments.suites",

@@ -22,7 +22,7 @@ from vebench.backends.fast.classes import class_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vebench.backends.setup import Task
+    from vebench.backends.interface import Task
 
 
 # Loading a game takes as long as a hundred steps, so that not each case is stepped in both ways.

@@ -33,7 +33,7 @@ from vebench.plan.tasks import KNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vebench.backends.setup import Task
+    from vebench.backends.interface import Task
 
 HERE = Path(__file__).resolve().parents[1]
 FILED = HERE / "docs" / "same-bytes.json"

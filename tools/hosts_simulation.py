@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from vebench.backends.interface import Task
-from vebench.backends.setup import Setup
+from vebench.backends.interface import Setup, Task
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
 from vebench.engine.interface import CellError

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vebench.backends import registry
-from vebench.backends.setup import Setup
+from vebench.backends.interface import Setup
 from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import build
 from vebench.child.loop import Loop

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from orphans import end_with_parent
 
 from vebench.backends.environments.suites import SUITES, short_name
+from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
-from vebench.backends.setup import Setup, Task
 from vebench.child import trials
 from vebench.child.answers import Proof, describe
 from vebench.child.main import load

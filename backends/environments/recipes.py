@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vebench.backends.setup import OptionValue, Task
+    from vebench.backends.bracketed import OptionValue
+    from vebench.backends.interface import Task
 
 _WIDTH = 79
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)

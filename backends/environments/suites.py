@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vebench.backends.environments.recipes import Recipe
+    from vebench.backends.interface import Task
     from vebench.backends.packages import Package
-    from vebench.backends.setup import Task
 
 KIB = 1 << 10
 MIB = 1 << 20

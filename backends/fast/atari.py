@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.fast.commons import Area
-    from vebench.backends.setup import Task
+    from vebench.backends.interface import Task
     from vebench.backends.shared_memory.memory_layout import RowArrays
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.environments.suites import known_as
 from vebench.backends.fast import native
+from vebench.backends.interface import OwnClasses
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY
-from vebench.backends.setup import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from vebench.backends.interface import Task
     from vebench.backends.packages import Package
-    from vebench.backends.setup import Task
 
 # The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/fast_survey.py``: as many
 # places as decide (``packages``). OpenCV is not here: compiled pictures are compared with its own whenever a task is

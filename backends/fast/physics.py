@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.fast.commons import Announced, Commons
     from vebench.backends.fast.physics_tasks import Bound, Rules, Slice
-    from vebench.backends.setup import Task
+    from vebench.backends.interface import Task
     from vebench.backends.shared_memory.memory_layout import RowArrays
 
 

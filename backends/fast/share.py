@@ -16,13 +16,13 @@ from gymnasium.error import ResetNeeded
 from vebench.backends.environments.suites import load_target
 from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of
-from vebench.backends.setup import OwnClasses
+from vebench.backends.interface import OwnClasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from vebench.backends.fast.commons import Area, Commons
-    from vebench.backends.setup import Task
+    from vebench.backends.interface import Task
     from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 

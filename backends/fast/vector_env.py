@@ -20,7 +20,7 @@ from vebench.backends.environments.making import keep_opencv_to_one_thread
 from vebench.backends.environments.suites import SUITES, known_as, load_target, short_name
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import build_task, make_share
-from vebench.backends.setup import OwnClasses
+from vebench.backends.interface import OwnClasses
 from vebench.backends.shared_memory.gymnasium_share import VectorSpaces, checked_seeds
 from vebench.backends.shared_memory.memory_layout import usable_cpus
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.for_loop import EnvironmentLoop
-    from vebench.backends.interface import ArrayTree, Difference, Setup, Task
-    from vebench.backends.setup import OwnClasses
+    from vebench.backends.interface import ArrayTree, Difference, OwnClasses, Setup, Task
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from vebench.backends.environments.making import THE_SIMULATOR
+from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE
-from vebench.backends.setup import Setup
 from vebench.child import trials
 from vebench.child.request import Proving
 from vebench.errors import one_line

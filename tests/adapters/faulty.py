@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, OptionValue, Setup
+from vebench.backends.bracketed import OptionValue
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup
 
 
 class Sound:

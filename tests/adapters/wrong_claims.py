@@ -8,8 +8,7 @@ import numpy as np
 from altered import Altered, On, altering, before, reporting
 from numpy.typing import NDArray
 
-from vebench.backends.interface import ActionSpace, Batch, Difference, Setup
-from vebench.backends.setup import Engine
+from vebench.backends.interface import ActionSpace, Batch, Difference, Engine, Setup
 
 EXCUSES = "excuse|declare|chance|share|cap"
 INFO = "info|report|claim|chang|batch|declare"

@@ -17,8 +17,8 @@ from support.records import SECOND, make_cell, make_header, on_hosts
 from vebench import cli
 from vebench.analysis.answer import TaskAnswer, answer, corrected
 from vebench.analysis.summary import summarise
+from vebench.backends.interface import OwnClasses
 from vebench.backends.registry import ENTRIES
-from vebench.backends.setup import OwnClasses
 from vebench.child.window import Window
 from vebench.plan.grammar import parse_backends
 from vebench.reports.document import AnswerText

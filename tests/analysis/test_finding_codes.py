@@ -14,8 +14,8 @@ from support.records import make_cell, make_header
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Finding, Gravity, Surroundings, of_host
 from vebench.analysis.rules import of_run
 from vebench.analysis.summary import summarise
+from vebench.backends.interface import Engine, OwnClasses
 from vebench.backends.packages import ENVPOOL
-from vebench.backends.setup import Engine, OwnClasses
 from vebench.child.answers import CellProof
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run, TopologyRecord

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from support.leaks import segments
 
 from vebench.backends import trees
+from vebench.backends.bracketed import OptionValue
 from vebench.backends.environments.making import sample
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import ActionSpace, BackendInfo, Batch, OptionValue, Setup, Task, VectorBackend
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup, Task, VectorBackend
 from vebench.backends.packages import importable
 from vebench.backends.registry import BY_NAME, ENTRIES, NULL, REFERENCE
 from vebench.child.proof.reference import Reference, Row

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from vebench.backends.env_pool import inside_envpool, version_inside
-from vebench.backends.setup import Engine
+from vebench.backends.interface import Engine
 
 # By EnvPool's own version, as its build files have them.
 KNOWN_INSIDE = {"1.2.5": {"atari": "0.11.2", "mujoco": "3.6.0"}, "1.2.7": {"atari": "0.12.1", "mujoco": "3.11.0"}}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vebench.backends.setup import Engine, Setup, Task
+from vebench.backends.interface import Engine, Setup, Task
 from vebench.child.answers import (
     KINDS,
     Answer,

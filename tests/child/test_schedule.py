@@ -9,7 +9,7 @@ from itertools import chain, count, repeat
 
 import pytest
 
-from vebench.backends.setup import Setup, Task
+from vebench.backends.interface import Setup, Task
 from vebench.child import schedule
 from vebench.child.answers import Answer, ReplicaWindow
 from vebench.child.loop import Stretch

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from vebench.backends.setup import Setup, Task
+from vebench.backends.interface import Setup, Task
 from vebench.child.cell import FEWEST_RESETS, time_steps
 
 

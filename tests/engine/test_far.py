@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from vebench.backends.interface import Task
-from vebench.backends.setup import Setup
+from vebench.backends.interface import Setup, Task
 from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
 from vebench.engine.interface import CellError, InterruptedCellError

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import ONE_PASS, Command
 
-from vebench.backends.setup import Engine
+from vebench.backends.interface import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.interface import CellError, InterruptedCellError

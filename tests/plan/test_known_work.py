@@ -15,8 +15,7 @@ from support.records import make_cell, make_header, make_sweep, write_run
 import vebench
 from vebench.backends.entry import Shape
 from vebench.backends.fast import native
-from vebench.backends.interface import Task
-from vebench.backends.setup import OwnClasses
+from vebench.backends.interface import OwnClasses, Task
 from vebench.child.answers import Layout, Proof
 from vebench.commands.verify import concluded
 from vebench.engine.interface import Outcome

@@ -26,7 +26,7 @@ from vebench.analysis.comparison import compare_runs
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER
-from vebench.backends.setup import Engine, Task
+from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
 from vebench.errors import one_line
 from vebench.machine.placement import place

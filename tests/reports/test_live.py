@@ -17,7 +17,7 @@ from rich.live import Live
 from support.pages import on_terminal
 
 from vebench.backends.entry import Shape
-from vebench.backends.setup import Task
+from vebench.backends.interface import Task
 from vebench.child.answers import CellProof
 from vebench.child.request import Recording
 from vebench.child.window import Window

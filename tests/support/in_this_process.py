@@ -19,7 +19,7 @@ from pathlib import Path
 
 from support.fakes import fake_world
 
-from vebench.backends.setup import Setup
+from vebench.backends.interface import Setup
 from vebench.child import main as child
 from vebench.child import trials
 from vebench.child.answers import Answer

@@ -17,7 +17,7 @@ from vebench.analysis.findings import Code, Finding
 from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import choose
-from vebench.backends.setup import Task
+from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
 from vebench.machine.host import read_host
 from vebench.machine.placement import place

@@ -28,7 +28,7 @@ from vebench.backends.environments.making import ArraySpec
 from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.share import FastShare, FastTask
-from vebench.backends.setup import Task
+from vebench.backends.interface import Task
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]

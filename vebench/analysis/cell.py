@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.analysis.windows import Acting, BatchSizes, Learning
     from vebench.backends.entry import BackendEntry
-    from vebench.backends.setup import Engine, OwnClasses
+    from vebench.backends.interface import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec

@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from vebench.backends.setup import (
+from vebench.backends.interface import (
     Engine,  # noqa: TC001 - the parent reads the annotations
     OwnClasses,  # noqa: TC001 - likewise
 )

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    from vebench.backends.interface import BackendInfo, Factory, VectorBackend
-    from vebench.backends.setup import Setup
+    from vebench.backends.interface import BackendInfo, Factory, Setup, VectorBackend
     from vebench.child.actions import Actions
     from vebench.child.answers import Answer
     from vebench.child.request import Request

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from vebench.backends.setup import OptionValue, Setup, Task
+from vebench.backends.interface import Setup, Task
 from vebench.child.policy import TAPED, PolicyChoice
 
 if TYPE_CHECKING:
+    from vebench.backends.bracketed import OptionValue
     from vebench.backends.entry import BackendEntry
 
 # The environment variable that says how the consumer of delivered batches is found.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vebench.backends.setup import Setup
+    from vebench.backends.interface import Setup
     from vebench.child.record.recording import About
     from vebench.child.request import Judging, Proving, Request
 

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from vebench.backends.setup import Setup
+from vebench.backends.interface import Setup
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
 from vebench.child.started import Started

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.entry import BackendEntry
-    from vebench.backends.interface import Task
-    from vebench.backends.setup import Engine
+    from vebench.backends.interface import Engine, Task
     from vebench.child.request import Job, Mode
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host

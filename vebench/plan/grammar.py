@@ -29,8 +29,8 @@ from vebench.plan.spec import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from vebench.backends.bracketed import OptionValue
     from vebench.backends.entry import BackendEntry
-    from vebench.backends.interface import OptionValue
     from vebench.plan.spec import RunSpec
 
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

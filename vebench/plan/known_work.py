@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from vebench.backends.interface import Task
+    from vebench.backends.interface import OwnClasses, Task
     from vebench.backends.packages import Package
-    from vebench.backends.setup import OwnClasses
 
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
+from vebench.backends.interface import Engine
 from vebench.backends.packages import BASE, importable
-from vebench.backends.setup import Engine
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.interpreters import made
 from vebench.interpreters.interpreter import packages_here

@@ -11,7 +11,7 @@ from support.findings import FAST, NOISY, STEADY, codes, findings
 from support.records import make_cell, make_header, shares
 
 from vebench.analysis.summary import summarise
-from vebench.backends.setup import Engine
+from vebench.backends.interface import Engine
 from vebench.child.window import Window
 from vebench.results.records import CellRecord, Run
 

@@ -14,7 +14,7 @@ from support.same_bytes import BOTH, Way, compare, wrapped_case
 from vebench.backends.fast import atari
 from vebench.backends.fast.atari import AtariSettings, AtariTask
 from vebench.backends.fast.classes import class_of
-from vebench.backends.setup import Task
+from vebench.backends.interface import Task
 from vebench.backends.shared_memory.memory_layout import RowArrays
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"

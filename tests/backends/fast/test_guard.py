@@ -13,7 +13,7 @@ from support.records import make_repeated, write_run
 
 from vebench.backends.fast import classes, native
 from vebench.backends.fast.classes import VERSIONS
-from vebench.backends.setup import OwnClasses
+from vebench.backends.interface import OwnClasses
 
 pytest.importorskip("mujoco")
 

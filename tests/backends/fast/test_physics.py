@@ -24,7 +24,7 @@ from vebench.backends.fast.native import library
 from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare, FastTask
-from vebench.backends.setup import Task
+from vebench.backends.interface import Task
 from vebench.backends.shared_memory.memory_layout import RowArrays
 from vebench.plan.tasks import TASKS
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.setup import Engine, OwnClasses
+from vebench.backends.interface import ActionSpace, Difference, Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
 from vebench.child.proof.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest

@@ -81,12 +81,7 @@ class Altered(ForLoop):
 
 
 def altering(
-    about: str,
-    on: On,
-    *,
-    since: int = 0,
-    claims: Mapping[str, Any] | None = None,
-    **parts: Callable[[Any, Batch], Any],
+    about: str, on: On, *, since: int = 0, claims: Mapping[str, Any] | None = None, **parts: Callable[[Any, Batch], Any]
 ) -> type[Altered]:
     """Return an adapter that shows something else in these fields, made of itself and the batch.
 

@@ -117,10 +117,7 @@ class _Pool:
         self._sent: list[int] = []
         self._random = random.Random(os.getpid())  # noqa: S311 - an order that nobody can foresee
         self.info = BackendInfo(
-            num_envs=self._count,
-            batch_size=self._size,
-            action_space=spaces.actions,
-            frame_skip=setup.task.frame_skip,
+            num_envs=self._count, batch_size=self._size, action_space=spaces.actions, frame_skip=setup.task.frame_skip
         )
 
     def reset(self, seed: int) -> None:

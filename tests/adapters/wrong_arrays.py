@@ -27,9 +27,7 @@ DoubleIdLater = altering(
 )
 IdsAsList = altering("Ids are a list.", On(PLAIN + "|env_ids"), env_ids=lambda _, batch: batch.env_ids.tolist())
 IdsAsFloats = altering(
-    "Ids are floating-point numbers.",
-    On("env_ids|ids|type"),
-    env_ids=lambda _, batch: batch.env_ids.astype(np.float32),
+    "Ids are floating-point numbers.", On("env_ids|ids|type"), env_ids=lambda _, batch: batch.env_ids.astype(np.float32)
 )
 NegativeId = altering(
     "After 500 batches the last id is -1, which means the last environment to NumPy.",

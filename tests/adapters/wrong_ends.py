@@ -55,10 +55,7 @@ LostLives = setting(
     terminal_on_life_loss=True,
 )
 LimitLate = setting(
-    "Episodes are one step too long: > in place of >=.",
-    LIMIT,
-    "TimeLimit",
-    _max_episode_steps=lambda steps: steps + 1,
+    "Episodes are one step too long: > in place of >=.", LIMIT, "TimeLimit", _max_episode_steps=lambda steps: steps + 1
 )
 LimitEarly = setting(
     "Episodes are one step too short: the reset counts as a step.",

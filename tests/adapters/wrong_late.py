@@ -21,6 +21,18 @@ CountsEndsInEightBits = altering(
     terminated=lambda it, batch: batch.terminated & (it.ends != 128),
     truncated=lambda it, batch: batch.truncated & (it.ends != 128),
 )
+ClipsLater = altering(
+    "After 20 ends rewards are clipped to -1..1: a normalisation that begins once its statistics are full.",
+    On("clip|sign|reward", "Pendulum"),
+    rewards=lambda it, batch: np.clip(batch.rewards, -1, 1) if it.ends.sum() >= 20 else batch.rewards,
+)
+ScalesAfterAnotherReset = altering(
+    "From the second reset on every fifth batch has other observations: a scale that a reset multiplies.",
+    On("before the reset|later reset|other observations"),
+    observations=lambda it, batch: (
+        batch.observations * np.float32(1.01) if it.resets > 1 and it.batches % 5 == 2 else batch.observations
+    ),
+)
 RowZeroLater = altering(
     "From batch 1,800 on row 0 stands for all environments: a buffer of all rows that was reallocated as one.",
     On("row 0"),
@@ -69,18 +81,6 @@ class StaleAtOnce(StaleLater):
     """From batch 300 on observations are those of the step before: likewise, with a shorter queue."""
 
     since = 300
-
-
-class ClipsLater(Altered):
-    """After 20 ends rewards are clipped to -1..1: a normalisation that begins once its statistics are full."""
-
-    tried = On("clip|sign|reward", "Pendulum")
-
-    def due(self) -> bool:
-        return bool(self.ends.sum() >= 20)
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(rewards=np.clip(batch.rewards, -1, 1))
 
 
 class SkipsMoreLater(Altered):
@@ -154,18 +154,6 @@ class BehindByOne(Altered):
             for array, row in zip(batch, last, strict=True):
                 array[-1] = row[-1]
         return batch
-
-
-class ScalesAfterAnotherReset(Altered):
-    """From the second reset on every fifth batch has other observations: a scale that a reset multiplies."""
-
-    tried = On("before the reset|later reset|other observations")
-
-    def due(self) -> bool:
-        return self.resets > 1 and self.batches % 5 == 2
-
-    def alter(self, batch: Batch) -> Batch:
-        return batch._replace(observations=batch.observations * np.float32(1.01))
 
 
 class RaisesLater(Altered):

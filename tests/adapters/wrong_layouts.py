@@ -24,6 +24,25 @@ OddRows = altering(
     On("reward|row|environment", "Pendulum"),
     rewards=lambda _, batch: batch.rewards[np.arange(len(batch.env_ids)) & ~1],
 )
+VectorTail = altering(
+    "Rows after the last whole four get no reward: a loop of vectors without its rest.",
+    On("reward", envs=6),
+    rewards=lambda _, batch: np.where(np.arange(len(batch.rewards)) < len(batch.rewards) // 4 * 4, batch.rewards, 0.0),
+)
+ManyInOneKernel = altering(
+    "With more than 8 environments observations are rounded: another kernel, in half precision, for large batches.",
+    On("round|observation|float16", envs=12),
+    observations=lambda _, batch: (
+        batch.observations.astype(np.float16).astype(np.float32) if len(batch.env_ids) > 8 else batch.observations
+    ),
+)
+SquareTransposed = altering(
+    "With as many environments as numbers in an observation, the two are confused: a shape that says too little.",
+    On("observation|transpos", envs=4),
+    observations=lambda _, batch: (
+        batch.observations.T.copy() if batch.observations.shape == (len(batch.env_ids),) * 2 else batch.observations
+    ),
+)
 SharedByOneWorker = seeding(
     "Environments of one worker begin alike: it seeds each with its own number.",
     On("seed|row 0|environment"),
@@ -57,27 +76,6 @@ class SixtyFourEnds(Altered):
         return super().recv()
 
 
-class VectorTail(Altered):
-    """Rows after the last whole four get no reward: a loop of vectors without its rest."""
-
-    tried = On("reward", envs=6)
-
-    def alter(self, batch: Batch) -> Batch:
-        batch.rewards[len(batch.env_ids) // 4 * 4 :] = 0.0
-        return batch
-
-
-class ManyInOneKernel(Altered):
-    """With more than 8 environments observations are rounded: another kernel, in half precision, for large batches."""
-
-    tried = On("round|observation|float16", envs=12)
-
-    def alter(self, batch: Batch) -> Batch:
-        if len(batch.env_ids) <= 8:
-            return batch
-        return batch._replace(observations=batch.observations.astype(np.float16).astype(np.float32))
-
-
 class AloneWithoutReset(Altered):
     """With one environment ends are not followed by resets: a special case for no vector."""
 
@@ -87,16 +85,6 @@ class AloneWithoutReset(Altered):
         if len(self.environments) == 1:
             self._loop._ended = [False] * len(self.environments)
         return super().recv()
-
-
-class SquareTransposed(Altered):
-    """With as many environments as numbers in an observation, the two are confused: a shape that says too little."""
-
-    tried = On("observation|transpos", envs=4)
-
-    def alter(self, batch: Batch) -> Batch:
-        rows, *shape = batch.observations.shape
-        return batch._replace(observations=batch.observations.T.copy()) if [rows] == shape else batch
 
 
 class LongRowsCut(Altered):

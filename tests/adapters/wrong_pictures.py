@@ -15,9 +15,7 @@ PICTURE = "picture|stack|frame|observation"
 PONG = On(PICTURE, "Pong", envs=1)
 
 StackReversed = altering(
-    "The newest frame of a stack is the first.",
-    PONG,
-    observations=lambda _, batch: batch.observations[:, ::-1].copy(),
+    "The newest frame of a stack is the first.", PONG, observations=lambda _, batch: batch.observations[:, ::-1].copy()
 )
 LastFrameTwice = altering(
     "The newest frame of a stack stands there twice: a shift that begins one place late.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from altered import Altered, On, reporting, setting, wrapper
+from altered import Altered, On, reporting, seeding, setting, wrapper
 from liars import OtherResize
 from numpy.typing import NDArray
 
@@ -54,6 +54,11 @@ ResetsUncountedMeasured = reporting(
     if_exact=False,
     autoreset="same_step",
 )
+SeedsMeasured = seeding(
+    "All environments begin alike where the task is measured.",
+    On("seed", "Hopper", envs=4, measured=True),
+    lambda _it, seed, _: seed,
+)
 
 
 class StickyMeasured(Altered):
@@ -79,17 +84,6 @@ class CheaperMeasured(OtherResize):
         if setup.task.exact:
             for environment in self.environments:
                 del wrapper(environment, "AtariScreen")._get_obs
-
-
-class SeedsMeasured(Altered):
-    """All environments begin alike where the task is measured."""
-
-    tried = On("seed", "Hopper", envs=4, measured=True)
-
-    def reset(self, seed: int) -> None:
-        super().reset(seed)
-        for index, environment in enumerate(self.environments):
-            self._batch.observations[index], _ = environment.reset(seed=seed)
 
 
 class IdlesMeasured(Altered):

@@ -104,11 +104,7 @@ def test_the_environments_are_those_that_were_measured(task: Task) -> None:
 
 @pytest.mark.parametrize(
     ("name", "task"),
-    [
-        ("shm-sync", PONG),
-        ("fast-sync", Task("ALE/Backgammon-v5", "atari", 4)),
-        ("fast-sync", CHEETAH),
-    ],
+    [("shm-sync", PONG), ("fast-sync", Task("ALE/Backgammon-v5", "atari", 4)), ("fast-sync", CHEETAH)],
     ids=str,
 )
 def test_the_lines_build_the_measured_vector_environment(name: str, task: Task) -> None:

@@ -17,9 +17,7 @@ LIMITED = Task(f"CartPole-v1[max_episode_steps={LIMIT}]", "classic", 1)
 
 
 @pytest.mark.parametrize("vectoriser", [SB3Dummy, SB3Subproc])
-def test_an_end_that_is_a_limit_on_time_too_is_told_as_a_termination(
-    vectoriser: type[SB3Dummy | SB3Subproc],
-) -> None:
+def test_an_end_that_is_a_limit_on_time_too_is_told_as_a_termination(vectoriser: type[SB3Dummy | SB3Subproc]) -> None:
     backend = vectoriser(Setup(LIMITED, workers=2))
     references = [Reference(LIMITED, env_id, 0, same_step=True) for env_id in range(2)]
     backend.reset(0)

@@ -17,10 +17,7 @@ from vebench.machine import counters
 ALLOWED = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 PROCESSOR = 36  # field 39 of /proc/PID/stat, proc(5), counted from the state, which follows the name
 
-pytestmark = [
-    pytest.mark.whole_machine,
-    pytest.mark.skipif(len(ALLOWED) < 2, reason="needs a CPU to stay away from"),
-]
+pytestmark = [pytest.mark.whole_machine, pytest.mark.skipif(len(ALLOWED) < 2, reason="needs a CPU to stay away from")]
 
 
 def seen(process: subprocess.Popen[str]) -> set[int]:

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from support.fakes import FakeCell, Script
+
 from vebench.backends.entry import Shape
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
-from vebench.child.answers import Answer, Comparing, Done, Failure, Proof
+from vebench.child.answers import Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving, Recording
 from vebench.engine.interface import CellError, Outcome, ProofDone
 from vebench.engine.runner import replayed, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
-
-Script = Sequence[Answer | Exception]
 
 PONG, MINE = Task("ALE/Pong-v5", "atari", 4), Task("mine/Own-v0", OTHER.name, 1)
 SAME = Proof("identical", rows=9, ends=3)
@@ -27,22 +27,6 @@ def cell(name: str, task: Task = PONG, skip: str | None = None) -> Cell:
     return Cell(task, BackendChoice(name), 1, 1, Shape(1, 1, 1, 1), (0,), skip=skip, job=Proving(50))
 
 
-class Process:
-    """What one process answers; an exception in it is raised."""
-
-    def __init__(self, answers: Script) -> None:
-        self._answers = answers
-
-    def messages(self) -> Iterator[Answer]:
-        for answer in self._answers:
-            if isinstance(answer, Exception):
-                raise answer
-            yield answer
-
-    def log(self) -> str:
-        return "printed"
-
-
 def proven(
     cells: Sequence[Cell], stepped: Mapping[str, Script], judged: Mapping[str, Script]
 ) -> tuple[list[str], list[str]]:
@@ -50,14 +34,14 @@ def proven(
     asked = []
 
     @contextmanager
-    def launch(cell: Cell) -> Iterator[Process]:
+    def launch(cell: Cell) -> Iterator[FakeCell]:
         name = cell.backend.name
         if not isinstance(cell.job, Judging):
             asked.append(f"step {name}")
-            yield Process(stepped.get(name, [Done()]))
+            yield FakeCell(stepped.get(name, [Done()]))
         else:
             asked.append(f"judge {name}{f' ({cell.job.failed})' if cell.job.failed else ''}")
-            yield Process(judged.get(name, [SAME]))
+            yield FakeCell(judged.get(name, [SAME]))
 
     found = [
         f"{one.backend.name} {answer.verdict} {answer.reason or ''}".strip()
@@ -125,9 +109,9 @@ def test_what_was_recorded_on_a_host_is_compared_there_and_a_reason_names_it() -
     asked: list[Cell] = []
 
     @contextmanager
-    def launch(cell: Cell) -> Iterator[Process]:
+    def launch(cell: Cell) -> Iterator[FakeCell]:
         asked.append(cell)
-        yield Process([CellError("lost: it burns")])
+        yield FakeCell([CellError("lost: it burns")])
 
     spec = RunSpec(("Pong",), (1,), proof="auto")
     *_, done = replayed(measured, Outcome("ok"), launch, spec)

@@ -219,10 +219,7 @@ def test_the_memory_policies_of_replicas_are_one_text_if_each_is_known(
 
 @pytest.mark.parametrize(
     ("script", "reason"),
-    [
-        ((Failure("boom"),), "replica 1: boom"),
-        ((READY, Warm(), Failure("boom")), "replica 1: boom"),
-    ],
+    [((Failure("boom"),), "replica 1: boom"), ((READY, Warm(), Failure("boom")), "replica 1: boom")],
 )
 def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object, ...], reason: str) -> None:
     replicas = [FakeReplica(READY, Warm(), window_at(0, 10), DONE), FakeReplica(*script)]

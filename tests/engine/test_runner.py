@@ -259,15 +259,7 @@ def test_groups_come_one_after_another_with_those_that_are_measured_alone() -> N
 
 @pytest.mark.parametrize(
     "line",
-    [
-        b"",
-        b"nonsense",
-        b"{}",
-        b"[1]",
-        b'{"Window": {"ns": "1"}}',
-        b'{"Ready": {"startup_ns": 1}}',
-        b'{"Done": 3}',
-    ],
+    [b"", b"nonsense", b"{}", b"[1]", b'{"Window": {"ns": "1"}}', b'{"Ready": {"startup_ns": 1}}', b'{"Done": 3}'],
 )
 def test_a_line_that_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

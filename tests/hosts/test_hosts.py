@@ -99,10 +99,7 @@ def test_nodes_are_reached_by_srun_and_one_that_is_lost_after_the_plan_ends_its_
     ("hosts", "why"),
     [
         ("a,bare", "--hosts: bare: lost: sh: 1: exec: no-such-python: not found"),
-        (
-            "lost,a,locked",
-            "lost port 22: No route to host; locked: lost: me@locked: Permission denied (publickey).",
-        ),
+        ("lost,a,locked", "lost port 22: No route to host; locked: lost: me@locked: Permission denied (publickey)."),
         ("a,old", "old differs from a: gymnasium 0.1 instead of"),
         ("a,a", "--hosts a: is named twice"),
         ("-oProxyCommand=x", "is no name of a host"),

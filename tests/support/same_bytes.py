@@ -35,13 +35,7 @@ Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
 KEPT_CHANCE = 0.5  # that an action lasts for another step
-OF_THE_EMULATOR = {
-    "repeat_action_probability",
-    "full_action_space",
-    "max_num_frames_per_episode",
-    "mode",
-    "difficulty",
-}
+OF_THE_EMULATOR = {"repeat_action_probability", "full_action_space", "max_num_frames_per_episode", "mode", "difficulty"}
 
 
 class Way(NamedTuple):

@@ -37,7 +37,7 @@ Envs = VectorEnv[Any, Any, Any]
 
 pytestmark = [
     # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 ]
 
 gymnasium.register_envs(ale_py)

@@ -76,11 +76,7 @@ def functions(kind: Callable[..., Sampler]) -> list[Callable[[], Sampler]]:
 
 @pytest.mark.parametrize(
     ("kind", "asked"),
-    [
-        (DrawsGlobally, {}),
-        (ThereIsOnlyOne, {}),
-        (DrawsGlobally, {"num_processes": COUNT, "caller_steps": False}),
-    ],
+    [(DrawsGlobally, {}), (ThereIsOnlyOne, {}), (DrawsGlobally, {"num_processes": COUNT, "caller_steps": False})],
 )
 def test_rows_are_those_of_async_vector_env_though_environments_need_a_process_each(
     kind: Callable[..., Sampler], asked: dict[str, Any]

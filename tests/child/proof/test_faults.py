@@ -66,10 +66,7 @@ LATE = "whole rows are one step late"
 
 @pytest.mark.parametrize(
     ("adapter", "fault"),
-    [
-        (BehindSoon, f"from step 20 on {LATE}"),
-        (StaleSoon, "from step 20 on observations are one step stale"),
-    ],
+    [(BehindSoon, f"from step 20 on {LATE}"), (StaleSoon, "from step 20 on observations are one step stale")],
 )
 def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered], fault: str

@@ -260,8 +260,7 @@ def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:
 
     records, _ = recorded(Played(6, 2), spoil=without_the_first)
     assert re.fullmatch(
-        r"environment 0 is left behind: it answered in none of the last [\d,]+ batches, nor in 5 s",
-        fault_of(records),
+        r"environment 0 is left behind: it answered in none of the last [\d,]+ batches, nor in 5 s", fault_of(records)
     )
 
 

@@ -49,7 +49,7 @@ class Received(NamedTuple):
     env_ids: NDArray[np.int64]
 
 
-def called(environment: gymnasium.Env[Any, Any], name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
+def call_on(environment: gymnasium.Env[Any, Any], name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value:
     """Return an attribute of an environment, or what it returns if it is a method."""
     found = environment.get_wrapper_attr(name)
     return found(*args, **kwargs) if callable(found) else found

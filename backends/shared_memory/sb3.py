@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
     why = f"StableBaselinesVecEnv needs Stable-Baselines3: {error}: pip install stable-baselines3"
     raise ModuleNotFoundError(why, name=error.name) from None
 
-from vebench.backends.shared_memory.gymnasium_share import called
+from vebench.backends.shared_memory.gymnasium_share import call_on
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         self, method_name: str, *method_args: Value, indices: Indices = None, **method_kwargs: Value
     ) -> list[Any]:
         """Call a method of the environments named, by default of all."""
-        return self.envs.apply(called, self._ids(indices), method_name, method_args, method_kwargs)
+        return self.envs.apply(call_on, self._ids(indices), method_name, method_args, method_kwargs)
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None

@@ -25,7 +25,7 @@ from vebench.backends.shared_memory.gymnasium_share import (
     VectorSpaces,
     as_batch,
     batch_infos,
-    called,
+    call_on,
     check_free,
     checked_mask,
     checked_processes,
@@ -304,7 +304,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._ask("apply", (called, range(self.num_envs), (name, args, kwargs)))
+        self._ask("apply", (call_on, range(self.num_envs), (name, args, kwargs)))
         self._pending = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.fakes import FakeClock, FakeStart, steady
+from support.commands import Command
+from support.fakes import FakeClock, FakeStart, Script, steady
 from support.paced import paced, world_of
 
 from vebench.analysis import statistics
@@ -19,19 +21,12 @@ from vebench.child.answers import Done, Proof, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
 from vebench.commands import tune
+from vebench.commands.session import World
 from vebench.engine.interface import CellError
 from vebench.machine.topology import Node
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 from vebench.results import store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from support.commands import Command
-    from support.fakes import Script
-
-    from vebench.commands.session import World
-    from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
 
 STEP = 50e-6
 OVERHEAD = {"for-loop": 0.0, "gym-sync": 5e-6, "gym-async": 400e-6, "shm-sync": 20e-6, "shm-async": 30e-6}
@@ -61,18 +56,17 @@ def tuned(
 OURS = ("-b", "for-loop,gym-async,shm-sync,shm-async")
 
 
-def test_the_fastest_setting_is_found_and_said_with_lines_to_paste(vebench: Command) -> None:
-    found = tuned(vebench, *OURS)
+def test_the_fastest_setting_is_found_and_said_with_lines_to_paste_after_more_passes_than_what_is_given_up(
+    vebench: Command,
+) -> None:
+    found = tuned(vebench, *OURS, "-o", "tuned.jsonl")
     assert (found["chosen"]["backend"], found["chosen"]["workers"], found["decided"]) == ("shm-sync", 4, True)
     assert found["chosen"]["envs_per_worker"] == 16
     assert "envs = " in "\n".join(found["code"])
-
-
-def test_what_is_given_up_gets_fewer_passes_than_what_may_win(vebench: Command) -> None:
-    tried = tuned(vebench, *OURS)["tried"]
-    passes = {(one["backend"], one["workers"], one["envs_per_worker"]): one["repeats"] for one in tried}
-    assert passes["gym-async", 1, 1] == 1
-    assert passes["shm-sync", 4, 16] > 1
+    passes = {(one["backend"], one["workers"], one["envs_per_worker"]): one["repeats"] for one in found["tried"]}
+    assert passes["shm-sync", 4, 16] > passes["gym-async", 1, 1] == 1
+    told = vebench("report", "tuned.jsonl").out
+    assert ("Acrobot-v1" in told, "incomplete" in told) == (True, False)
 
 
 def test_a_batch_has_as_many_rows_as_the_learner_takes(vebench: Command) -> None:
@@ -136,13 +130,6 @@ def test_where_a_loop_wins_it_is_told_from_which_step_time_on_another_would(vebe
     assert found["exchange"]["break_even_seconds"]["median"] > STEP
 
 
-def test_whether_it_matters_is_told_for_a_learner_of_a_stated_time(vebench: Command) -> None:
-    done = vebench("tune", "-e", "Acrobot", *OURS, "--learner", "100ms", world=world())
-    told = " ".join(done.out.split())
-    assert "With a learner of 100 ms for each batch, sampling is 1% of training" in told
-    assert "at most 1.01x with a faster sampler" in told
-
-
 def alike(cell: Cell) -> float:
     """Return what a batch takes where both of our own do the same."""
     return batch_seconds(cell) - 10e-6 * (cell.backend.name == "shm-async")
@@ -158,11 +145,10 @@ def waiting(cell: Cell, spec: RunSpec) -> Script:
     return [replace(each, **seen) if isinstance(each, Window) else each for each in answers]
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown"])
-def test_the_answer_has_all_that_a_choice_stands_on_and_costs(vebench: Command, form: str) -> None:
+def test_the_answer_has_all_that_a_choice_stands_on_and_costs(vebench: Command) -> None:
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms")
-    told = " ".join(vebench("tune", "-e", "CartPole", *asked, "-f", form, world=machine).out.split())
+    told = " ".join(vebench("tune", "-e", "CartPole", *asked, world=machine).out.split())
     for words in (
         "use shm-sync with 4 workers x 16 envs",
         "A step of one environment takes 50.0 µs (99 of 100 at most 90.0 µs), a reset 400 µs",
@@ -225,14 +211,6 @@ def test_programs_get_all_of_that_too(vebench: Command) -> None:
     assert [one["setting"].split(":")[0] for one in found["not_offered"]] == ["envpool-sync"]
     asynchronous = next(one for one in found["tried"] if one["backend"] == "shm-async")
     assert asynchronous["envs_of_a_row"] == 2
-
-
-def test_work_that_is_not_known_to_be_the_same_is_told_apart_and_never_recommended(vebench: Command) -> None:
-    done = vebench("tune", "-e", "CartPole", "-b", "gym-sync,envpool-sync", world=world())
-    told = " ".join(done.out.split())
-    assert "CartPole: use gym-sync" in told
-    assert "envpool-sync with 4 workers" in told
-    assert "is not known to do the same work" in told
 
 
 SLEEPING = "vebench.backends.environments.timed:vebench/Sleep-10000us-v0"
@@ -330,7 +308,7 @@ def test_nothing_is_recommended_where_rates_are_little_more_than_guesses(vebench
     assert (found["chosen"], found["lack"], found["code"]) == (None, "wide", [])
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
 @pytest.mark.parametrize("budget", ["25s", "60s"])
 def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_interval(
     vebench: Command, noise: float, budget: str
@@ -405,11 +383,14 @@ class Taking:
         )
 
 
-def test_the_budget_is_kept_where_steps_and_resets_are_slow(vebench: Command) -> None:
-    world = Taking(step=0.02, reset=2.0)
+@pytest.mark.parametrize("reset", [2.0, 14.0])  # with 14 s, the cheapest setting takes most of the budget
+def test_the_budget_is_kept_where_steps_and_resets_are_slow_and_there_is_an_answer(
+    vebench: Command, reset: float
+) -> None:
+    world = Taking(step=0.02, reset=reset)
     found = world.tune(vebench, "--budget", "60s")
     assert world.clock.now <= 62
-    assert found["chosen"]["backend"] != "for-loop"
+    assert (found["chosen"]["backend"] != "for-loop") is (reset < 14)
     assert any(one["why"].startswith("starting it takes more than") for one in found["not_tried"])
 
 
@@ -448,21 +429,6 @@ def test_a_backend_that_does_not_start_is_given_up_and_not_tried_again(vebench: 
     assert any("no end after" in why and "of it failed" in why for why in whys)
     assert found["chosen"]["backend"] in {"shm-sync", "shm-async"}
     assert world.clock.now <= 62
-
-
-def test_there_is_an_answer_even_if_the_cheapest_setting_takes_most_of_the_budget(vebench: Command) -> None:
-    world = Taking(step=0.02, reset=14.0)
-    found = world.tune(vebench, "--budget", "60s")
-    assert world.clock.now <= 62
-    assert found["chosen"] is not None
-
-
-def test_the_run_file_is_an_ordinary_one(vebench: Command, tmp_path: Path) -> None:
-    path = tmp_path / "tuned.jsonl"
-    vebench("tune", "-e", "Acrobot", *OURS, "-o", path, world=world())
-    told = vebench("report", path).out
-    assert "Acrobot-v1" in told
-    assert "incomplete" not in told
 
 
 def test_a_race_goes_on_where_it_was_broken_off(vebench: Command, tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ from vebench.plan.tasks import KNOWN, TASKS
 Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 
+# How many steps show the faults that begin late, or that only such an end shows.
+LATE = {"judged:StaleLater": "80", "judged:DeafLater": "80"}
+LATE |= {"wrong_buffers:OneRowShared": "450", "wrong_ends:LimitTerminates": "220"}
+
+
 @pytest.fixture
 def verify(vebench: Command) -> Verify:
     """Return the command: its exit status, and its verdicts. Backends step in this process unless in another world."""
@@ -97,8 +102,7 @@ def verify(vebench: Command) -> Verify:
 def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late_and_in_whichever_layout(
     verify: Verify, adapter: str, task: str, fault: str
 ) -> None:
-    steps = {"wrong_buffers:OneRowShared": "450", "wrong_ends:LimitTerminates": "220"}.get(adapter, "120")
-    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", steps, "--num-envs", "4")
+    status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", LATE.get(adapter, "60"), "--num-envs", "4")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
     assert fault in verdict["summary"], verdict
 

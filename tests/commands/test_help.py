@@ -28,13 +28,6 @@ def test_the_version_is_one_line(vebench: Command) -> None:
     assert result.out.startswith("vebench ")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("report", "-h")], ids=" ".join)
-def test_help_is_there_for_each_command(vebench: Command, arguments: tuple[str, ...]) -> None:
-    result = vebench(*arguments)
-    assert (result.status, result.err) == (0, "")
-    assert "Usage: vebench" in result.out
-
-
 def test_without_a_command_the_help_is_on_standard_error_and_the_status_is_2(vebench: Command) -> None:
     result = vebench()
     assert (result.status, result.out) == (2, "")

@@ -27,7 +27,6 @@ from vebench.plan.cells import (
     interleaved,
     next_pass,
     report_order,
-    without,
 )
 from vebench.plan.spec import MAX_REPEATS, BackendChoice, RunSpec, check_spec
 
@@ -271,13 +270,6 @@ def test_bytes_are_shown_in_the_unit_that_suits_them(count: int, text: str) -> N
     assert format_bytes(count) == text
 
 
-def test_what_is_done_is_left_out_and_the_rest_keeps_its_order() -> None:
-    whole = plan(replace(SPEC, repeats=2), PONG, CART_POLE)
-    done = {cell.key for cell in whole.cells[::3]}
-    assert without(whole, done).cells == tuple(cell for cell in whole.cells if cell.key not in done)
-    assert without(whole, ()) == whole
-
-
 def test_the_time_of_a_plan_counts_only_cells_that_run() -> None:
     spec = replace(SPEC, backends=(*SPEC.backends, BackendChoice("envpool-sync")), duration=2.0, rounds=3, warmup=0.5)
     assert plan(spec, FROZEN_LAKE).seconds == pytest.approx(6 * 6.5)
@@ -379,32 +371,9 @@ def test_a_cell_without_a_next_repeat_is_not_measured(twice: Plan) -> None:
     assert ("gym-sync", 2) not in {cell[:2] for cell in named(next_pass(twice, keys(twice), repeats).cells)}
 
 
-def test_a_cell_that_cannot_run_is_not_measured(twice: Plan) -> None:
-    cells = tuple(replace(cell, skip="no memory" if cell.workers == 2 else None) for cell in twice.cells)
-    more = next_pass(replace(twice, cells=cells), keys(twice), after(twice, 2))
-    assert {cell.workers for cell in more.cells} == {1}
-
-
 def test_no_cell_is_measured_more_often_than_may_be(twice: Plan) -> None:
     assert len(next_pass(twice, keys(twice), after(twice, MAX_REPEATS - 1)).cells) == 4
     assert next_pass(twice, keys(twice), after(twice, MAX_REPEATS)).cells == ()
-
-
-def test_each_pass_has_an_order_of_its_own_that_follows_from_the_seed(twice: Plan) -> None:
-    def order(repeat: int) -> tuple[CellKey, ...]:
-        more = next_pass(twice, keys(twice), after(twice, repeat))
-        return tuple(cell.key.without_repeat for cell in more.cells)
-
-    orders = [order(repeat) for repeat in range(2, 8)]
-    assert order(2) == orders[0]
-    assert len(set(orders)) > 1
-
-
-def test_cells_that_take_turns_stay_together_in_every_pass(twice: Plan) -> None:
-    pairs = in_groups(twice)
-    for seed in range(5):
-        more = next_pass(replace(pairs, spec=replace(twice.spec, seed=seed)), keys(twice), after(twice, 2))
-        assert [cell.group for cell in more.cells] in ([1, 1, 2, 2], [2, 2, 1, 1])
 
 
 def test_cells_that_take_turns_are_measured_together_if_one_of_them_is_wanted(twice: Plan) -> None:

@@ -13,7 +13,6 @@ from support.commands import Command, Result
 from support.pages import make_pages
 from support.records import make_cell, make_header, write_run
 
-from vebench.errors import UsageError
 from vebench.reports.document import PageKind
 from vebench.reports.formats import registry
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
@@ -55,21 +54,6 @@ def test_names_and_suffixes_are_unique() -> None:
     assert set(names.values()) == {1}
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("run", ["terminal", "markdown", "html", "csv", "json", "github", "bmf", "latex", "svg", "png", "pdf"]),
-        ("check", ["terminal", "markdown", "html", "json", "junit"]),
-        ("verify", ["terminal", "markdown", "html", "json"]),
-    ],
-)
-def test_a_command_has_the_formats_of_its_page(kind: PageKind, names: list[str]) -> None:
-    assert [registry.format_named(name, kind).name for name in names] == names
-    with pytest.raises(UsageError) as error:
-        registry.format_named("docx", kind)
-    assert str(error.value) == f"-f docx: no such format; there are {', '.join(names)}"
-
-
 def test_help_names_the_formats_and_the_programs_that_read_them() -> None:
     assert registry.choices("verify") == "terminal, markdown, html or json"
     assert "json, github (github-action-benchmark), bmf (Bencher), " in registry.choices("run")
@@ -83,15 +67,6 @@ def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> No
     assert registry.format_for(None, Path(file), "run").name == name
     assert registry.format_for("bmf", Path(file), "run").name == "bmf"
     assert registry.format_for(None, None, "run") is TERMINAL
-
-
-def test_a_suffix_that_means_nothing_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(UsageError) as error:
-        registry.format_for(None, Path("a.docx"), "run")
-    assert str(error.value) == (
-        "-o a.docx: the suffix is none of .txt, .md, .markdown, .html, .htm, .csv, .json, .tex, .svg, .png, .pdf; "
-        "choose a format with -f: terminal, markdown, html, csv, json, github, bmf, latex, svg, png, pdf"
-    )
 
 
 def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(with_points: Command) -> None:

@@ -371,6 +371,19 @@ def test_a_cell_without_a_next_repeat_is_not_measured(twice: Plan) -> None:
     assert ("gym-sync", 2) not in {cell[:2] for cell in named(next_pass(twice, keys(twice), repeats).cells)}
 
 
+def test_a_cell_that_cannot_run_is_not_measured(twice: Plan) -> None:
+    cells = tuple(replace(cell, skip="no memory" if cell.workers == 2 else None) for cell in twice.cells)
+    more = next_pass(replace(twice, cells=cells), keys(twice), after(twice, 2))
+    assert {cell.workers for cell in more.cells} == {1}
+
+
+def test_cells_that_take_turns_stay_together_in_every_pass(twice: Plan) -> None:
+    pairs = in_groups(twice)
+    for seed in range(5):
+        more = next_pass(replace(pairs, spec=replace(twice.spec, seed=seed)), keys(twice), after(twice, 2))
+        assert [cell.group for cell in more.cells] in ([1, 1, 2, 2], [2, 2, 1, 1])
+
+
 def test_no_cell_is_measured_more_often_than_may_be(twice: Plan) -> None:
     assert len(next_pass(twice, keys(twice), after(twice, MAX_REPEATS - 1)).cells) == 4
     assert next_pass(twice, keys(twice), after(twice, MAX_REPEATS)).cells == ()

@@ -26,7 +26,7 @@ Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
 
 
 # How many steps show the faults that begin late, or that only such an end shows.
-LATE = {"judged:StaleLater": "80", "judged:DeafLater": "80"}
+LATE = {"liars:StaleLater": "80", "liars:DeafLater": "80"}
 LATE |= {"wrong_buffers:OneRowShared": "450", "wrong_ends:LimitTerminates": "220"}
 
 
@@ -68,17 +68,17 @@ def verify(vebench: Command) -> Verify:
         ("liars:Starving", "CartPole", "environment 2 is left behind: it answered in none of the last"),
         ("liars:Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
         ("wrong_seeds:ConstructorsSeed", "CartPole", "first at environment 0, step 0: "),
-        ("judged:ResetsOnce", "CartPole", "a later reset does not begin as its seed says"),
-        ("judged:Overwrites", "CartPole", "observations change after they were handed out"),
-        ("judged:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
+        ("liars:ResetsOnce", "CartPole", "a later reset does not begin as its seed says"),
+        ("liars:Overwrites", "CartPole", "observations change after they were handed out"),
+        ("liars:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
         ("wrong_arrays:FlagsAsBytes", "CartPole", "terminated are uint8, not bool"),
-        ("judged:FewerLater", "CartPole", "rows counted that were not returned: 3 env_ids"),
-        ("judged:ReportsMoreLater", "CartPole", "reports another frame_skip while it runs: 4 instead of 1"),
-        ("judged:StaleLater", "CartPole", "from step 69 on observations are one step stale"),
-        ("judged:DeafLater", "Pendulum", "first at environment 0, step 70: "),
-        ("judged:WrongLast", "CartPole", "row 0 stands for every environment (with "),
-        ("judged:OtherChance", "CartPole", "its adapter says: it draws"),
-        ("judged:ExcusesAll", "CartPole", "rewards are off by 0.001"),
+        ("liars:FewerLater", "CartPole", "rows counted that were not returned: 3 env_ids"),
+        ("liars:ReportsMoreLater", "CartPole", "reports another frame_skip while it runs: 4 instead of 1"),
+        ("liars:StaleLater", "CartPole", "from step 69 on observations are one step stale"),
+        ("liars:DeafLater", "Pendulum", "first at environment 0, step 70: "),
+        ("liars:WrongLast", "CartPole", "row 0 stands for every environment (with "),
+        ("liars:OtherChance", "CartPole", "its adapter says: it draws"),
+        ("liars:ExcusesAll", "CartPole", "rewards are off by 0.001"),
         # Bugs that real backends had. All of them, on more tasks and in measured cells, are tried by tools/faults.py.
         ("wrong_actions:AStepLate", "CartPole", "first at environment "),
         ("wrong_async:ActionsById", "CartPole", "first at environment "),
@@ -138,7 +138,7 @@ def test_a_liar_is_caught_on_atari_by_its_first_wrong_picture(verify: Verify, as
     [
         *(
             ("honest:Copies", "Pendulum"),
-            ("judged:OddButPlain", "Pendulum"),
+            ("liars:OddButPlain", "Pendulum"),
             ("honest:SinglePrecisionRewards", "Pendulum"),
         ),
         *((f"honest:{name}", "CartPole") for name in ("ClaimsChance", "InAnyOrder", "Shuffled", "StepsWhenSent")),
@@ -151,7 +151,7 @@ def test_no_honest_backend_with_ways_of_its_own_is_accused(verify: Verify, adapt
     equal = {
         "honest:SinglePrecisionRewards": {"equal"},
         "honest:Copies": {"identical"},
-        "judged:OddButPlain": {"identical"},
+        "liars:OddButPlain": {"identical"},
     }
     assert verdict["verdict"] in equal.get(adapter, {"identical", "equal"}), verdict
 
@@ -177,7 +177,7 @@ def test_a_limit_on_time_is_reached_where_a_task_has_a_short_one(verify: Verify)
 
 
 def test_a_backend_whose_process_dies_is_unverified_with_how_it_died(verify: Verify) -> None:
-    status, (verdict,) = verify("-e", "CartPole", "-b", "judged:Dies", "--steps", "100", world=World())
+    status, (verdict,) = verify("-e", "CartPole", "-b", "liars:Dies", "--steps", "100", world=World())
     assert (status, verdict["verdict"]) == (1, "unverified"), verdict
     assert verdict["reason"].startswith("its process was ended by SIGKILL"), verdict
 
@@ -304,11 +304,11 @@ def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> No
 
 
 def test_a_backend_that_raises_says_after_which_step_and_where_its_traceback_is(verify: Verify, tmp_path: Path) -> None:
-    _, (verdict,) = verify("-e", "CartPole", "-b", "judged:RaisesLater", "--steps", "50")
+    _, (verdict,) = verify("-e", "CartPole", "-b", "liars:RaisesLater", "--steps", "50")
     assert verdict["reason"] == "ValueError: lost, in step 31 after reset 2, with 1 environment, chance included"
     assert verdict["log"] == ".vebench/verify.log"
     log = (tmp_path / verdict["log"]).read_text()
-    assert log.startswith("== CartPole-v1, judged:RaisesLater, ")
+    assert log.startswith("== CartPole-v1, liars:RaisesLater, ")
     assert "Traceback" in log
 
 
@@ -316,7 +316,7 @@ def test_a_backend_that_raises_says_after_which_step_and_where_its_traceback_is(
     ("adapter", "reason"),
     [
         ("faulty:RaisesOnBuild", "OSError: no such game, while it was built with 3 environments"),
-        ("judged:RaisesInClose", "ValueError: a worker has left no answer, while it was closed, with 3 environments"),
+        ("liars:RaisesInClose", "ValueError: a worker has left no answer, while it was closed, with 3 environments"),
     ],
 )
 def test_a_backend_that_fails_is_unverified_with_the_reason_and_in_which_layout_it_did(

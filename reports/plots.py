@@ -198,10 +198,7 @@ def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, sal
 
 
 def _finished(drawn: str, title: str, description: str, part: str) -> str:
-    """Return matplotlib's SVG with texts for screen readers, and without a style or an id that others could have.
-
-    Colours are in the picture itself for light ground, and for paper; rules have those for a screen with a dark ground.
-    """
+    """Return matplotlib's SVG with texts for screen readers, rules for dark screens, and without ids of others."""
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
     _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
     body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
@@ -388,10 +385,7 @@ def _own_points(series: ChartLine, chart: Chart) -> list[int]:
 
 
 def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]]:
-    """Return how each series is drawn, by its name and role, as matplotlib calls it: the same in all charts.
-
-    A forecast has the colour and the marker of what it continues.
-    """
+    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve."""
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
     names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)

@@ -97,10 +97,7 @@ def _environment(plain: Plain) -> Environment:
 
 
 def _printable(value: object, plain: Plain) -> object:
-    """Return a text as ``plain`` has its lines, without characters that would change how others are shown.
-
-    Nor has it any that no page may hold. Pages have cleaned most texts already, but not what is the data of one.
-    """
+    """Return a text as ``plain`` has its lines, without what changes how others show or what no page may hold."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "".join(

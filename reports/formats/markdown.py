@@ -142,10 +142,7 @@ def _remarks(items: Sequence[Remark], writer: _Writer) -> Iterator[str]:
 
 
 def _tables(document: Document, writer: _Writer) -> Iterator[str]:
-    """Yield the tables, with the figures of each group below the first of its tables that stand together.
-
-    The first figure is in the open, the others are folded.
-    """
+    """Yield the tables; below the first that stand together are the figures of their group, all but one folded."""
     left: dict[str, list[tuple[Chart, str]]] = {}
     for chart, file in writer.files:
         left.setdefault(chart.group, []).append((chart, file))

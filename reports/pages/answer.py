@@ -135,10 +135,7 @@ def _kept(command: str, left_out: Collection[str]) -> Iterator[str]:
 
 
 def answers(found: Mapping[str, TaskAnswer], commands: Commands) -> tuple[AnswerText, ...]:
-    """Return the answer of each task in words, by its full id.
-
-    There is one for the run if no task has a cell yet, and one for all tasks that a disturbed run says nothing about.
-    """
+    """Return the answer of each task in words; one for the run if it has no cell yet, or as far as it is disturbed."""
     if not found:
         nothing = "No winner: nothing has been measured yet.", f"Measure with: {commands.goes_on}"
         return (AnswerText("", nothing, settled=False),)

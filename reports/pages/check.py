@@ -42,10 +42,7 @@ _UNSEEN = {
 
 @dataclass(frozen=True)
 class CheckPage(DataPage):
-    """A comparison with the names of its runs, what else differs between them, and the exit status of the command.
-
-    ``notice`` is why there are no verdicts on speed at all, empty if there are.
-    """
+    """A comparison, its runs, what else differs, the exit status, and why there are no verdicts on speed, if so."""
 
     baseline: str
     candidate: str

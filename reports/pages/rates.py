@@ -30,11 +30,7 @@ _LEAST_SAID = 0.01  # of the time
 def rate_tables(
     env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
 ) -> Iterator[Table]:
-    """Yield the table of one task, or one for each number of environments per worker if workers vary, too.
-
-    Footnotes are below the last one. Tables of further columns follow. The place of ``best`` is marked, None if there
-    is no winner.
-    """
+    """Yield the tables of one task, with ``best`` marked: rates, footnotes below the last of them, further columns."""
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     skips = sorted({cell.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
@@ -105,10 +101,7 @@ def _grid(
     place: Place,
     aside: Callable[[Sequence[CellSummary]], Text] | None = None,
 ) -> Table:
-    """Return a table with a row for each backend and a column for each size, those of ``marked`` workers with a !.
-
-    ``place`` makes the text of a cell. ``aside``, if there is one, makes that of all cells of a backend, beside them.
-    """
+    """Return a row for each backend, a column for each size: ``place`` of each cell, and ``aside`` of all in a row."""
     heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
     sizes = {(cell.workers, cell.envs_per_worker): cell.key.size for cell in cells}
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}

@@ -124,19 +124,17 @@ def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None
     reasons = (gate.unusable_run(side.path, its) for side, its in zip(sides, measured, strict=True))
     notice = next(filter(None, reasons), "")
     if notice:
-        found = _without_verdicts(found, notice)
+        found = replace(
+            found,
+            cells=tuple(
+                cell if cell.verdict in gate.NO_ANSWER else replace(cell, verdict="not comparable", why=notice)
+                for cell in found.cells
+            ),
+            groups=tuple(replace(group, verdict="not comparable", why=notice) for group in found.groups),
+        )
     differences = (*header.what_differs(*(side.head for side in sides)), *gate.classes_that_differ(*measured))
     one, other = (f"{side.path} ({side.python})" for side in sides)
     return CheckPage(one, other, found, differences, gate.exit_status(found), notice)
-
-
-def _without_verdicts(found: Comparison, why: str) -> Comparison:
-    cells = (
-        cell if cell.verdict in gate.NO_ANSWER else replace(cell, verdict="not comparable", why=why)
-        for cell in found.cells
-    )
-    groups = (replace(group, verdict="not comparable", why=why) for group in found.groups)
-    return replace(found, cells=tuple(cells), groups=tuple(groups))
 
 
 def _sides(pythons: Sequence[str], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[_Measured, ...]:

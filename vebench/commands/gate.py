@@ -121,10 +121,7 @@ def check_tolerance(share: float) -> None:
 
 
 def check_junit(junit: Path | None, files: Sequence[Path]) -> None:
-    """Raise UsageError if ``junit`` is a run file or a folder, or its folder is missing. Call this before measuring.
-
-    ``files`` are the run files, including those that will be written.
-    """
+    """Raise UsageError if ``junit`` cannot be written, or is one of the run ``files``. Call this before measuring."""
     if junit is None:
         return
     store.refuse_to_overwrite(junit, files, "--junit")

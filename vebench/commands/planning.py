@@ -115,10 +115,7 @@ def _placement_there(spec: RunSpec, name: str, facts: HostFacts) -> Placement:
 
 
 def unlike(found: Mapping[str, HostFacts]) -> str:
-    """Return in words how a host differs from one before it in what decides a rate; empty if none does.
-
-    What a host does not know of itself makes no difference.
-    """
+    """Return how a host differs from one before it in what decides a rate, as far as both know; empty if none does."""
     names = sorted({name for facts in found.values() for name in facts.packages})
     hosts: dict[tuple[tuple[str, str], ...], str] = {}  # by what decides
     for name, facts in found.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,30 +49,24 @@ _ENOUGH = 3
 _ON_THEIR_WAY = 2
 
 
-@dataclass(frozen=True)
-class Binding:
-    """The CPUs that the process is on, as read back, and why its memory is not bound as requested, None if it is."""
-
-    affinity: tuple[int, ...] | None
-    unbound: str | None
-
-
 def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     request: Request,
     factory: Factory,
-    binding: Binding,
+    affinity: tuple[int, ...] | None,
+    unbound: str | None,
     started: int,
     clock: Callable[[], int],
     answer: Callable[[Answer], None],
 ) -> VectorBackend:
     """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
-    ``started`` is when the process began, in nanoseconds of ``clock``.
+    ``affinity``: the CPUs that the process is on, as read back. ``unbound``: why its memory is not bound as requested,
+    None if it is. ``started`` is when the process began, in nanoseconds of ``clock``.
     """
     settings, job = request.settings, request.job
     backend, first, info = build(request, factory)
     row_bytes = nbytes(tuple(first)) // len(first.env_ids) if settings.deliver else None
-    answer(Ready(clock() - started, _layout(backend.info, binding, row_bytes)))
+    answer(Ready(clock() - started, _layout(backend.info, affinity, unbound, row_bytes)))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
@@ -177,7 +170,7 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
     return ""
 
 
-def _layout(info: BackendInfo, binding: Binding, row_bytes: int | None) -> Layout:
+def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | None, row_bytes: int | None) -> Layout:
     return Layout(
         num_envs=info.num_envs,
         batch_size=info.batch_size,
@@ -186,10 +179,10 @@ def _layout(info: BackendInfo, binding: Binding, row_bytes: int | None) -> Layou
         frame_skip=info.frame_skip,
         autoreset=info.autoreset,
         differences=tuple(difference.text for difference in info.differences),
-        affinity=binding.affinity,
+        affinity=affinity,
         engines=info.engines,
         memory_policy=pinning.memory_policy(),
-        unbound=binding.unbound,
+        unbound=unbound,
         own_classes=info.own_classes,
         row_bytes=row_bytes,
     )

@@ -57,6 +57,7 @@ class Loop:
         self._recorder = recorder
         self.batches = 0
         self._ended = np.zeros(self._info.num_envs, np.bool_)
+        self._resets_own_rows = self._info.autoreset == "next_step"
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over. The clock is read once every ``batches_per_reading`` batches."""
@@ -73,7 +74,7 @@ class Loop:
             now = clock()
             rows += more_rows
             ends += more_ends
-        resets = ends + outstanding - self._outstanding() if self._info.autoreset == "next_step" else 0
+        resets = ends + outstanding - self._outstanding() if self._resets_own_rows else 0
         if recorder is not None:
             recorder.ids.tidy()
         return Stretch(now - start, rows, resets, self._actions.times())

@@ -51,7 +51,7 @@ def main(request_file: str, answers: int) -> int:
     sys.path.append(request.folder)
     # These imports load large libraries, so the process must be pinned before.
     from vebench.child.answers import Failure, describe, writer  # noqa: PLC0415
-    from vebench.child.cell import Binding, measure, time_steps, where  # noqa: PLC0415
+    from vebench.child.cell import measure, time_steps, where  # noqa: PLC0415
 
     answer, job = writer(answers), request.job
     try:
@@ -69,7 +69,7 @@ def main(request_file: str, answers: int) -> int:
 
             step_trials(request, job, factory, answer)
             return 0
-        backend = measure(request, factory, Binding(affinity, unbound), started, clock, answer)
+        backend = measure(request, factory, affinity, unbound, started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         traceback.print_exc()
         told = isinstance(job, (Proving, Judging))  # the judge says where

@@ -71,7 +71,8 @@ class Log:
 
     def end(self) -> str:
         """Return the end of what was printed."""
-        return self._end().decode(errors="replace")
+        log = self._file.fileno()
+        return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL)).decode(errors="replace")
 
     def last_line(self) -> str:
         """Return the last line that was printed, or its beginning."""
@@ -81,13 +82,9 @@ class Log:
         """Keep only the end of a log that is too long."""
         log = self._file.fileno()
         if os.fstat(log).st_size > MOST_LOG:
-            end = self._end()
+            end = self.end()
             os.ftruncate(log, 0)
-            os.write(log, end)
-
-    def _end(self) -> bytes:
-        log = self._file.fileno()
-        return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL))
+            os.write(log, end.encode())
 
 
 class Started:

@@ -89,18 +89,17 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellPr
         if chance is not None:
             return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
         try:
-            found, begun = _compared(job, task, outline, clock, named_until)
+            return _compared(job, task, outline, outline.about, clock, named_until)
         except CutOffError as error:
             return CellProof(verdict, fault=outline.fault, reason=None if outline.fault else str(error))
-        return _of_cell(found, begun, outline, outline.about)
     finally:
         os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
 
 
-def _compared(
-    job: Replaying, task: Task, outline: _Outline, clock: Callable[[], int], named_until: int
-) -> tuple[list[_Judged], list[_Judged]]:
-    """Compare the measured steps, and what came right after the resets. Returns what was found of both."""
+def _compared(  # noqa: PLR0913, PLR0917 - what is compared, and for how long
+    job: Replaying, task: Task, outline: _Outline, about: About, clock: Callable[[], int], named_until: int
+) -> CellProof:
+    """Compare the measured steps, and what came right after the resets."""
     resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
     ids = outline.first_ids
     begun = _in_parallel(partial(_begun, job.path, task, clock, resets), ids)
@@ -118,11 +117,6 @@ def _compared(
             found = _named(found, outline.env_ids, partial(follow, is_wanted=_Until(clock, named_until - clock())))
     if not any(one.proof.verdict == "different" for one in found):
         begun = _named(begun, ids, partial(_judged, job.path, task, resets, most_share=1.0))
-    return found, begun
-
-
-def _of_cell(found: list[_Judged], begun: list[_Judged], outline: _Outline, about: About) -> CellProof:
-    """Return what was found of all environments, and what of the first batches, ``begun``."""
     fewest_ends = min((one.proof.fewest_ends for one in found), default=0)
     whole = _merged([one.proof for one in (*found, *begun)], fewest_ends)
     if whole.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far

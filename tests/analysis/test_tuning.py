@@ -1,4 +1,4 @@
-"""Racing: who is given up, when a race is decided, and whom the time that is left is spent on."""
+"""Racing: which settings are tried, who is given up, when it is decided, and whom the time left is spent on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import pytest
 
 from vebench.analysis.pooling import pooled
 from vebench.analysis.statistics import Sample
-from vebench.analysis.tuning import FEWEST_PASSES, Costs, Race, affordable, fitting, level_of_look, standing
+from vebench.analysis.tuning import FEWEST_PASSES, Costs, Race, affordable, fitting, level_of_look, settings, standing
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
 from vebench.child.answers import Timed
 from vebench.engine.interface import Outcome
 from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import Cell, CellKey
+from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.results.records import record
 
@@ -107,3 +108,34 @@ def test_nothing_larger_than_what_failed_is_started_and_what_had_no_time_may_be(
 def test_a_cell_has_less_patience_the_less_time_is_left() -> None:
     patience = [Costs(SPEC, STEPS).patience(cell("for-loop", 1, 4), left) for left in (60.0, 7.0, -3.0)]
     assert patience == [9.0, 7.0, 5.0]
+
+
+def places(*names: str, cpus: int = 8, batch: int | None = None, cores: int | None = None) -> list[str]:
+    return [one.place for one in settings(parse_backends(names), cpus, batch, cores)]
+
+
+def test_where_cpus_are_second_threads_a_worker_for_each_core_is_tried() -> None:
+    assert {place.split(":")[1] for place in places("gym-async", cpus=12, cores=8)} >= {"12x1", "8x1", "6x1"}
+    assert not [place for place in places("gym-async", cpus=12, cores=12) if ":8x" in place]
+
+
+def test_options_that_may_be_faster_are_tried_after_the_defaults_and_with_all_cpus_only() -> None:
+    tried = places("shm-async")
+    others = [place for place in tried if "[ratio=3]" in place]
+    assert tried[-len(others) :] == others
+    assert sorted(others) == ["shm-async[ratio=3]:8x1", "shm-async[ratio=3]:8x16", "shm-async[ratio=3]:8x4"]
+
+
+def test_where_the_user_gave_options_no_others_are_tried() -> None:
+    assert all(place.startswith("shm-async[ratio=4]:") for place in places("shm-async[ratio=4]"))
+
+
+def test_every_setting_has_the_batch_that_was_asked_for() -> None:
+    assert set(places("shm-async", batch=16)) == {
+        *("shm-async:8x2", "shm-async:4x4", "shm-async:2x8", "shm-async:1x16"),
+        "shm-async[ratio=3]:8x2",
+    }
+
+
+def test_more_workers_than_one_are_of_no_use_to_a_loop() -> None:
+    assert set(places("for-loop")) == {"for-loop:1x1", "for-loop:1x4", "for-loop:1x16"}

@@ -18,9 +18,8 @@ MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged fi
 _DEFAULT_PERIOD_US = "100000"
 _POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
 # Mounted control groups, in ``mountinfo``.
-_MOUNTED = re.compile(
-    r"^(?:\S+ ){3}(?P<shows>\S+) (?P<folder>\S+) (?:\S+ )*?- (?P<system>cgroup2?) \S+ (?P<options>\S+)", re.MULTILINE
-)
+_MOUNTED = re.compile(r"^(?:\S+ ){3}(\S+) (\S+) (?:\S+ )*?- (cgroup2?) \S+ (\S+)", re.MULTILINE)
+_IN_MOUNTS = re.compile(r"^\S+ (\S+) (cgroup2?) (\S+)", re.MULTILINE)  # of copied trees that lack the other file
 
 
 @dataclass(frozen=True)
@@ -83,18 +82,20 @@ def control_groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
     If both versions are mounted, the folders of both are returned: a file that does not exist governs nothing.
     """
     found: dict[Path, None] = {}
-    mounted = [*_MOUNTED.finditer(text_of(root / "proc/self/mountinfo"))]
+    mounted = _MOUNTED.findall(text_of(root / "proc/self/mountinfo")) or [
+        ("/", *fields) for fields in _IN_MOUNTS.findall(text_of(root / "proc/mounts"))
+    ]
     for line in text_of(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         unified = hierarchy == "0" and not controllers
         if not unified and controller not in controllers.split(","):
             continue
-        for mount in mounted:
-            top = root / _unescaped(mount["folder"]).lstrip("/")
-            fits = mount["system"] == ("cgroup2" if unified else "cgroup")
-            if fits and (unified or controller in mount["options"].split(",")) and is_folder(top):
-                own = _inside(top, _unescaped(mount["shows"]), path)
+        for shows, folder, system, options in mounted:
+            top = root / _unescaped(folder).lstrip("/")
+            fits = system == ("cgroup2" if unified else "cgroup")
+            if fits and (unified or controller in options.split(",")) and is_folder(top):
+                own = _inside(top, _unescaped(shows), path)
                 found.update(dict.fromkeys(one for one in (own, *own.parents) if one.is_relative_to(top)))
                 break
     return tuple(found)

@@ -55,7 +55,6 @@ SERIES = (
     Colour("#3f352b", "#ca6c5a"),
 )
 COLOURS = (GROUND, INK, MUTED, _GRID, *SERIES)
-# Nine of them, and eight colours: a pair repeats after seventy-two series.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 
 _SETTINGS: Mapping[str, object] = {
@@ -385,14 +384,20 @@ def _own_points(series: ChartLine, chart: Chart) -> list[int]:
 
 
 def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]]:
-    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve."""
+    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
+
+    The sync and the async backend of one library have one colour, and the async one is dashed.
+    """
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
     names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
     looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
-    for number, name in enumerate(name for name in names if name not in bounds):
-        colour, marker = SERIES[number % len(SERIES)].light, _MARKERS[number % len(_MARKERS)]
-        looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0}
+    families = {name: name.removesuffix("-async").removesuffix("-sync") for name in names if name not in bounds}
+    colours = {family: SERIES[number % len(SERIES)] for number, family in enumerate(dict.fromkeys(families.values()))}
+    for number, (name, family) in enumerate(families.items()):
+        colour, marker = colours[family].light, _MARKERS[number % len(_MARKERS)]
+        dashes = (0.0, (5.0, 1.5)) if name.endswith("-async") else "solid"
+        looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
         looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
     for name in bounds:
         looks[name, "bound"] = {"color": MUTED.light, "marker": "_"}

@@ -158,7 +158,7 @@ def report(
     output: options.ReportFile = None,
     every_finding: Annotated[
         bool,
-        typer.Option("--all", help="Also show notes, the cost of the measuring loop, and each of several runs alone."),
+        typer.Option("--all", help="Also show notes, the measuring loop's cost, all figures, and each of several."),
     ] = False,
     columns: Annotated[
         list[str] | None,

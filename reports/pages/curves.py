@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import curves
 from vebench.analysis.scaling import Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
-from vebench.backends.registry import CEILING, NULL
+from vebench.backends.registry import CEILING, NULL, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Chart, ChartLine, Listing, Mark, Table, TableRow, Text
@@ -42,9 +42,9 @@ FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
 
 
 def run_charts(
-    cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = ()
+    cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = (), *, every: bool = True
 ) -> tuple[Chart, ...]:
-    """Return the figures of each task: rates, which go on with what is ``predicted``, efficiency and cost."""
+    """Return the figures of each task: rates, which go on with what is ``predicted``; if ``every``, also their cost."""
     order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))
     parts = {
@@ -55,6 +55,7 @@ def run_charts(
         chart
         for own, ahead in parts.values()
         for chart in _task(own, cpus, bends, ahead)
+        if every or chart.kind == "scaling"
         if any(len(series.points) >= FEWEST_FOR_CURVE for series in chart.series if series.role != "ideal")
     )
 
@@ -62,7 +63,7 @@ def run_charts(
 def _task(
     cells: Sequence[CellSummary], cpus: int, bends: Iterable[Bend], predicted: Sequence[Prediction]
 ) -> Iterator[Chart]:
-    shown = [curve for curve in curves(cells) if curve[0].backend != NULL]
+    shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
     several = len({curve[0].envs_per_worker for curve in shown}) > 1
     named = [(curve, curve_name(curve, several=several)) for curve in shown]
     ahead = [
@@ -124,7 +125,7 @@ class Prediction:
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
     """Return what each backend of a run would reach with so many workers, or why that cannot be said."""
     order = cpu_order(header, cells)
-    shown = [curve for curve in curves(cells) if curve[0].backend != NULL]
+    shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
     if order is None:
         refused = Forecast(workers, refused=_ON_HOSTS)
         return tuple(Prediction(curve, refused) for curve in shown)

@@ -158,7 +158,7 @@ def _document(section: Section, first: Section, view: View) -> Document:
         best="the winner" if marked else "",
         notice=section.notice,
         answers=answers(found, Commands(head, section.name, section.findings)),
-        charts=run_charts(cells, head, predicted),
+        charts=run_charts(cells, head, predicted, every=view.every_finding),
         notes_left_out=len(notes - {one.label for one in shown}),
     )
 

@@ -136,10 +136,14 @@ def style_of(element: ET.Element) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def test_a_forecast_is_dashed_and_nothing_measured_is(drawn: str) -> None:
-    dashed = [style["stroke"] for e in parsed(drawn).iter() if "stroke-dasharray" in (style := style_of(e))]
-    assert dashed.count(plots.SERIES[0].light) == 1
-    assert {*dashed} == {plots.SERIES[0].light, plots.MUTED.light}
+def test_a_forecast_is_dashed_and_of_what_is_measured_what_is_async() -> None:
+    def dashes(*names: str) -> list[str]:
+        drawn = parsed(plots.svg([make_chart(*names)]))
+        return [style["stroke"] for e in drawn.iter() if "stroke-dasharray" in (style := style_of(e))]
+
+    assert dashes("for-loop", "gym-sync").count(plots.SERIES[0].light) == 1  # its forecast
+    assert plots.SERIES[1].light not in dashes("for-loop", "gym-sync")
+    assert plots.SERIES[1].light in dashes("for-loop", "gym-sync", "gym-async")
 
 
 def test_each_measured_series_has_a_colour_and_a_marker_of_its_own() -> None:

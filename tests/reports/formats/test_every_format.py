@@ -22,6 +22,7 @@ from support.records import make_cell, make_header, on_machine
 
 from vebench.analysis.cell import CellSummary
 from vebench.reports import figures, plots
+from vebench.reports.document import View
 from vebench.reports.formats.registry import FORMATS, TERMINAL, Format
 from vebench.reports.pages.run import RunPage
 from vebench.results import store
@@ -171,7 +172,8 @@ def test_a_figure_has_a_point_for_the_rate_of_every_cell() -> None:
 
 
 def test_the_points_of_a_figure_are_as_they_were_approved(*, renew: bool) -> None:
-    (document,) = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))]).documents
+    page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))], View(every_finding=True))
+    (document,) = page.documents
     text = "\n".join(POINT.findall(plots.svg(document.charts)))
     approved = SNAPSHOTS / "pong.svg.txt"
     if renew:

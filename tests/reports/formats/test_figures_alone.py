@@ -41,10 +41,14 @@ def test_figures_are_written_to_any_file_if_the_format_is_named(vebench: Command
     assert (run.parent / "figures").read_text() == vebench("report", run, "-f", "svg").out
 
 
-def test_all_figures_of_a_task_are_in_one_file(vebench: Command, run: Path) -> None:
-    root = ET.fromstring(vebench("report", run, "-f", "svg").out.encode())  # noqa: S314 - our own text
+@pytest.mark.parametrize("asked", [(), ("--all",)])
+def test_the_rates_of_a_task_are_in_one_file_and_with_all_its_other_figures(
+    vebench: Command, run: Path, asked: tuple[str, ...]
+) -> None:
+    root = ET.fromstring(vebench("report", run, "-f", "svg", *asked).out.encode())  # noqa: S314 - our own text
     texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
-    assert {"ALE/Pong-v5: frames/s", "ALE/Pong-v5: speedup per CPU owned", "for-loop", "ceiling"} <= texts
+    assert {"ALE/Pong-v5: frames/s", "for-loop", "ceiling"} <= texts
+    assert ("ALE/Pong-v5: speedup per CPU owned" in texts) == bool(asked)
 
 
 def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:

@@ -18,13 +18,14 @@ from support.records import make_cell, make_header, write_run
 from vebench.errors import UsageError
 from vebench.reports import plots
 from vebench.reports.console import save
-from vebench.reports.document import AnswerText, Document, Table, TableRow, Text
+from vebench.reports.document import AnswerText, Document, Table, TableRow, Text, View
 from vebench.reports.formats import markdown
 from vebench.reports.formats.registry import MARKDOWN
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
+EVERYTHING = View(every_finding=True)
 LINK = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
 
 
@@ -81,7 +82,7 @@ def test_what_would_be_markup_is_escaped(text: str, shown: str) -> None:
 
 
 def test_figures_are_files_beside_the_text_with_relative_links(page: RunPage, tmp_path: Path) -> None:
-    save(page, MARKDOWN, tmp_path / "my report.md")
+    save(replace(page, view=EVERYTHING), MARKDOWN, tmp_path / "my report.md")
     links = [unquote(link) for link in LINK.findall((tmp_path / "my report.md").read_text())]
     assert links[:2] == ["my report-pong-scaling.svg", "my report-pong-efficiency.svg"]
     assert {path.name for path in tmp_path.iterdir()} == {"my report.md", *links}
@@ -89,7 +90,7 @@ def test_figures_are_files_beside_the_text_with_relative_links(page: RunPage, tm
 
 
 def test_the_first_figure_of_a_task_is_shown_and_the_others_are_folded(page: RunPage) -> None:
-    text = markdown.with_figures(page, "report.md")["report.md"]
+    text = markdown.with_figures(replace(page, view=EVERYTHING), "report.md")["report.md"]
     shown, folded = LINK.finditer(text), text.index("<details>")
     assert [link.start() < folded for link in shown] == [True, False, False]
     assert "](report-pong-scaling.svg)" in text
@@ -138,11 +139,11 @@ def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
 
 
 def test_a_figure_never_overwrites_a_run_file(page: RunPage, sweep: Run, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "report-pong-efficiency.svg", sweep)
+    run = write_run(tmp_path / "report-pong-scaling.svg", sweep)
     before = run.read_bytes()
     with pytest.raises(UsageError) as error:
         save(page, MARKDOWN, tmp_path / "report.md")
-    assert "report-pong-efficiency.svg: is a run file, and would be overwritten" in str(error.value)
+    assert "report-pong-scaling.svg: is a run file, and would be overwritten" in str(error.value)
     assert [*tmp_path.iterdir()] == [run]
     assert run.read_bytes() == before
 

@@ -1,7 +1,5 @@
 """What every test gets: a cache folder of its own, and small things that most of them need."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import signal

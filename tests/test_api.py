@@ -1,7 +1,5 @@
 """The interface for Python: the same plans, files and verdicts as the command line has, and nothing printed."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

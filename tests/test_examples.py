@@ -1,7 +1,5 @@
 """The scripts among the examples: each runs as a user starts it, and finds what is there in a world of known rates."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """What the documents tell users to type, to write and to click works."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -7,8 +7,6 @@ A fault that takes one expression is made by a function: ``altering`` rows, ``ac
 otherwise, or ``setting`` something in each environment. In these expressions ``it`` is the adapter.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping

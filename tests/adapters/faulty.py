@@ -1,7 +1,5 @@
 """Third-party adapters, each with one fault, for the tests of what the engine makes of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

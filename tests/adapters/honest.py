@@ -1,7 +1,5 @@
 """Adapters that do the same work in ways of their own: none of them may be accused of anything."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

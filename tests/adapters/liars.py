@@ -1,7 +1,5 @@
 """Adapters with a fault each that has to be caught, most by doing other work than they claim, and a few with none."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace

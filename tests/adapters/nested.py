@@ -1,7 +1,5 @@
 """Adapters of environments that observe and take dicts and tuples: one fault each, in one array. ``odd/Nested-v0``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Policies that a user may name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

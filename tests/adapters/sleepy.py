@@ -1,7 +1,5 @@
 """A for-loop that sleeps for a share of each step, as ``SLEEP_SHARE`` says: with 0.1 nine tenths as fast as without."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """Adapters that do the right work wherever they expect to be looked at, and other work while they are timed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random

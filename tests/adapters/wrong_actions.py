@@ -1,7 +1,5 @@
 """Adapters that take other actions than they are sent."""
 
-from __future__ import annotations
-
 import numpy as np
 from altered import Altered, On, acting, before, row_zero
 from numpy.typing import NDArray

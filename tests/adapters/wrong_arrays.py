@@ -1,7 +1,5 @@
 """Adapters whose batches are not what they must be: lazy rows, short batches, ids and flags of other types."""
 
-from __future__ import annotations
-
 import mmap
 import tempfile
 import threading

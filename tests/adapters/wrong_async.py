@@ -1,7 +1,5 @@
 """Adapters that answer in batches of half their environments, and confuse what belongs to whom."""
 
-from __future__ import annotations
-
 import numpy as np
 from altered import On
 from honest import Shuffled, _Pool

@@ -1,7 +1,5 @@
 """Adapters whose arrays are not what they were when they were handed out, or never were."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

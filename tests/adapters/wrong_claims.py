@@ -1,7 +1,5 @@
 """Adapters that report something else about themselves than they do, or excuse what they do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An adapter whose module makes the clock slower when it is imported."""
 
-from __future__ import annotations
-
 import time
 
 from altered import Altered, On

@@ -1,7 +1,5 @@
 """Adapters that meddle with the process that measures them: its clock, its loop, its judge, its answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Adapters whose episodes end or begin in another way: autoresets, flags, time limits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adapters whose library changes what every environment of the process does, the reference's too, if it is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

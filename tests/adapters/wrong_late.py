@@ -1,7 +1,5 @@
 """Adapters that are right at first: their faults begin after many steps, ends, resets or some time."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

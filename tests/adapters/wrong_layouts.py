@@ -1,7 +1,5 @@
 """Adapters whose faults need some environments or layouts: the last one, those after the eighth, 65 of them."""
 
-from __future__ import annotations
-
 import numpy as np
 from altered import Altered, On, acting, altering, seeding
 

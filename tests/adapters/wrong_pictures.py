@@ -1,7 +1,5 @@
 """Adapters whose observations are others: stacks, frames, precision."""
 
-from __future__ import annotations
-
 from types import MethodType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adapters whose rewards are others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Adapters that seed their environments in another way than ``reset`` says: environment ``i`` with ``seed + i``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from altered import Altered, On, seeding

@@ -1,7 +1,5 @@
 """Adapters that step nothing once they believe that nobody compares their rows. No mistake looks like this."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

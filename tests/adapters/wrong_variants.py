@@ -1,7 +1,5 @@
 """Adapters that are right in the exact variant of a task, and not in the one that is measured."""
 
-from __future__ import annotations
-
 import numpy as np
 from altered import Altered, On, reporting, seeding, setting, wrapper
 from liars import OtherResize

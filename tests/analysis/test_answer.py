@@ -1,7 +1,5 @@
 """The answer of a run, for every situation that a run can end in: the sentences that a careful engineer would write."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence

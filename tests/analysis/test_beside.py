@@ -1,7 +1,5 @@
 """Two runs side by side: the ratios are those of check and compare, and each run's best is one that can be used."""
 
-from __future__ import annotations
-
 import pytest
 from support.records import make_cell, make_header, make_repeated
 

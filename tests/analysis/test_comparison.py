@@ -1,7 +1,5 @@
 """Verdicts on cells of two runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp, inf, sqrt

@@ -1,7 +1,5 @@
 """The table of codes: each can be found, with a remedy, and nothing else; and what is found of machines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """A gate that looks again and again, and what it may spend on each look."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import exp
 from random import Random

@@ -1,7 +1,5 @@
 """Series of many runs: where levels changed, which points belong together, what is news, how much runs differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log, sqrt

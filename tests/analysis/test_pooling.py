@@ -1,7 +1,5 @@
 """How much processes vary, from all cells of a run together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import exp
 from random import Random

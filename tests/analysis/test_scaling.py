@@ -1,7 +1,5 @@
 """Curves beyond what was measured: what is predicted, with which band, and where nothing is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import exp
 

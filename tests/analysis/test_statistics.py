@@ -1,7 +1,5 @@
 """Estimates, intervals and ratios."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, inf, log, pi, sqrt

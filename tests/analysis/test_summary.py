@@ -1,7 +1,5 @@
 """From raw windows to what each cell achieved."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from math import sqrt
 

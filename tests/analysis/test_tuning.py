@@ -1,7 +1,5 @@
 """Racing: which settings are tried, who is given up, when it is decided, and whom the time left is spent on."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Outliers, drift and bursts: found where they are, and seldom where they are not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 from math import exp

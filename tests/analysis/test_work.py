@@ -1,7 +1,5 @@
 """Which work a cell has done, by all that is known, and which rates are struck."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

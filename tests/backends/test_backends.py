@@ -1,7 +1,5 @@
 """What only some backends do: workers that fail or lose their caller, the ceiling's counting, EnvPool's settings."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -3,8 +3,6 @@
 Backends and suites are read from their tables: a new entry is tested without a change here.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """The simulators inside EnvPool: which versions they are, read from its libraries."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import version
 

@@ -1,7 +1,5 @@
 """The environments that all backends step: their settings, their spaces, and frames as the simulator counts them."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The lines of Python that a report gives to paste: they run, and build what was measured."""
 
-from __future__ import annotations
-
 import ast
 import multiprocessing
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 They take minutes, and libraries that are not vebench's. So no other call of pytest runs them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

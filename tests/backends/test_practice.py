@@ -1,7 +1,5 @@
 """Backends as people write them: threads, queues, semaphores, and loops that exchange nothing."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

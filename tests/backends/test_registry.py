@@ -1,7 +1,5 @@
 """What backends and suites say of themselves before they are loaded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

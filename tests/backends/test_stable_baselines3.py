@@ -1,7 +1,5 @@
 """What Stable-Baselines3's vectorisers do otherwise than the reference: tested where it is installed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

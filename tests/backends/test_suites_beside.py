@@ -1,7 +1,5 @@
 """Suites whose environments are measured by their ids, where they are installed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Environments whose step takes a stated time: what they are called, that they work as long, and that they repeat."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

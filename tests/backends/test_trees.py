@@ -1,7 +1,5 @@
 """Dicts and tuples of arrays: what is true of them is true of one array."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

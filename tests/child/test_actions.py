@@ -1,7 +1,5 @@
 """A policy in the timed loop, with a fake clock: where the time goes, how long batches take, how old rows are."""
 
-from __future__ import annotations
-
 from itertools import count, cycle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counts are bounded wherever they are in an answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

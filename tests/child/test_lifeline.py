@@ -1,7 +1,5 @@
 """A cell ends when its parent is gone, whatever the cell has done to its signals and descriptors."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

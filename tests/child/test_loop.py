@@ -1,7 +1,5 @@
 """The timed loop, with a fake clock and fake backends: what it counts, and how often it looks at the clock."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The networks that act, where torch is installed: their actions are in the space, and of its type."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

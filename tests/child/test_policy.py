@@ -1,7 +1,5 @@
 """The names of policies: what they mean, and what is said of those that mean nothing."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What crosses the wall between the interpreters is read as it was written."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict

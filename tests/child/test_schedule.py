@@ -1,7 +1,5 @@
 """When windows are measured, when one counts, and when it is measured again: with counters of our own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace

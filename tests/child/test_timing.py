@@ -1,7 +1,5 @@
 """How long steps and resets of one environment take, and how many episodes ended in them."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

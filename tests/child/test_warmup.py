@@ -1,7 +1,5 @@
 """Warm-up: over when the rate has settled, within bounds, on a fake clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

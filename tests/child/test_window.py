@@ -1,7 +1,5 @@
 """A window: bounds on what it holds, and how counters and replicas make one."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pytest

@@ -1,7 +1,5 @@
 """Run files name environments, backends, policies, Pythons and hosts: only what is vebench's own is used unasked."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

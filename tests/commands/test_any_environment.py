@@ -1,7 +1,5 @@
 """Environments of users: with arguments, and made by callables of their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from textwrap import dedent

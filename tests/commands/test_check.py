@@ -1,7 +1,5 @@
 """``vebench check`` as a user and a CI service meet it, alone and with a history of runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``vebench compare``: the same cells in two interpreters, in turn."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

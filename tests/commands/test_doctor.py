@@ -1,7 +1,5 @@
 """The machine as vebench sees it: this one, small ones of our own, and real ones where their trees are at hand."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

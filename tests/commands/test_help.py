@@ -1,7 +1,5 @@
 """What a user who knows nothing yet asks for: ``vebench --help``, ``--version`` and ``vebench list``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

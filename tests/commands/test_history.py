@@ -1,7 +1,5 @@
 """``vebench history``: what a folder of runs says, in which format, and with which exit status."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """``-b NAME@PYTHON``: backends in interpreters of their own, in one run with others."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """``vebench peers``: what other projects' backends need, and interpreters that have it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version

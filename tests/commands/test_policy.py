@@ -1,7 +1,5 @@
 """A policy in the loop, as users ask for it: what is measured, compared and shown, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

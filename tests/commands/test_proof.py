@@ -1,7 +1,5 @@
 """What a measured cell returned is compared with the reference: what that finds, and what is made of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bad input, whichever command it is given to: one line on standard error, status 2, and nothing is started or left."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

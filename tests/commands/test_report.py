@@ -1,7 +1,5 @@
 """``vebench report``: which runs it renders, in which format, where to, and several side by side."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``vebench run --resume``: a run goes on where it ended, on the same machine and with nothing made up."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``vebench run``: what it plans, measures, keeps and shows, what it refuses, also where packages are missing."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Each is a process of its own, because that is what a terminal sends signals to.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

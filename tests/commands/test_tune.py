@@ -1,7 +1,5 @@
 """``vebench tune``: which settings are tried, which one is recommended, and what it keeps to."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

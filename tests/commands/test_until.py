@@ -1,7 +1,5 @@
 """Passes that are added: ``run --until``, ``check BASELINE`` and ``compare --budget``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

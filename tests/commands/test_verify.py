@@ -1,7 +1,5 @@
 """``vebench verify``: backends that do the same work pass, and every liar is caught, by the name of its fault."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

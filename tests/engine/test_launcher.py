@@ -1,7 +1,5 @@
 """Cells in real interpreters: what becomes of them when backends misbehave, and that nothing of them is left."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The runner's clock beside that of a cell: what it accuses, and what noise it bears."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import cycle
 from random import Random

@@ -1,7 +1,5 @@
 """Where a run really runs: read from /proc while real cells of every backend measure."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Comparisons of backends by two processes each, with a fake launch: nothing is started and nothing is timed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Cells of several replicas: who gets which CPUs, and what they come to together."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

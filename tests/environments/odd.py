@@ -1,7 +1,5 @@
 """Environments that register themselves on import: odd spaces, and one fault each, for the tests of the backends."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -3,8 +3,6 @@
 ``--env uneven:Uneven``, or ``'uneven:Uneven[step_ms=5,reset_ms=100]'``. Rows depend on seed and actions alone.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Environments for the shared-memory vector environment: any space, any fault, and uneven steps."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

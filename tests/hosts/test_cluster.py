@@ -1,7 +1,5 @@
 """A real Ray cluster of two nodes on this machine: ``make test-cluster``, in an interpreter that has Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

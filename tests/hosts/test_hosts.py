@@ -1,7 +1,5 @@
 """Replicas on other hosts: what is started there, counted together, refused, and left behind (nothing)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 ``make test-cluster`` does the same with a real one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The far side of a connection: what it does with a cell that takes too much, and with a runner that hears nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

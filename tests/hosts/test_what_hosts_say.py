@@ -1,7 +1,5 @@
 """What comes from another host is not trusted: it is a line that makes sense, or none."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Processes and folders that must not outlive the process that needs them, in whatever state that is."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

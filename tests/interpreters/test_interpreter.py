@@ -1,7 +1,5 @@
 """Asking an interpreter: one answer, or one clear line, and nothing left behind."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Counters and facts of the machine: small trees of our own for what depends on it, this machine where it must work."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Memory nodes: what is asked for is what the kernel reports, and pages are counted where they lie."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

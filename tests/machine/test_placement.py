@@ -1,7 +1,5 @@
 """From a pin policy to CPUs: a pure function."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import groupby

@@ -1,7 +1,5 @@
 """What is made of a machine's sysfs: small trees of our own, one for each oddity that real machines have."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a specification to an explicit list of cells."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The languages of options: counts, backends with their options, and pinning and hosts with their details."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

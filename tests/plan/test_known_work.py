@@ -1,7 +1,5 @@
 """What is known of a backend's work: from the survey, and from what the user has found."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

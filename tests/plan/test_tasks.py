@@ -1,7 +1,5 @@
 """Names of environments: what is known of them, and the lookup of all others."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pages that many tests of reports render."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal

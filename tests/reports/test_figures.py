@@ -1,7 +1,5 @@
 """How numbers are written, and file names in documents that others read."""
 
-from __future__ import annotations
-
 import pytest
 
 from vebench.analysis.statistics import Estimate

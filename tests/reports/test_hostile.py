@@ -1,7 +1,5 @@
 """Names and reasons that somebody chose to break a format, a terminal or a CI log, in every format of every page."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

@@ -1,7 +1,5 @@
 """What is shown while a run measures."""
 
-from __future__ import annotations
-
 import errno
 import io
 import re

@@ -1,7 +1,5 @@
 """Where pages go: to a reader who may leave, to files that may not be written, with colour only on a terminal."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

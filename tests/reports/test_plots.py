@@ -1,7 +1,5 @@
 """Figures as SVG, PNG and PDF: what is in them, that they are harmless and always the same, and their colours."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Figures that others have published: apart from what was measured, with their source, and for these tasks only."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run files: what is written is read again, kept whatever others do to the file, and its damage said in a line."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A browser without a window, driven through ChromeDriver's own protocol (W3C WebDriver, and the browser's own)."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Charts to draw."""
 
-from __future__ import annotations
-
 from vebench.analysis.statistics import Estimate
 from vebench.reports.document import Chart, ChartLine, Mark
 

@@ -1,7 +1,5 @@
 """Commands as a user meets them: what they print, and their exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

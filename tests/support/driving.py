@@ -3,8 +3,6 @@
 A script of pasted lines ends with ``drive(envs)``, which prints what was counted as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

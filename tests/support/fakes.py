@@ -1,7 +1,5 @@
 """A world in which no process is started: cells answer at once, as a script or a table of rates says."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

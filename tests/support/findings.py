@@ -1,7 +1,5 @@
 """What vebench finds in cells, for tests to look at."""
 
-from __future__ import annotations
-
 from support.records import make_header
 
 from vebench.analysis.findings import Finding

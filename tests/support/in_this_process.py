@@ -3,8 +3,6 @@
 What the child does is what it always does. Only the process is missing: use it where that is not the point.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Ctrl-C at a chosen moment: before the n-th instruction of our own code that a call runs."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import signal

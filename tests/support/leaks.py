@@ -1,7 +1,5 @@
 """What is left on the whole machine: processes, and named segments of shared memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from contextlib import suppress

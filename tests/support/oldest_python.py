@@ -4,8 +4,6 @@ Run as a script with the folder to make it in. Where no Python 3.10 is found it 
 it are skipped.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A world whose truth is known: how long a batch takes is what a function of its cell says."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace

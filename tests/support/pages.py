@@ -1,7 +1,5 @@
 """Pages to render, and what a terminal shows of them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Lines to paste, and what is promised of them; run as people do, in a script and an interpreter of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A format that nobody needs: the value of each place of a table, a line for each."""
 
-from __future__ import annotations
-
 from vebench.analysis.statistics import Estimate
 from vebench.reports.document import Page
 

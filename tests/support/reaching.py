@@ -1,7 +1,5 @@
 """Hosts that are reached as by ssh or srun, without any: programs of these names run lines of a shell here."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

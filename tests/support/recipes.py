@@ -1,7 +1,5 @@
 """The recipes of the documents, run as they stand there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs to analyse and render, built from records as a run file would hold them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace

@@ -3,8 +3,6 @@
 Where a test has set ``TMPDIR``, as ``scoped`` does, they are those of that test: other tests, or runs, may be at work.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

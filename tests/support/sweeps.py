@@ -1,7 +1,5 @@
 """Sweeps over workers on machines with more CPUs than a test has, as run files hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from msgspec import structs

@@ -1,7 +1,5 @@
 """Waiting for what other processes do, without timing it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Findings on cells: what each did, how it was measured, and what the machine did meanwhile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import exp
 from random import Random

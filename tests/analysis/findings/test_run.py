@@ -1,7 +1,5 @@
 """Findings on a run as a whole and on its file, and the same finding of many cells said once."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from support.findings import FAST, STEADY

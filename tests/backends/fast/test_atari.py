@@ -1,7 +1,5 @@
 """Atari games of our own class against Gymnasium's wrappers with the same settings, byte for byte."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

@@ -2,8 +2,6 @@
 
 # ruff: noqa: SLF001 - a step is looked at, and stopped, half-way
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import gc

@@ -1,7 +1,5 @@
 """Own classes step only with what they were verified with; anywhere else Gymnasium's do, and every command says so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``make_vec`` against Gymnasium's own vector environments of the same tasks, element by element."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 import runpy

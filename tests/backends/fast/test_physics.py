@@ -1,7 +1,5 @@
 """Our class for MuJoCo's tasks against Gymnasium's: the same bytes, compiled and in Python."""
 
-from __future__ import annotations
-
 import inspect
 import multiprocessing
 import time

@@ -1,7 +1,5 @@
 """Pictures by the compiled part against those that OpenCV makes, of screens that a made-up emulator shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

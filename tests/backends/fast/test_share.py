@@ -1,7 +1,5 @@
 """The share of one process, with made-up batches: who is stepped, and who is named where one must not be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

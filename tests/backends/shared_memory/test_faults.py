@@ -1,7 +1,5 @@
 """What goes wrong in a worker, in the caller, or between them: an error each time, and nothing left behind."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """What the packages of our own vector environments export, and how little it takes to import them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

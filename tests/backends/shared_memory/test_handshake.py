@@ -1,7 +1,5 @@
 """How processes of the shared-memory backends wait for each other, and that no row is torn and no wake-up lost."""
 
-from __future__ import annotations
-
 import mmap
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Ctrl-C between any two instructions: whatever is called afterwards works or says why not, and nothing is left."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Environments that need a process of their own have one by default, as under ``AsyncVectorEnv``."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

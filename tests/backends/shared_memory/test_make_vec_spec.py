@@ -1,7 +1,5 @@
 """gymnasium.make_vec makes a SharedMemoryVectorEnv: by its spec, or where AsyncVectorEnv was."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import gymnasium

@@ -1,7 +1,5 @@
 """How environments are divided among processes, and where everything lies in the memory that these share."""
 
-from __future__ import annotations
-
 import mmap
 
 import numpy as np

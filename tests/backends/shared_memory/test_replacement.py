@@ -1,7 +1,5 @@
 """SharedMemoryVectorEnv where AsyncVectorEnv was: scripts and environments that do what is written nowhere."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import string

@@ -1,7 +1,5 @@
 """StableBaselinesVecEnv against SubprocVecEnv's contract, element by element, where Stable-Baselines3 is installed."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """SharedMemoryVectorEnv against Gymnasium's SyncVectorEnv, element by element."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator
 from functools import partial

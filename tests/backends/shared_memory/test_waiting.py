@@ -1,7 +1,5 @@
 """Batches that are not waited for as a whole, and halves in turn: rows, ids and actions stay together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The names of faults: of backends that are stepped and judged in this process, and of what a cell has recorded."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing

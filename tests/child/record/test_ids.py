@@ -1,7 +1,5 @@
 """An environment is left behind if it answers neither in thousands of batches nor for long: not for one of these."""
 
-from __future__ import annotations
-
 import re
 from itertools import count
 

@@ -1,7 +1,5 @@
 """What is written of a backend's rows is read again as it was, and nothing else is read."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import asdict, fields
 

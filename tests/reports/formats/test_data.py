@@ -1,7 +1,5 @@
 """Runs as data: every column, in CSV and in JSON, and what services that keep figures over time get."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 ``pytest tests/reports/formats --renew`` writes the approved texts anew: look at their diff before you commit them.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

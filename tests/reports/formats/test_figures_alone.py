@@ -1,7 +1,5 @@
 """The figures of runs alone, as a user asks for them: ``-f svg``, ``-f png``, ``-f pdf``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET

@@ -1,7 +1,5 @@
 """Pages as HTML: what is on them, that nothing on them acts, and what a browser makes of them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

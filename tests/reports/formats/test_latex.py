@@ -1,7 +1,5 @@
 """Tables as LaTeX."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

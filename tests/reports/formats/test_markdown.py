@@ -1,7 +1,5 @@
 """Pages in Markdown."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

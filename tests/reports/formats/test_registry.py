@@ -1,7 +1,5 @@
 """The table of formats: what a name and a suffix mean, and that each format renders what the table says."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages on a terminal: within its width, and readable without colour."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """The table of all cells: which columns it has, and what stands in them."""
 
-from __future__ import annotations
-
 import pytest
 from support.records import make_sweep
 

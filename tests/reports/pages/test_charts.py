@@ -1,7 +1,5 @@
 """The figures of a run, the same numbers as its tables as lines over workers, and what was predicted of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

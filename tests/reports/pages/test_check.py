@@ -1,7 +1,5 @@
 """The page of a check: what a chart can be drawn from, and what is no finding."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from support.pages import document_of, on_terminal, table_of

@@ -1,7 +1,5 @@
 """Windows in the order of measuring, beside the level of their cell."""
 
-from __future__ import annotations
-
 from support.records import make_cell, make_header
 
 from vebench.reports.pages.noise import noise, noise_by_cell

@@ -1,7 +1,5 @@
 """What ``--dry-run`` shows."""
 
-from __future__ import annotations
-
 import pytest
 from support.pages import on_terminal, table_of
 

@@ -1,7 +1,5 @@
 """The page of a run: every number with its interval, every cell accounted for."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

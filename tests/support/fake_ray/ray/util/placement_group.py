@@ -1,7 +1,5 @@
 """Resources of several nodes, all of them or none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

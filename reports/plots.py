@@ -392,11 +392,11 @@ def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]
     bounds = {series.name for series in lines if series.role == "bound"}
     names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
     looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
-    families = {name: name.removesuffix("-async").removesuffix("-sync") for name in names if name not in bounds}
+    families = {name: re.sub("-a?sync$", "", name) for name in names if name not in bounds}
     colours = {family: SERIES[number % len(SERIES)] for number, family in enumerate(dict.fromkeys(families.values()))}
     for number, (name, family) in enumerate(families.items()):
         colour, marker = colours[family].light, _MARKERS[number % len(_MARKERS)]
-        dashes = (0.0, (5.0, 1.5)) if name.endswith("-async") else "solid"
+        dashes = (0.0, (5.0, 1.5)) if name.endswith("async") else "solid"
         looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
         looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
     for name in bounds:

@@ -14,7 +14,7 @@ demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and
 	$(BIN)/vebench report --output .vebench/report.html
 
 test: $(VENV)/tested
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -rs
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup -rs
 
 # All that `make test` skips for want of a package, too: PyTorch, Stable-Baselines3, dm_control, MiniGrid and Chromium.
 test-all: $(VENV)/everything test

@@ -75,11 +75,11 @@ HANGING = """
 def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(vebench: Command) -> None:
     """Real processes, since it is one of them that has to say where it hangs."""
     Path("hanging.py").write_text(dedent(HANGING))
-    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2", "--timeout", "8")
+    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2", "--timeout", "6")
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
     _, base, *others = lines(Path("run.jsonl"))
     assert (base["backend"], base["workers"]) == ("for-loop", 1)
-    assert base["reason"] == "no end after 8 s (--timeout), in reset"
+    assert base["reason"] == "no end after 6 s (--timeout), in reset"
     assert len(others) == 9  # with the yardstick, in both repeats
     for cell in others:
         assert (cell["status"], cell["startup_ns"]) == ("failed", None)

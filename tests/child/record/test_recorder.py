@@ -1,5 +1,7 @@
 """What is kept of a cell that is timed: with a backend that plays a script, and a clock that it moves."""
 
+from __future__ import annotations
+
 import io
 import re
 from collections.abc import Callable

@@ -20,10 +20,11 @@ from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import folder_of, python_of
 
 # Stands in for uv: it makes an interpreter that is this one, and notes what it was to install.
-UV = """#!/bin/sh
+UV = r"""#!/bin/sh
 echo "$@" >> "$UV_TOLD"
 case "$1" in
-  venv) for folder; do :; done; mkdir -p "$folder/bin"; ln -s "{python}" "$folder/bin/python";;
+  venv) for folder; do :; done; mkdir -p "$folder/bin"
+    printf '#!/bin/sh\nexec "%s" "$@"\n' "{python}" > "$folder/bin/python"; chmod +x "$folder/bin/python";;
   pip) case "$*" in *unfit*) echo "error: no such version of unfit"; exit 1;; *slow*) sleep 1000;; esac;;
 esac
 """

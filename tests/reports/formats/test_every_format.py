@@ -40,6 +40,7 @@ READ = [form for form in TEXTS if form.name in ("terminal", "markdown", "html", 
 DRAWN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
 NONCE = re.compile(r"(?<='nonce-)[^']*")  # it follows from all of them
 LAYOUT = str.maketrans(dict.fromkeys("|*&{}\\", " "))
+FLOAT = re.compile(r"\d+\.\d{7,}(?:e[+-]?\d+)?")  # Python 3.12 adds floats more exactly than 3.11
 POINT = re.compile(r"<title>(.*?)</title>")  # what a figure shows where somebody points at it
 BACKENDS = ("for-loop", "gym-async", "shm-sync", "mine.adapters:Fast")
 
@@ -153,7 +154,7 @@ def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: b
     """The run is a real one, reduced to some of its cells."""
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))])
     drawn = NONCE.sub("", DRAWN.sub(r"<\1/>", written(form, page, 80)))
-    text = "\n".join(line.rstrip() for line in drawn.split("\n"))
+    text = FLOAT.sub(lambda found: f"{float(found[0]):.12g}", "\n".join(line.rstrip() for line in drawn.split("\n")))
     approved = SNAPSHOTS / f"pong.{form.name}.txt"
     if renew:
         approved.write_text(text, encoding="utf-8")

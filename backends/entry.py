@@ -186,6 +186,16 @@ class BackendEntry:
         return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
 
     @property
+    def family(self) -> str:
+        """Its name without how it steps: the same for ``gym-sync`` and ``gym-async``."""
+        return self.name.removesuffix("-async").removesuffix("-sync")
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is the asynchronous one of its family."""
+        return self.name.endswith("-async")
+
+    @property
     def process_per_environment(self) -> bool:
         """Whether each environment has a process of its own."""
         return self.steppers == "process each"

@@ -264,7 +264,7 @@ def _value(column: Column, cell: CellSummary) -> Text:
         if (loop := cell.loop_ns_per_batch) is not None:  # it has no frames: this is what the measuring loop costs
             return Text((figures.time(loop), "a batch"), "reference_row")
         return Text((figures.rate(rate),), "struck" if cell.struck else "plain", rate)
-    # No backend can beat a reference row: its ratios would read as those of a backend. The loop alone has no frames.
+    # A reference row is no backend: its ratios would read as those of a backend. The loop alone has no frames.
     if (cell.reference_row and column.unit in ("times", "ratio")) or (
         cell.loop_ns_per_batch and column.unit == "frames/s"
     ):

@@ -160,11 +160,16 @@ LineRole = Literal["measured", "bound", "ideal", "forecast"]
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a figure: its points, by rising ``x``. ``name`` is in the key."""
+    """One line of a figure: its points, by rising ``x``. ``name`` is in the key.
+
+    Lines of one ``family``, by default the name, have one colour; ``dashed`` tells two of them apart.
+    """
 
     name: str
     points: tuple[tuple[float, Estimate], ...]
     role: LineRole = "measured"
+    family: str = ""
+    dashed: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from io import BytesIO
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.packages import Package, how_to_install, importable
@@ -384,19 +384,19 @@ def _own_points(series: ChartLine, chart: Chart) -> list[int]:
 
 
 def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]]:
-    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
-
-    The sync and the async backend of one library have one colour, and the async one is dashed.
-    """
+    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve."""
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
-    names = dict.fromkeys(series.name for role in ("measured", "forecast") for series in lines if series.role == role)
+    shown: dict[str, ChartLine] = {}
+    for role in ("measured", "forecast"):
+        for series in lines:
+            if series.role == role and series.name not in bounds:
+                shown.setdefault(series.name, series)
+    colours = dict(zip(dict.fromkeys(one.family or one.name for one in shown.values()), cycle(SERIES), strict=False))
     looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
-    families = {name: re.sub("-a?sync$", "", name) for name in names if name not in bounds}
-    colours = {family: SERIES[number % len(SERIES)] for number, family in enumerate(dict.fromkeys(families.values()))}
-    for number, (name, family) in enumerate(families.items()):
-        colour, marker = colours[family].light, _MARKERS[number % len(_MARKERS)]
-        dashes = (0.0, (5.0, 1.5)) if name.endswith("async") else "solid"
+    for (name, series), marker in zip(shown.items(), cycle(_MARKERS), strict=False):
+        colour = colours[series.family or name].light
+        dashes = (0.0, (5.0, 1.5)) if series.dashed else "solid"
         looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
         looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
     for name in bounds:

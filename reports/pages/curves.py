@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary, Curve
+    from vebench.reports.document import LineRole
     from vebench.results.records import RunRecord
 
     Bend = tuple[int, str]  # the number of workers after which something begins, and what
@@ -35,7 +36,9 @@ def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | N
         for cell in curve
         if not cell.struck and (estimate := value(cell)) is not None and estimate.median > 0
     )
-    return ChartLine(name, points, "bound" if curve[0].backend == CEILING else "measured")
+    entry = curve[0].entry
+    role: LineRole = "bound" if curve[0].backend == CEILING else "measured"
+    return ChartLine(name, points, role, name.replace(entry.name, entry.family, 1), entry.is_async)
 
 
 FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve

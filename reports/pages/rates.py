@@ -191,7 +191,7 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     if cell.struck:
         return Text((shown, cell.why_struck), "struck", rate, compact=(shown, cell.why_struck))
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
-    # No backend can beat a reference row: its speedup would read as that of a backend.
+    # A reference row is no backend: its speedup would read as that of a backend.
     if cell.speedup is None or cell.reference_row:
         return Text((shown,), tone, rate)
     compact = f"{shown} {figures.number(cell.speedup.median)}x"

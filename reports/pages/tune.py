@@ -214,7 +214,8 @@ class TunePage(DataPage):
             return "; ".join((f"the run is {finding.code}: {finding.message}; {finding.remedy}", *self._faster()))
         if self.choice.lack is Lack.DISTURBED and (cell := self.choice.disturbed):
             taken = f"others took {1 - cell.share_left:.0%} of the time of its CPUs"
-            return f"{setting_of(cell)} may be faster than was measured: {taken}; measure on an idle machine"
+            why = f"{setting_of(cell)} may be faster than was measured: {taken}; measure on an idle machine"
+            return "; ".join((why, *self._faster()))
         return "; ".join(self._faster())
 
     def _faster(self) -> Iterator[str]:

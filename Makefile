@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests start many interpreters: let them find what the first has compiled, whatever the shell was told.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-peers test-cluster lint gate clean
+.PHONY: demo test test-all test-peers test-cluster lint gate docs clean
 
 demo: $(VENV)/installed  ## measure Pong at 1 to 4 workers on every backend, and write a report to look at
 	$(BIN)/vebench run --env Pong --workers 1..4 || case $$? in 1|3) ;; *) exit 1 ;; esac  # the report says why
@@ -42,8 +42,13 @@ lint: $(VENV)/linted
 gate: $(VENV)/installed
 	$(BIN)/vebench check tests/gate/baseline.jsonl --tolerance 15% || [ $$? -eq 3 ]  # inconclusive on a busy machine
 
+# README.md, the pages in docs/ and docstrings as a site. A warning, such as for a link to nowhere, is an error.
+docs: $(VENV)/documented
+	$(BIN)/python -m sphinx -W --keep-going -q -d $(VENV)/doctrees docs site
+	@echo site/index.html
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(VENV)/made:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "vebench needs Python 3.11 to 3.13: make PYTHON=python3.12")'
@@ -73,4 +78,8 @@ $(VENV)/clustered: $(VENV)/made pyproject.toml tests/constraints.txt
 
 $(VENV)/linted: $(VENV)/installed tests/constraints.txt
 	$(PIP) install --quiet --constraint tests/constraints.txt ruff mypy
+	touch $@
+
+$(VENV)/documented: $(VENV)/installed tests/constraints.txt
+	$(PIP) install --quiet --constraint tests/constraints.txt furo myst-parser sphinx
 	touch $@

@@ -100,7 +100,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("verdict", f"whether it does the same work as {REFERENCE}; none for a reference row", head=SAME_WORK),
     Column(
         "findings",
-        "what was found about it, each with a code, a message and a remedy",
+        "findings, each with a code, a message and a remedy",
         head="findings",
         text=lambda cell: " ".join(finding.code for finding in cell.findings),
     ),
@@ -113,22 +113,22 @@ COLUMNS: tuple[Column, ...] = (
         f"how it differs from {REFERENCE}, as its adapter says",
         of=lambda cell: "; ".join(cell.differences),
     ),
-    Column("struck", "why its rate is compared with no other; empty if it may be", of="why_struck"),
+    Column("struck", "why its rate is excluded from comparisons; empty if it is not", of="why_struck"),
     Column(
         "proof",
-        f"what it returned while it was measured, compared with {REFERENCE}; none if nothing was to be",
+        "verdict on its rows while it was measured; none if none were to be compared",
         of="proof.verdict",
     ),
     Column("proof_rows", "rows of the measured steps that were compared", "rows", "rows compared", of="proof.rows"),
     Column(
         "proof_share",
-        "how far its steps were made again for that",
+        "share of its steps that were replayed for the comparison",
         "ratio",
         of=lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
     ),
     Column(
         "proof_reason",
-        "why what it returned was not compared, or how it differs",
+        "why its rows were not compared, or how they differ",
         of=lambda cell: why_not_same(cell.proof) if cell.proof else None,
     ),
     Column(
@@ -149,7 +149,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns", of="acting.latency_p50_ns"
     ),
-    Column("latency_p99_ns", "the same, of which one batch in a hundred takes more", "ns", of="acting.latency_p99_ns"),
+    Column("latency_p99_ns", "the same, the 99th percentile", "ns", of="acting.latency_p99_ns"),
     Column(
         "age", "how often the policy acted between choosing an action and getting its row, the mean", of="acting.age"
     ),
@@ -179,12 +179,14 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "proof_envs",
-        "environments that were stepped again to compare what it returned",
+        "environments that were replayed to compare its rows",
         "environments",
         of="proof.environments",
     ),
     _estimate(
-        "delivered_bytes_per_second", "what one consumer got of its rows, with --hosts ...[deliver=true]", "bytes/s"
+        "delivered_bytes_per_second",
+        "the rate at which one consumer received rows, with --hosts ...[deliver=true]",
+        "bytes/s",
     ),
     Column(
         "hosts",

@@ -1,7 +1,7 @@
-"""The Python interface: what the command line does, for a notebook or a script (docs/python.md).
+"""The Python interface: measures and compares as the command line does (docs/python.md).
 
 Nothing here prints. Bad input raises a ``VebenchError`` with one line. Ctrl-C raises ``KeyboardInterrupt``, whose text
-says which file has what was measured and how to go on; no process is left behind.
+names the run file and the command that finishes it; no process is left behind.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ __all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compar
 
 
 class Plan(TypedDict, total=False):
-    """What decides a run besides its environments, as values or as the texts that ``vebench run`` takes.
+    """Keyword arguments of ``measure``: options of ``vebench run``, as values or as the text that the option takes.
 
-    ``vebench run --help`` has the meaning and the default of each.
+    ``vebench run --help`` describes each and has its default. ``Texts`` is a text or a sequence of texts,
+    ``Counts`` a number, a sequence of numbers, or a text such as ``"1..8"``.
     """
 
     workers: Counts
@@ -77,14 +78,14 @@ class Plan(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Result:
-    """What was found: a page that can be written in any format."""
+    """A result, which can be written in any format."""
 
     page: Page
 
     def report(self, form: str = "markdown") -> Content:
-        """Return it in a format that ``-f`` of the command takes: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
+        """Return it in a format of the command's ``-f``: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
 
-        It is text, but bytes for ``"png"`` and ``"pdf"``, and what Rich prints for ``"terminal"``.
+        The result is text; bytes for ``"png"`` and ``"pdf"``, an object for Rich to print for ``"terminal"``.
         """
         return registry.format_named(form, self.page.kind).render(self.page)
 
@@ -96,9 +97,9 @@ class Ratio:
     Attributes
     ----------
     cell, base
-        The cell, and the one that its rate is divided by.
+        The two cells; the rate of ``cell`` is divided by that of ``base``.
     ratio
-        The quotient with its 95 % interval, from the passes that both have; None if there is none.
+        The ratio of the rates with its 95 % interval, over the passes that both cells have; None without one.
     verdict
         Whether ``cell`` is faster than ``base``; all ratios of one call are tested together (Holm) at 5 %.
     why
@@ -119,7 +120,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Run(Result):
-    """A run, and the ``path`` of its file, which ``vebench report``, ``check`` and ``run --resume`` take, too."""
+    """A run, and the ``path`` of its run file, which ``vebench report``, ``check`` and ``run --resume`` read."""
 
     path: Path
     page: RunPage
@@ -129,13 +130,13 @@ class Run(Result):
         """Each cell over all its repeats, in the order of reports.
 
         ``cell.frames_per_second``, ``cell.speedup`` and other estimates have a ``median``, and a 95 % interval from
-        ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` is whether its work is the plain loop's.
+        ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` says whether it did the plain loop's work.
         """
         return self.page.sections[0].cells
 
     @property
     def notice(self) -> str:
-        """Why no figure of the run should be used, such as others on its CPUs; empty if they may be."""
+        """Why no figure of the run should be used, such as other processes on its CPUs; otherwise empty."""
         return self.page.sections[0].notice
 
     def ratios(self, pairs: Iterable[tuple[CellSummary, CellSummary]]) -> tuple[Ratio, ...]:
@@ -168,20 +169,20 @@ class Comparison(Result):
 
     @property
     def groups(self) -> tuple[GroupComparison, ...]:
-        """The ``verdict`` on each backend on each task (``key``), over all its cells.
+        """A ``verdict`` for each backend on each task (``key``), over all its cells.
 
-        ``ratio`` is the candidate's rate over the baseline's with a 95 % interval; ``why`` is the reason of a verdict.
+        ``ratio`` is the candidate's rate over the baseline's, with a 95 % interval; ``why`` gives the reason.
         """
         return self.page.comparison.groups
 
     @property
     def cells(self) -> tuple[CellComparison, ...]:
-        """The same for each cell."""
+        """A ``verdict``, ``ratio`` and ``why`` for each cell."""
         return self.page.comparison.cells
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """In which conditions the two runs differ, in words."""
+        """Conditions in which the two runs differ, a sentence each."""
         return self.page.differences
 
     @property
@@ -198,12 +199,12 @@ class Verification(Result):
 
     @property
     def proofs(self) -> Mapping[tuple[str, str], Proof]:
-        """By task and backend: the ``verdict``, the ``rows`` that it rests on, and the ``fault``, if any."""
+        """By task and backend: the ``verdict``, the number of ``rows`` compared, and the ``fault``, if any."""
         return {(cell.task.id, cell.backend.label): proof for cell, proof in self.page.proofs}
 
     @property
     def status(self) -> int:
-        """The exit status of ``vebench verify``: 0 the same, 1 other work or a failure, 3 none could be compared."""
+        """The exit status of ``vebench verify``: 0 same work, 1 other work or a failure, 3 nothing compared."""
         return verifying.status(self.page.proofs)
 
 
@@ -222,11 +223,11 @@ def measure(
     envs
         Environments: ``"Pong"``, ``["HalfCheetah", "mymodule:MyEnv-v0"]``.
     output
-        The new run file. By default one in ``.vebench/``.
+        The new run file, by default in ``.vebench/``.
     progress
-        Whether to show on standard error how the run goes.
+        Whether to show progress on standard error.
     world
-        How cells are started and where the machine is read; tests replace it.
+        Access to the machine and to other processes, which tests replace.
     **plan
         What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``repeats=3`` ...; see ``Plan``.
 
@@ -235,7 +236,7 @@ def measure(
     VebenchError
         For bad input, and if nothing can be measured here. A cell that fails raises nothing.
     KeyboardInterrupt
-        If it is interrupted. What was measured is in the run file, which its text names.
+        If it is interrupted. Its text names the run file, which has all cells that were measured.
     """
     given = {"envs": envs, **plan}
     world = replace(world or World(), arguments=tuple(_typed(given)))
@@ -250,7 +251,7 @@ def measure(
 
 
 def load(path: str | Path) -> Run:
-    """Read a run file, with all that is known by now of the work of its backends."""
+    """Read a run file, with the verdicts on its backends' work that are known now."""
     with _quietly():
         run = with_current_verdicts(store.read(Path(path)), planning.known())
     return Run(RunPage.of([(str(path), run)]), Path(path))
@@ -271,18 +272,20 @@ def compare(  # noqa: PLR0913 - as ``vebench check`` has them
 
     Parameters
     ----------
-    a, b
-        The baseline and the candidate: runs, or the paths of run files.
+    a
+        The baseline: a run, or the path of a run file.
+    b
+        The candidate: a run, or the path of a run file.
     tolerance
-        How much slower a backend may be, as a share.
+        How much slower a backend may be, as a fraction.
     metric
-        What is compared: rates relative to the ``"yardstick"`` of each run, the ``"speedup"``, or ``"fps"``.
+        What is compared: rates relative to each run's ``"yardstick"``, ``"speedup"`` or ``"fps"``.
     envs, backends
-        These only; by default all that ``a`` has.
+        Compare only these; by default all of ``a``.
     allow_different_host
-        Whether machines and simulators may differ although ``"fps"`` is compared.
+        Whether to compare although machines or package versions differ.
     history
-        A folder of earlier runs, which show by how much runs differ.
+        A folder of earlier runs, from which the variance between runs is estimated.
     """
     baseline, candidate = (one.path if isinstance(one, Run) else Path(one) for one in (a, b))
     with _quietly():
@@ -315,16 +318,20 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
 
     Parameters
     ----------
-    envs, backends
-        Environments, and the backends that step them; by default all that can run here.
-    steps, num_envs
-        Steps of each environment in the first layout, and how many environments it has, at least.
+    envs
+        Environments, as for ``measure``.
+    backends
+        By default all that can run here.
+    steps
+        Steps of each environment in the first layout.
+    num_envs
+        Environments of the first layout, at least.
     seed
-        What layouts, lengths, seeds and actions are drawn from. By default it is drawn anew.
+        The seed of layouts, lengths, resets and actions, by default a random one.
     timeout
         Seconds after which a backend is ended.
     progress, world
-        As ``measure`` has them.
+        As for ``measure``.
     """
     asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
     with _quietly(progress=progress):
@@ -334,7 +341,7 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
 
 @contextmanager
 def _quietly(*, progress: bool = False) -> Iterator[None]:
-    """Print nothing unless ``progress`` is to be shown, and let Ctrl-C be what it is in Python."""
+    """Print nothing without ``progress``, and turn an interrupted run into KeyboardInterrupt."""
     try:
         with nullcontext() if progress else console.without_progress():
             yield
@@ -346,7 +353,7 @@ def _quietly(*, progress: bool = False) -> Iterator[None]:
 
 
 def _spec(given: Mapping[str, Any]) -> RunSpec:
-    """Return the spec whose fields have these values, or those that their texts mean. Raises UsageError."""
+    """Return the spec with these values, parsed if they are text. Raises UsageError."""
     kinds = get_type_hints(RunSpec)
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -366,7 +373,7 @@ def _spec(given: Mapping[str, Any]) -> RunSpec:
 
 
 def _typed(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words of the command line that asks for the same: reports show it, and suggest others like it."""
+    """Yield the words of the equivalent command line, which reports show and vary."""
     yield "run"
     for name, value in given.items():
         if name not in OPTIONS:

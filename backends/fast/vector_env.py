@@ -1,4 +1,4 @@
-"""Our own classes for training code: ``make_vec``, in the manner of ``gymnasium.make_vec`` and ``envpool.make``."""
+"""Our own classes for training code: ``make_vec``, which replaces ``gymnasium.make_vec`` and ``envpool.make``."""
 
 from __future__ import annotations
 
@@ -67,34 +67,47 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     compiled: bool = True,
     **settings: Any,  # noqa: ANN401 - each has its own
 ) -> FastVectorEnv:
-    """Return ``num_envs`` environments in one ``SharedMemoryVectorEnv``, stepped by our own class where there is one.
+    """Return a vector environment, stepped by vebench's own class if there is one for the task.
 
-    Our own classes return what Gymnasium's do: the same observations, rewards and ends from the same seeds and actions.
-    Gymnasium's class steps where ours cannot: there is none for the task, it lacks a setting, or it was not verified
-    with the installed versions of the packages. ``stepped_by`` of the result says which class steps, and a warning if
-    it could have been ours.
+    Own classes return the same observations, rewards and ends as Gymnasium's from the same seeds and actions.
+    Gymnasium's class steps if there is no own class, if it lacks a setting, or if it was not verified with the
+    installed versions of the packages. ``stepped_by`` of the result says which class steps. If an own class exists but
+    is not used, a warning says why, unless ``own_classes=False``.
 
-    - ``id``: as for ``gymnasium.make``; without a version it is the latest. ``Pong`` is ``ALE/Pong-v5``, as for
-      ``vebench run --env``.
-    - ``settings``: those of the task. An Atari game is one in ``AtariPreprocessing`` and ``FrameStackObservation``, and
-      takes the settings of both by their names (``frame_skip``, ``noop_max``, ``screen_size``,
-      ``terminal_on_life_loss``, ``grayscale_obs``, ...), those of ``gymnasium.make``
-      (``repeat_action_probability``, ``full_action_space``, ...), ``stack``, and ``reward_clip``, which clips rewards
-      to -1 and 1 as ``ClipReward`` does. Other tasks take those of ``gymnasium.make``.
-    - ``seed``: seeds the first reset if that is given no seed: environment ``i`` with ``seed + i``, or ``seed[i]``.
-      Later resets continue from there.
-    - ``infos``: whether you need infos. Our own classes have none, so Gymnasium's then step. The ``final_obs`` of
-      ``SAME_STEP`` are there in either case.
-    - ``own_classes``: True insists on our own class, False on Gymnasium's.
-    - ``compiled``: whether our own class may use its compiled parts.
-    - ``copy``: with False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. That
-      of our own classes is read-only, since they update rows in place.
+    Parameters
+    ----------
+    id
+        As for ``gymnasium.make``, without a version the latest; or a short name, such as ``Pong`` for ``ALE/Pong-v5``.
+    num_envs
+        The number of environments.
+    seed
+        For the first reset without a seed: environment ``i`` gets ``seed + i``, or ``seed[i]``. Later resets continue
+        from there.
+    copy
+        If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. That of own
+        classes is read-only, since they update rows in place.
+    infos
+        Whether to return infos. Own classes have none, so Gymnasium's class steps. ``final_obs`` of ``SAME_STEP`` is
+        returned in either case.
+    own_classes
+        True requires the own class, False Gymnasium's.
+    compiled
+        Whether the own class may use its compiled parts.
+    num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
+        As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps.
+    **settings
+        Settings of the task, as for ``gymnasium.make``. An Atari game also takes those of ``AtariPreprocessing``
+        (``frame_skip``, ``noop_max``, ``screen_size``, ``terminal_on_life_loss``, ``grayscale_obs``, ...), ``stack``
+        (frames in an observation), and ``reward_clip``, which clips rewards to -1 and 1.
 
-    The other arguments are those of ``SharedMemoryVectorEnv``, with other defaults: one process for each CPU steps a
-    share of the environments, the caller among them.
-
-    Raises TypeError for a setting that the task does not have, ValueError for invalid arguments and if our own class is
-    insisted on and cannot step, and what Gymnasium raises for a task that it cannot make.
+    Raises
+    ------
+    TypeError
+        If the task does not have a setting.
+    ValueError
+        If an argument is invalid, or with ``own_classes=True`` if the own class cannot step the task.
+    gymnasium.error.Error
+        If Gymnasium cannot make the task.
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name, as 'ALE/Pong-v5' is, not {id!r}")
@@ -154,11 +167,11 @@ def _own_class(
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):
-    """What ``make_vec`` returns: a ``SharedMemoryVectorEnv`` whose environments may be of a class of our own.
+    """What ``make_vec`` returns: a ``SharedMemoryVectorEnv`` whose environments may be of vebench's own classes.
 
-    ``stepped_by`` says who steps them, in words. ``spec`` is that of one environment: ``gymnasium.make(envs.spec)``
-    makes one. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, can only be read if they are of
-    our own class: it changes what is in a row, and does not write all of it anew.
+    ``stepped_by`` says which class steps them. ``spec`` is that of one environment: ``gymnasium.make(envs.spec)``
+    makes one. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, are read-only for own classes,
+    which update rows in place.
     """
 
     def __init__(  # noqa: PLR0913 - what make_vec has found out
@@ -215,20 +228,20 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Ask for a reset, with the seeds that ``make_vec`` was given for a first reset that is given none."""
+        """Start a reset. The first one without a seed takes the seeds that ``make_vec`` was given."""
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds
         super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
-        """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         result = super().reset_wait(timeout)
         for env_id in self._to_reset:
             self._first_seeds[env_id] = None
         return result
 
     def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
-        """Ask for a call. Raises AttributeError if the environments are of our own class."""
+        """Start a call. Raises AttributeError if the environments are of our own class."""
         self._refuse_if_own(name)
         super().call_async(name, *args, **kwargs)
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class OverdueError(TimeoutError, multiprocessing.TimeoutError):
-    """Something was not done within the time given. It goes on, and can be waited for again."""
+    """A call did not finish within its timeout. It goes on, and can be waited for again."""
 
     def __init__(self, seconds: float | None) -> None:
         super().__init__(f"not done after {seconds} seconds")
 
 
 class WorkerError(RuntimeError):
-    """An environment raised an exception, described by ``failure``; or a process died, and ``failure`` is None.
+    """An environment raised an exception, described by ``failure``, or a process died (``failure`` is None).
 
     The text names the environments, and includes the traceback if there is one.
     """
@@ -42,9 +42,9 @@ class WorkerError(RuntimeError):
 
 
 class BrokenOffError(WorkerError):
-    """An interrupt has broken off a call: some environments may have made their step or reset, and others not.
+    """An interrupt ended a call early: some environments may have stepped or been reset, and others not.
 
-    All have to be reset, or closed.
+    Reset or close all of them.
     """
 
     def __init__(self) -> None:

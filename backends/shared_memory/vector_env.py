@@ -64,34 +64,48 @@ _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps environments in processes that share memory. It is used like ``AsyncVectorEnv``.
-
-    ``env_fns``, ``copy``, ``context``, ``daemon``, ``observation_mode`` and ``autoreset_mode`` mean the same as there.
-    ``shared_memory`` has no effect: arrays lie in shared memory, and values without a fixed shape are pickled.
-    ``max_concurrency`` is the largest number of processes that step. ``worker`` must be None.
+    """Steps environments in processes that share memory; used like ``AsyncVectorEnv``.
 
     By default each environment has its own process. With ``caller_steps=True`` a few processes, the caller among them,
-    step all: several times faster for environments with fast steps, and safe for those that neither crash their process
-    nor use what exists once per process, such as numpy's global generator. Further arguments:
+    step all environments: several times faster if steps are fast, and safe unless an environment may crash its process
+    or depends on process-wide state, such as numpy's global generator.
 
-    - ``num_processes``: processes that step environments. By default one for each environment; with ``caller_steps``
-      one for each usable CPU, and with ``cpus`` one for each of them; ``max_concurrency`` at most;
-    - ``caller_steps``: whether the caller steps a share of the environments itself. These cannot time out;
-    - ``batch_size``: if less than the number of environments, they are stepped with ``send`` and ``recv``;
-    - ``cpus``: a CPU for each process; worker ``k`` runs on ``cpus[k]``. If the caller steps environments, ``cpus[0]``
-      is left to it; it is not moved;
-    - ``spin``: for how many microseconds a waiting process polls before it sleeps (by default 400, and 0 if there are
-      more processes than CPUs);
-    - ``infos``: False leaves infos out, except the last observations that ``SAME_STEP`` returns in them.
+    Only the process that made it can use it. It cannot be copied or pickled.
 
+    Parameters
+    ----------
+    env_fns, copy, context, daemon, observation_mode, autoreset_mode
+        As for ``AsyncVectorEnv``.
+    shared_memory
+        Has no effect: arrays are in shared memory, and values without a fixed shape are pickled.
+    worker
+        Must be None.
+    max_concurrency
+        The largest number of processes that step environments.
+    num_processes
+        Processes that step environments. By default one for each environment; with ``caller_steps`` one for each usable
+        CPU, and with ``cpus`` one for each of them; at most ``max_concurrency``.
+    batch_size
+        If less than the number of environments, they are stepped with ``send`` and ``recv``.
+    cpus
+        A CPU for each process: worker ``k`` runs on ``cpus[k]``. With ``caller_steps``, ``cpus[0]`` is left to the
+        caller, which is not moved.
+    caller_steps
+        Whether the calling process steps a share of the environments itself. These cannot time out.
+    spin
+        For how many microseconds a waiting process polls before it sleeps. By default 400, or 0 if there are more
+        processes than CPUs.
+    infos
+        False leaves infos out, except the last observations that ``SAME_STEP`` returns in them.
+
+    Notes
+    -----
     An exception in an environment is raised unchanged, with a ``WorkerError`` as its cause that names the environment
     and has the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
     Ctrl-C, or another signal handler that raises, may interrupt any call. After that ``reset`` of all environments and
     ``close`` work; other calls raise ``BrokenOffError``, or ``AlreadyPendingCallError`` if the interrupt came between
-    asking and waiting. ``close`` can be called by another thread, and again.
-
-    Only the process that made it can use it. It cannot be copied or pickled.
+    a request and its ``..._wait``. ``close`` can be called again, and by another thread.
     """
 
     closed = True  # until there is a team to close
@@ -193,9 +207,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
-        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all throws away what is pending or was
-        broken off. Before one of some, steps that are on their way are finished; those of others can still be received.
-        The next ``send`` is by default to those of the last ``recv`` that are not reset, and then to those that are.
+        Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all discards pending and interrupted
+        calls. A reset of some first finishes pending steps; rows of the others can still be received.
+        The next ``send`` goes by default to those of the last ``recv`` that were not reset, then to those that were.
         """
         if options is None or "reset_mask" not in options:
             self._pending = ""
@@ -205,7 +219,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Ask for a reset, to be waited for with ``reset_wait``."""
+        """Start a reset, which ``reset_wait`` finishes."""
         count = self.num_envs
         seeds = checked_seeds(seed, count)
         mask = None
@@ -218,7 +232,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending = "reset"
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
-        """Wait for the reset. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         self._assert_pending("reset")
         infos = self._infos("reset", timeout)
         observed = self._observed()
@@ -237,7 +251,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.step_wait()
 
     def step_async(self, actions: Value) -> None:
-        """Let every environment step, to be waited for with ``step_wait``."""
+        """Start a step of all environments, which ``step_wait`` finishes."""
         self._assert_idle("step_async")
         if self._in_flight is not None:
             raise RuntimeError(
@@ -252,7 +266,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending = "step"
 
     def step_wait(self, timeout: float | None = None) -> Step:
-        """Wait for the step. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        """Finish a step. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         self._assert_pending("step")
         infos = self._infos("step", timeout)
         rewards, terminated, truncated = self._results
@@ -261,7 +275,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return result
 
     def send(self, actions: Value, env_ids: Iterable[int] | None = None) -> None:
-        """Let environments step, a row of actions each; by default those of the last ``recv`` or ``reset``."""
+        """Start steps with a row of actions each, by default of the environments of the last ``recv`` or ``reset``."""
         self._assert_idle("send")
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
@@ -270,10 +284,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         in_flight.send(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
-        """Return ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
+        """Return the rows of ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
 
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
-        seconds and RuntimeError if fewer environments are on their way; nothing is lost in either case.
+        seconds, and RuntimeError if fewer steps are pending; nothing is lost in either case.
         """
         self._assert_idle("recv")
         in_flight = self._checked_in_flight()
@@ -300,7 +314,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
-        """Ask for a call, to be waited for with ``call_wait``. Steps that are on their way are finished first."""
+        """Start a call, which ``call_wait`` finishes. Pending steps are finished first."""
         self._assert_idle("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
@@ -308,7 +322,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the call. Raises TimeoutError after ``timeout`` seconds; it can then be waited for again."""
+        """Finish a call. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
         self._assert_pending("call")
         answers = self._wait("call", timeout)
         results = tuple(result for answer in answers for _, result in answer)
@@ -320,7 +334,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Value) -> None:
-        """Set each environment's attribute ``name``: to its own of a list or tuple of values, or all to the same."""
+        """Set each environment's attribute ``name``: from a list or tuple with a value for each, or to one value."""
         self._assert_idle("set_attr")
         values = checked_values(values, self.num_envs)
         self._ask("set_attr", (name, values))
@@ -328,10 +342,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._finish()
 
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Value) -> list[_Result]:
-        """Return ``function(environment, *args)`` for each environment named, called where that environment is.
+        """Return ``function(environment, *args)`` for each of these environments, called in its process.
 
-        Ids below 0 count from the end. The function is sent by its name, so it must be defined at the top of a module.
-        Raises IndexError if there is no such environment.
+        Negative ids count from the end. The function is pickled by name, so define it at the top of a module.
+        Raises IndexError for an unknown id.
         """
         self._assert_idle("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
@@ -362,10 +376,10 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         return self.get_attr("np_random")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """End every process: by itself within ``timeout`` seconds, or else by force.
+        """End all processes, by force if they do not end within ``timeout`` seconds.
 
-        By default it may take as long as its step and the environments' ``close`` do; 2 seconds if what was waited for
-        last was not there in time. If ``terminate``, or if an interrupt comes, by force at once.
+        By default the timeout is 2 seconds after a call that timed out, otherwise unlimited. ``terminate`` or an
+        interrupt ends them by force at once.
         """
         if self._pending and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
@@ -479,11 +493,19 @@ def shared_memory_spec(
     wrappers: Sequence[_Wrap] = (),
     **vector_kwargs: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
 ) -> EnvSpec:
-    """Return the spec of an environment of which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
+    """Return a spec from which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
 
-    There ``vectorization_mode`` cannot have values of others. What it has for them is ``vector_entry_point``, its
-    default for such a spec. In this mode it takes neither ``wrappers`` nor ``vector_kwargs``, so they are given here.
-    What else it is given goes to ``gymnasium.make``, for each environment.
+    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` and ``vector_kwargs``; other arguments go to
+    ``gymnasium.make`` for each environment.
+
+    Parameters
+    ----------
+    id
+        The id or the spec of the environment.
+    wrappers
+        Wrappers of each environment, the innermost first.
+    **vector_kwargs
+        Arguments of ``SharedMemoryVectorEnv``.
     """
     if isinstance(id, str):
         module, _, name = id.rpartition(":")

@@ -187,7 +187,7 @@ class Comparison(Result):
 
     @property
     def status(self) -> int:
-        """The exit status of ``vebench check``: 0 not slower, 1 slower, 3 inconclusive."""
+        """The exit status of ``vebench check``, which is 0 (not slower), 1 (slower) or 3 (inconclusive)."""
         return self.page.status
 
 
@@ -199,12 +199,12 @@ class Verification(Result):
 
     @property
     def proofs(self) -> Mapping[tuple[str, str], Proof]:
-        """By task and backend: the ``verdict``, the number of ``rows`` compared, and the ``fault``, if any."""
+        """The ``verdict``, the number of ``rows`` compared and the ``fault``, if any, by task and backend."""
         return {(cell.task.id, cell.backend.label): proof for cell, proof in self.page.proofs}
 
     @property
     def status(self) -> int:
-        """The exit status of ``vebench verify``: 0 same work, 1 other work or a failure, 3 nothing compared."""
+        """The exit status of ``vebench verify``, which is 0 (same work), 1 (not) or 3 (nothing compared)."""
         return verifying.status(self.page.proofs)
 
 

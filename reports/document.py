@@ -6,7 +6,7 @@ Pages build it, every format writes it. It is a leaf: it knows neither results n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, get_args
 
 from vebench.errors import one_line
 
@@ -124,7 +124,7 @@ class Document:
     """All that is shown about one thing: facts by name, tables, how to read them, and last findings and explanations.
 
     ``answers`` are for those who read nothing else: first in a file, last on a terminal. ``charts`` show the same as
-    the tables.
+    the tables. ``file`` is the run file that it is of, empty if it is of none.
 
     ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
     places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
@@ -146,6 +146,7 @@ class Document:
     answers: tuple[AnswerText, ...] = ()
     charts: tuple[Chart, ...] = ()
     notes_left_out: int = 0
+    file: str = ""
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
@@ -156,13 +157,24 @@ class Document:
 # measured: points with intervals, which a line joins. bound: the same of a row that no backend can beat. ideal: what
 # would be if each worker added as much as the first. forecast: what a model expects where nothing was measured.
 LineRole = Literal["measured", "bound", "ideal", "forecast"]
+ChartKind = Literal["rate", "efficiency", "cost"]
+PANELS: tuple[ChartKind, ...] = get_args(ChartKind)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place on the axis of workers, and in few words what is there, such as the end of the CPUs, or the winner."""
+
+    x: float
+    text: str
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a figure: its points, by rising ``x``. ``name`` is in the key.
+    """One line of a figure, or group of bars: its points, by rising ``x``. ``name`` is in the key.
 
-    Lines of one ``family``, by default the name, have one colour; ``dashed`` tells two of them apart.
+    Lines of one ``family``, by default the name, have one colour; ``dashed`` tells two of them apart. A ``banded`` line
+    shows its intervals; bars always do. ``mark`` is what is said of one of the points.
     """
 
     name: str
@@ -170,26 +182,21 @@ class ChartLine:
     role: LineRole = "measured"
     family: str = ""
     dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place on the horizontal axis where something begins, such as oversubscription: in few words."""
-
-    x: float
-    text: str
+    banded: bool = False
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common horizontal axis. Both axes are logarithmic; with ``linear``, the vertical one is not.
+    """Lines over a common horizontal axis, or bars if it has few places.
 
-    ``group`` is what it is of, such as a task: documents show what is of one group together. ``kind`` is one word for
-    what it shows, such as ``scaling``: with the group it names the figure. A linear axis begins at zero.
+    Both axes are logarithmic; with ``linear``, the vertical one is not and begins at zero. Bars always begin there.
+    ``group`` is what it is of, such as a task: documents show what is of one group together. With ``kind``, what it
+    shows, the group names the figure.
     """
 
     group: str
-    kind: str
+    kind: ChartKind
     title: str
     x_label: str
     y_label: str
@@ -206,7 +213,7 @@ class View:
     is left out for being of less weight: notes, the row that shows what the measuring loop costs, facts in full. With
     ``each_run``, runs that are shown side by side follow one by one. ``published``: figures that others have published
     for these tasks are shown, too, in tables of their own. ``forecast`` is a number of workers to predict rates for,
-    None for no prediction.
+    None for no prediction. ``panel`` is the only kind of figure to show, None for the usual ones.
     """
 
     columns: tuple[str, ...] = ()
@@ -214,6 +221,7 @@ class View:
     each_run: bool = True
     published: bool = False
     forecast: int | None = None
+    panel: ChartKind | None = None
 
 
 DEFAULT = View()

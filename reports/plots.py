@@ -15,6 +15,7 @@ from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.packages import Package, how_to_install, importable
+from vebench.backends.registry import ENTRIES
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from vebench.analysis.statistics import Estimate
     from vebench.reports.document import Chart, ChartLine, LineRole, Page
+
+    Looks = Mapping[tuple[str, LineRole], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -42,17 +45,17 @@ INK = Colour("#1f2328", "#f0f6fc")
 MUTED = Colour("#59636e", "#9198a1")
 _GRID = Colour("#d1d9e0", "#30363d")
 # They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
-# without one kind of cones, are at least 20 apart in CIELAB. Each has a contrast of 3 to 1 or more with its ground
-# (WCAG 2.1, 1.4.11). Markers say the same without colour.
+# without one kind of cones, are at least 20 apart in CIELAB, and the first five, those of the default backends, 27.
+# Each has a contrast of 3 to 1 or more with its ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
 SERIES = (
-    Colour("#1643de", "#4480fc"),
-    Colour("#b96f15", "#ff6439"),
-    Colour("#00804f", "#50d399"),
-    Colour("#85559e", "#b563ba"),
-    Colour("#79480a", "#f3bd1f"),
-    Colour("#441599", "#d7b0ff"),
-    Colour("#0099f0", "#b6e0e4"),
-    Colour("#3f352b", "#ca6c5a"),
+    Colour("#5e69fc", "#4f99de"),
+    Colour("#792300", "#d64411"),
+    Colour("#0ba76d", "#11f288"),
+    Colour("#4a0162", "#9b0eef"),
+    Colour("#b78800", "#f2d321"),
+    Colour("#ae74dc", "#d9c4ee"),
+    Colour("#3413d4", "#aee4c4"),
+    Colour("#8a09aa", "#aa474e"),
 )
 COLOURS = (GROUND, INK, MUTED, _GRID, *SERIES)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
@@ -71,9 +74,8 @@ _SETTINGS: Mapping[str, object] = {
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 11.0,
-    "axes.titleweight": "bold",
+    "figure.titlesize": 10.0,
+    "figure.titleweight": "bold",
     "grid.color": _GRID.light,
     "grid.linewidth": 0.7,
     "xtick.color": MUTED.light,
@@ -84,7 +86,7 @@ _SETTINGS: Mapping[str, object] = {
     "lines.markersize": 5.0,
     "lines.markeredgewidth": 1.2,
     "legend.frameon": False,
-    "figure.constrained_layout.h_pad": 0.12,
+    "figure.constrained_layout.h_pad": 0.06,
     "figure.constrained_layout.w_pad": 0.12,
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # letters that can be selected and searched
@@ -95,12 +97,16 @@ METADATA: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_DOTS_PER_INCH = 150
-_WIDTH, _HEIGHT = 6.6, 3.8  # of a chart, in inches
+_DOTS_PER_INCH = 200
+_WIDTH, _HEIGHT = 5.2, 3.6  # of a chart, in inches: the texts of a narrow one can be read on a phone
+_MOST_FOR_BARS = 3  # numbers of workers: more are curves
+_BAR, _GAP, _AROUND = 0.125, 0.7, 0.8  # the height of a bar in inches, the gap between groups in bars, what is around
+_LONGEST_BESIDE_BARS = 22  # characters of a name
 _LINE = 0.19  # of the key, in inches: a chart with many series is higher
 _FARTHEST = 2.0  # an interval widens the axis by this factor at most: one that says nothing must not flatten the others
 _ROOM = 1.25  # likewise on a linear axis, over the highest value
 _MARGIN = 1.1  # of an axis, at either end
+_DASHES, _PALE = (0.0, (5.0, 1.5)), 0.25  # of asynchronous backends: their lines, and the inside of their bars
 _FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
 # Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
 _STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
@@ -138,31 +144,27 @@ def pdf_of(page: Page) -> bytes:
 
 
 def _charts_of(page: Page) -> list[Chart]:
-    """Return the charts of all documents; those of several get the document's name, which keeps their rows apart."""
+    """Return the charts of all documents, those of each in rows of their own."""
     documents = page.documents
-    plain = figures.without_folders(document.title for document in documents)
+    plain = figures.without_folders(document.file for document in documents)
     charts = [
-        replace(chart, group=f"{number} {chart.group}", title=plain(f"{document.title}: {chart.title}"))
-        if len(documents) > 1
-        else replace(chart, title=plain(chart.title))
+        replace(chart, group=f"{number} {chart.group}", title=plain(chart.title))
         for number, document in enumerate(documents)
         for chart in document.charts
     ]
     if not charts:
-        raise UsageError(
-            "no figure: none of the runs has two numbers of workers: vebench run --workers 1..8 measures a curve"
-        )
+        raise UsageError("no figure: the runs have fewer than two cells with a rate")
     return charts
 
 
-def svg(charts: Sequence[Chart], *, part: str = "") -> str:
+def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "") -> str:
     """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
 
-    Its colours follow the reader's scheme, light or dark. It is a file of its own; with ``part``, it is that part of an
-    HTML page: without a ground, with ids that no other part has, and its style touches nothing else. Raises UsageError
-    if matplotlib is missing.
+    Its colours follow the reader's scheme, light or dark. Each series looks as in all charts ``among`` which these are.
+    It is a file of its own; with ``part``, it is that part of an HTML page: without a ground, with ids that no other
+    part has, and its style touches nothing else. Raises UsageError if matplotlib is missing.
     """
-    drawn = _file(partial(_figure, charts, ground=not part), "svg", salt=part).decode()
+    drawn = _file(partial(_figure, charts, among or charts, ground=not part), "svg", salt=part).decode()
     title = "; ".join(chart.title for chart in charts)
     return _finished(_pointed_at(drawn, charts), title, _description(charts), part)
 
@@ -179,7 +181,7 @@ def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) ->
 
 def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
     """Return ``charts``, at least one, on light ground. Raises UsageError if matplotlib is missing."""
-    return _file(partial(_figure, charts), form)
+    return _file(partial(_figure, charts, charts), form)
 
 
 def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
@@ -229,39 +231,116 @@ def _description(charts: Sequence[Chart]) -> str:
 
 
 def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
-    """Give each point a text that browsers show beside the pointer."""
+    """Give each point, or bar, a text that browsers show beside the pointer."""
     for number, chart in enumerate(charts):
+        bars = _as_bars(chart)
         for index, series in enumerate(_with_points(chart)):
-            begin = body.index(f'<g id="points_{number}_{index}"')
-            end = body.index("</g>", begin)
-            line, *markers = body[begin:end].split("<use ")
-            own = [series.points[place] for place in _own_points(series, chart)]
-            for at, (x, estimate) in enumerate(own[: len(markers)]):
+            group = f'<g id="points_{number}_{index}'
+            at = body.index(group)
+            for place in _own_points(series, chart) if series.role != "ideal" else ():
+                x, estimate = series.points[place]
                 text = one_line(f"{_name(series)}: {figures.rate(estimate)}, {chart.x_label}: {x:g}")
-                markers[at] = markers[at].replace("/>", f"><title>{escape(text)}</title></use>", 1)
-            body = body[:begin] + "<use ".join([line, *markers]) + body[end:]
+                at = body.index(f'{group}_{place}"', at) if bars else body.index("<use ", at + 1)
+                end = body.index("/>", at)
+                tag = "path" if bars else "use"
+                body = f"{body[:end]}><title>{escape(text)}</title></{tag}>{body[end + 2 :]}"
     return body
 
 
-def _figure(charts: Sequence[Chart], *, ground: bool = True) -> Figure:
+def _figure(charts: Sequence[Chart], among: Sequence[Chart], *, ground: bool = True) -> Figure:
     """Return ``charts`` as a figure, transparent without ``ground``."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
 
     groups = figures.by_key((chart.group, number) for number, chart in enumerate(charts))
     columns = max(map(len, groups.values()))
-    heights = [max(_HEIGHT, *(1 + _LINE * len(charts[number].series) for number in row)) for row in groups.values()]
+    heights = [max(_height(charts[number]) for number in row) for row in groups.values()]
     whole = Figure((columns * _WIDTH, sum(heights)), layout="constrained", facecolor=GROUND.light if ground else "none")
-    places = whole.subplots(len(groups), columns, squeeze=False, height_ratios=heights)
-    looks = _looks(charts)
+    places = whole.subfigures(len(groups), columns, squeeze=False, height_ratios=heights)
+    looks = _looks(among)
     for row, numbers in zip(places, groups.values(), strict=True):
-        for space, number in zip(row, numbers, strict=False):
-            _draw(space, charts[number], number, looks)
-    for space in whole.axes:
-        space.set_visible(bool(space.lines))
+        for place, number in zip(row, numbers, strict=False):
+            chart = charts[number]
+            place.set_facecolor("none")
+            place.suptitle(_shortened(chart.title, 2 * LONGEST), x=0.02, ha="left")
+            (_draw_bars if _as_bars(chart) else _draw_curves)(place.subplots(), chart, number, looks)
     return whole
 
 
-def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, LineRole], Mapping[str, Any]]) -> None:
+def _as_bars(chart: Chart) -> bool:
+    """Return whether a chart is drawn as bars, and not as curves: it has few numbers of workers."""
+    return len({x for one in chart.series if one.role != "ideal" for x, _ in one.points}) <= _MOST_FOR_BARS
+
+
+def _height(chart: Chart) -> float:
+    if not _as_bars(chart):
+        return max(_HEIGHT, 1 + _LINE * len(chart.series))
+    return _AROUND + _BAR * sum(len(series.points) + _GAP for series in _with_points(chart))
+
+
+def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
+    """Draw a group of bars for each series, one for each number of workers: the winner first, the bounds last."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - imported on use: as above
+
+    def last(found: tuple[int, ChartLine]) -> tuple[bool, bool, float]:
+        series = found[1]
+        best = max(estimate.median for _, estimate in series.points)
+        return series.role == "bound", not (series.banded and series.mark), -best
+
+    shown = sorted(enumerate(_with_points(chart)), key=last)
+    estimates = [estimate for _, series in shown for _, estimate in series.points]
+    end = min(max(_ends_of(one)[1] for one in estimates), _ROOM * max(one.median for one in estimates))
+    below, places, counts = 0.0, [], []
+    for index, series in shown:
+        colour = looks[series.name, series.role]["color"]
+        beside = series.mark.x if series.mark else max(series.points, key=lambda point: point[1].median)[0]
+        middle = below + (len(series.points) - 1) / 2
+        space.annotate(
+            _shortened(_name(series), _LONGEST_BESIDE_BARS),
+            (0, middle),
+            xycoords=space.get_yaxis_transform(),
+            xytext=(-16, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+        )
+        for place, (x, estimate) in enumerate(series.points):
+            (bar,) = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)
+            if series.dashed:
+                bar.set(facecolor=(colour, _PALE), edgecolor=colour, linewidth=0.8, linestyle=_DASHES)
+            bar.set_gid(f"points_{number}_{index}_{place}")
+            low, high = (min(one, end) for one in _ends_of(estimate))
+            space.hlines(below, low, min(estimate.median, end), color=GROUND.light, linewidth=2.2)
+            space.hlines(below, low, high, color=INK.light, linewidth=0.9)
+            if x == beside:
+                said = f"  {series.mark.text}" if series.mark else ""
+                space.annotate(
+                    f"{figures.number(estimate.median)}{said}",
+                    (max(high, min(estimate.median, end)), below),
+                    xytext=(3, 0),
+                    textcoords="offset points",
+                    va="center",
+                    color=INK.light if series.banded and said else MUTED.light,
+                    weight="bold" if series.banded and said else "normal",
+                    fontsize=8,
+                )
+            places.append(below)
+            counts.append(f"{x:g}")
+            below += 1
+        below += _GAP
+    space.set_xlabel(f"{_shortened(chart.y_label)}, with 95 % intervals")
+    space.set_yticks(places, counts, fontsize=7)
+    space.annotate(chart.x_label, (0, 1), xycoords="axes fraction", xytext=(-3, 1), textcoords="offset points",
+                   ha="right", color=MUTED.light, fontsize=7)  # fmt: skip
+    space.set_ylim(below - _GAP - 0.3, -0.7)
+    space.set_xlim(0.0, end)
+    space.grid(visible=False, axis="y")
+    space.grid(visible=True, axis="x")
+    space.set_axisbelow(True)
+    space.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
+    space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _plain(x)))
+
+
+def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use: as above
 
     _lay_axes(space, chart)
@@ -286,12 +365,10 @@ def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Line
     for index, series in enumerate(_with_points(chart)):
         look = looks[series.name, series.role]
         places = [x for x, _ in series.points]
-        ends = [[min(max(end, low), high) for end in _ends_of(estimate)] for _, estimate in series.points]
-        lows, highs = zip(*ends, strict=True)
-        if len(places) == 1:
-            space.vlines(places, lows, highs, color=look["color"], linewidth=0.7)
-        else:
-            space.fill_between(places, lows, highs, color=look["color"], alpha=0.13, linewidth=0)
+        if series.banded or series.role == "forecast":
+            ends = [[min(max(end, low), high) for end in _ends_of(estimate)] for _, estimate in series.points]
+            lows, highs = zip(*ends, strict=True)
+            space.fill_between(places, lows, highs, color=look["color"], alpha=0.15, linewidth=0)
         medians = [estimate.median for _, estimate in series.points]
         own, group = _own_points(series, chart), f"points_{number}_{index}"
         (line,) = space.plot(places, medians, gid=group, markevery=own, clip_on=False, **look)
@@ -299,6 +376,15 @@ def _draw(space: Axes, chart: Chart, number: int, looks: Mapping[tuple[str, Line
         line.set_label(f" {name}" if name.startswith("_") else name)  # a legend leaves out what begins so
         if _continued(series, chart) is None:
             named.append((medians[-1], line))
+        if series.mark and series.banded:
+            space.annotate(
+                f"{name}: {series.mark.text}",
+                (series.mark.x, dict(series.points)[series.mark.x].median),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="left" if series.mark.x == left * _MARGIN else "right",
+                weight="bold",
+            )
     handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]
     if len(handles) < len(_with_points(chart)):
         handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **_FORECAST))
@@ -309,9 +395,8 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
     """Set title, names, limits and ticks. Numbers of workers are logarithmic, because most sweeps double them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator  # noqa: PLC0415 - imported on use: as above
 
-    space.set_title(_shortened(chart.title, 2 * LONGEST))
-    space.set_xlabel(_shortened(chart.x_label))
-    space.set_ylabel(_shortened(chart.y_label))
+    space.set_xlabel(f"{_shortened(chart.x_label)} (log scale)")
+    space.set_ylabel(f"{_shortened(chart.y_label)}{'' if chart.linear else ' (log scale)'}")
     places = sorted({x for series in chart.series for x, _ in series.points})
     apart = all(after / before >= _LEAST_RATIO for before, after in pairwise(places))
     space.set_xscale("log", base=2)
@@ -361,7 +446,7 @@ def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
 
 
 def _with_points(chart: Chart) -> list[ChartLine]:
-    return [series for series in chart.series if series.points]
+    return [one for one in chart.series if one.points and not (one.role == "ideal" and _as_bars(chart))]
 
 
 def _name(series: ChartLine) -> str:
@@ -383,8 +468,11 @@ def _own_points(series: ChartLine, chart: Chart) -> list[int]:
     return [index for index, (x, _) in enumerate(series.points) if x not in known]
 
 
-def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]]:
-    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve."""
+def _looks(charts: Sequence[Chart]) -> Looks:
+    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
+
+    The families of default backends always have the same colours.
+    """
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
     shown: dict[str, ChartLine] = {}
@@ -392,11 +480,13 @@ def _looks(charts: Sequence[Chart]) -> dict[tuple[str, LineRole], dict[str, Any]
         for series in lines:
             if series.role == role and series.name not in bounds:
                 shown.setdefault(series.name, series)
-    colours = dict(zip(dict.fromkeys(one.family or one.name for one in shown.values()), cycle(SERIES), strict=False))
+    usual = (entry.family for entry in ENTRIES if entry.by_default and not entry.reference_row)
+    families = dict.fromkeys((*usual, *(one.family or one.name for one in shown.values())))
+    colours = dict(zip(families, cycle(SERIES), strict=False))
     looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
     for (name, series), marker in zip(shown.items(), cycle(_MARKERS), strict=False):
         colour = colours[series.family or name].light
-        dashes = (0.0, (5.0, 1.5)) if series.dashed else "solid"
+        dashes = _DASHES if series.dashed else "solid"
         looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
         looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
     for name in bounds:

@@ -179,6 +179,9 @@ def report(
     published: Annotated[
         bool, typer.Option("--published", help="Also show what others have published for these tasks, apart.")
     ] = False,
+    panel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The only figure to draw: rate, efficiency or cost.")
+    ] = None,
 ) -> None:
     """Render runs as tables and figures, several side by side: how much faster each is than the first.
 
@@ -188,16 +191,17 @@ def report(
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
-    vebench report pong.jsonl -o figures.pdf
+    vebench report pong.jsonl -o figure.pdf --panel rate
     vebench report old-machine.jsonl new-machine.jsonl
     vebench report --all --columns efficiency,of_ceiling
     """
     from vebench.commands import report as command
     from vebench.reports.columns import column_names
-    from vebench.reports.document import View
+    from vebench.reports.document import PANELS, View
 
     chosen = column_names("--columns", columns or ())
-    view = View(chosen, every_finding, published=published, forecast=forecast)
+    shown = None if panel is None else options.one_of("--panel", panel, PANELS)
+    view = View(chosen, every_finding, published=published, forecast=forecast, panel=shown)
     command.report(files or (), form, output, view)
 
 

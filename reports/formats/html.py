@@ -47,13 +47,13 @@ _WITHIN = 0.95  # the share of windows that the limits must hold
 def html_page(page: Page) -> str:
     """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
     raw: tuple[str, str] | None = None  # the data for other programs with the name of its format
-    sections: dict[str, Section] = {}
+    sections: Sequence[Section] = ()
     if page.kind == "run":  # there is room for all that was found, and notes are folded
         run = cast("RunPage", page)
         page = run = replace(run, view=replace(run.view, every_finding=True))
-        sections = {section.name: section for section in run.sections}
+        sections = run.sections
     documents = page.documents
-    plain = figures.without_folders(document.title for document in documents)
+    plain = figures.without_folders(document.file for document in documents)
     environment = _environment(plain)
     if page.kind == "run":
         raw = "CSV", data.csv_of(cast("RunPage", page), plain)
@@ -131,18 +131,16 @@ def _number_columns(table: Table) -> list[bool]:
     ]
 
 
-def _shown(documents: Sequence[Document], sections: dict[str, Section], plain: Plain) -> Iterator[dict[str, object]]:
-    """Yield the documents, each in groups, such as tasks, and then the runs that have no document of their own."""
-    titles = {document.title for document in documents}
-    alone = [Document(name, facts=(), tables=()) for name in sections if name not in titles]
-    for number, document in enumerate((*documents, *alone)):
-        section, part = sections.pop(document.title, None), f"d{number}"
+def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Plain) -> Iterator[dict[str, object]]:
+    """Yield the documents, each in groups, such as tasks. Those of runs are in the order of their ``sections``."""
+    left = iter(sections)
+    charts = {chart: _without_folders(chart, plain) for document in documents for chart in document.charts}
+    for number, document in enumerate(documents):
+        section, part = next(left) if document.file else None, f"d{number}"
         drawn: dict[str, list[dict[str, object]]] = {}
-        for index, chart in enumerate(document.charts):
-            lines = tuple(replace(one, name=plain(one.name)) for one in chart.series)
-            shown = replace(chart, title=plain(chart.title), series=lines)
-            figure = {"chart": shown, "svg": svg((shown,), part=f"{part}-{index}"), "numbers": numbers_of(shown)}
-            drawn.setdefault(chart.group, []).append(figure)
+        for index, chart in enumerate(map(charts.__getitem__, document.charts)):
+            picture = svg((chart,), among=[*charts.values()], part=f"{part}-{index}")
+            drawn.setdefault(chart.group, []).append({"chart": chart, "svg": picture, "numbers": numbers_of(chart)})
         names = dict.fromkeys([*(one.group for one in document.tables), *(one.group for one in document.charts)])
         found = figures.by_key((finding.gravity, finding) for finding in document.findings)
         yield {
@@ -158,6 +156,11 @@ def _shown(documents: Sequence[Document], sections: dict[str, Section], plain: P
             "findings": [(gravity, found[gravity]) for gravity in Gravity if gravity in found],
             "of_run": _of_run(section, part) if section and section.cells else None,
         }
+
+
+def _without_folders(chart: Chart, plain: Plain) -> Chart:
+    lines = tuple(replace(one, name=plain(one.name)) for one in chart.series)
+    return replace(chart, title=plain(chart.title), series=lines)
 
 
 def _of_run(section: Section, part: str) -> dict[str, object]:

@@ -58,7 +58,7 @@ _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 def latex_tables(page: Page) -> str:
     """Return a ``table`` environment for each table of ``page``. A caption of rates has the answer to their task."""
     documents = page.documents
-    plain = figures.without_folders(document.title for document in documents)
+    plain = figures.without_folders(document.file for document in documents)
     tables = [(document, table) for document in documents for table in document.tables]
     names = _names([table for _, table in tables])
     several = len(documents) > 1

@@ -31,7 +31,9 @@ _IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket with
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
 _FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
 _LONGEST_PART = 60  # characters of a part of a figure's file name
-_CONTEXT = frozenset({"machine", "condition", "system", "packages", "measured", "command"})  # facts that are folded
+_CONTEXT = frozenset(
+    {"file", "machine", "condition", "system", "packages", "measured", "command"}
+)  # facts that are folded
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,14 @@ def with_figures(page: Page, name: str) -> Mapping[str, str]:
     if not any(document.charts for document in documents) or plots.missing():
         return {name: markdown_text(page)}
     files = _figure_files(documents, PurePath(name).stem)
-    images = {file: plots.svg((chart,)) for of_document in files for chart, file in of_document}
+    drawn = [item for of_document in files for item in of_document]
+    images = {file: plots.svg((chart,), among=[one for one, _ in drawn]) for chart, file in drawn}
     return {name: _text(page, files), **images}
 
 
 def _text(page: Page, files: Sequence[Sequence[tuple[Chart, str]]]) -> str:
     documents = page.documents
-    plain, folds = figures.without_folders(document.title for document in documents), page.kind == "run"
+    plain, folds = figures.without_folders(document.file for document in documents), page.kind == "run"
     writers = [_Writer(plain, folds, of_document) for of_document in files]
     title = [f"# {writers[0].escaped(page.title)}", ""] if page.title and writers else []
     lines = [line for document, writer in zip(documents, writers, strict=True) for line in _document(document, writer)]
@@ -199,7 +202,7 @@ def _code(text: str) -> str:
 
 
 def _figure_files(documents: Sequence[Document], stem: str) -> list[list[tuple[Chart, str]]]:
-    """Return for each document its charts, each with the name of its file: ``report-pong-scaling.svg``.
+    """Return for each document its charts, each with the name of its file: ``report-pong-rate.svg``.
 
     ``stem`` is the name of the file that they belong to, without its suffix. Of several documents, the name of each is
     in those of its figures. No two names are equal, also where case does not matter.
@@ -207,7 +210,7 @@ def _figure_files(documents: Sequence[Document], stem: str) -> list[list[tuple[C
     taken: set[str] = set()
 
     def named(chart: Chart, document: Document) -> str:
-        own = [PurePath(document.title).stem] if len(documents) > 1 else []
+        own = [PurePath(document.file or document.title).stem] if len(documents) > 1 else []
         parts = (re.sub(r"[^a-z0-9]+", "-", part.lower()) for part in (*own, short_name(chart.group), chart.kind))
         name = free = "-".join([stem, *filter(None, (part[:_LONGEST_PART].strip("-") for part in parts))])
         number = 1

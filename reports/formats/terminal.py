@@ -78,7 +78,7 @@ def _ending_with_tables(document: Document, width: int) -> Iterator[Section]:
     yield [*_head(document)]
     left_out = []
     if document.notes_left_out:
-        how = f"vebench report --all {shlex.quote(document.title)}"
+        how = f"vebench report --all {shlex.quote(document.file)}"
         left_out = [Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")]
     yield [*_findings(document), *left_out, *_explanations(document.explanations)]
     yield from (list(_with_notes(table, width)) for table in document.tables if table.about != "answer")

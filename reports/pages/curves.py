@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import curves
 from vebench.analysis.scaling import Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
-from vebench.backends.registry import CEILING, NULL, YARDSTICK
+from vebench.backends.environments.suites import short_name
+from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Chart, ChartLine, Listing, Mark, Table, TableRow, Text
 from vebench.reports.figures import times_envs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from vebench.analysis.answer import TaskAnswer
     from vebench.analysis.cell import CellSummary, Curve
-    from vebench.reports.document import LineRole
+    from vebench.reports.document import LineRole, View
     from vebench.results.records import RunRecord
 
     Bend = tuple[int, str]  # the number of workers after which something begins, and what
@@ -38,33 +40,55 @@ def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | N
     )
     entry = curve[0].entry
     role: LineRole = "bound" if curve[0].backend == CEILING else "measured"
-    return ChartLine(name, points, role, name.replace(entry.name, entry.family, 1), entry.is_async)
+    family = one_line(curve[0].label).replace(entry.name, entry.family, 1)
+    return ChartLine(name, points, role, family, entry.is_async)
 
 
-FEWEST_FOR_CURVE = 2  # numbers of workers: fewer are no curve
+FEWEST_POINTS = 2  # one is no figure
 
 
-def run_charts(
-    cells: Sequence[CellSummary], header: RunRecord, predicted: Sequence[Prediction] = (), *, every: bool = True
+def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
+    cells: Sequence[CellSummary],
+    header: RunRecord,
+    found: Mapping[str, TaskAnswer],
+    predicted: Sequence[Prediction],
+    view: View,
+    run: tuple[str, str],
 ) -> tuple[Chart, ...]:
-    """Return the figures of each task: rates, which go on with what is ``predicted``; if ``every``, also their cost."""
+    """Return the figures of each task: rates with the winner and what is ``predicted``, and what they cost.
+
+    The latter are left out unless the ``view`` is of everything, or asks for one. ``run`` is how titles begin, and the
+    machine in them.
+    """
     order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))
-    parts = {
-        env: ([cell for cell in cells if cell.env == env], [one for one in predicted if one.curve[0].env == env])
-        for env in dict.fromkeys(cell.env for cell in cells)
-    }
+    charts = (
+        chart
+        for env, answer in found.items()
+        for chart in _task(
+            [cell for cell in cells if cell.env == env],
+            cpus,
+            bends,
+            [one for one in predicted if one.curve[0].env == env],
+            answer,
+            run,
+        )
+    )
     return tuple(
         chart
-        for own, ahead in parts.values()
-        for chart in _task(own, cpus, bends, ahead)
-        if every or chart.kind == "scaling"
-        if any(len(series.points) >= FEWEST_FOR_CURVE for series in chart.series if series.role != "ideal")
+        for chart in charts
+        if (chart.kind == view.panel if view.panel else view.every_finding or chart.kind == "rate")
+        if sum(len(series.points) for series in chart.series if series.role != "ideal") >= FEWEST_POINTS
     )
 
 
-def _task(
-    cells: Sequence[CellSummary], cpus: int, bends: Iterable[Bend], predicted: Sequence[Prediction]
+def _task(  # noqa: PLR0913, PLR0917 - what a run knows of one task
+    cells: Sequence[CellSummary],
+    cpus: int,
+    bends: Iterable[Bend],
+    predicted: Sequence[Prediction],
+    answer: TaskAnswer,
+    run: tuple[str, str],
 ) -> Iterator[Chart]:
     shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
     several = len({curve[0].envs_per_worker for curve in shown}) > 1
@@ -74,17 +98,31 @@ def _task(
     ]
     counts, farthest = [cell.workers for cell in cells], [int(series.points[-1][0]) for series in ahead]
     name, most = one_line(cells[0].env), max(counts + farthest)
+    title = f"{run[0]}{one_line(short_name(name))} on {run[1]}"
     marks, reached = _marks(bends, min(counts), max(counts)), _marks(bends, min(counts), most)
-    rates = [line_of(curve, label, lambda cell: cell.frames_per_second) for curve, label in named]
+    rates = [
+        replace(
+            line_of(curve, label, lambda cell: cell.frames_per_second),
+            mark=_said(curve, answer),
+            banded=curve[0].label == REFERENCE or answer.winner in curve,
+        )
+        for curve, label in named
+    ]
     lines = (*rates, *_ideal(shown, cpus, most), *ahead)
-    yield Chart(name, "scaling", f"{name}: frames/s", "workers", "frames/s", lines, reached)
+    yield Chart(name, "rate", f"{title}: frames/s", "workers", "frames/s", lines, reached)
     choices = [(curve, label) for curve, label in named if not curve[0].reference_row]
     shares = tuple(line_of(curve, label, lambda cell: cell.efficiency) for curve, label in choices)
-    title = f"{name}: speedup per CPU owned"
-    yield Chart(name, "efficiency", title, "workers", "efficiency", shares, marks, linear=True)
+    per_cpu = "speedup per CPU"
+    yield Chart(name, "efficiency", f"{title}: {per_cpu}", "workers", per_cpu, shares, marks, linear=True)
     costs = tuple(line_of(curve, label, lambda cell: cell.frames_per_cpu_second) for curve, label in named)
-    title = f"{name}: frames for each second of CPU time"
-    yield Chart(name, "cost", title, "workers", "frames per CPU second", costs, marks, linear=True)
+    per_second = "frames per CPU second"
+    yield Chart(name, "cost", f"{title}: {per_second}", "workers", per_second, costs, marks, linear=True)
+
+
+def _said(curve: Curve, answer: TaskAnswer) -> Mark | None:
+    """Return what a figure says of a cell of this curve: that it is the winner, or cannot be told from it."""
+    known = [(answer.winner, "winner"), *((cell, "not distinguishable") for cell in answer.tied if answer.winner)]
+    return next((Mark(float(cell.workers), text) for cell, text in known if cell in curve), None)
 
 
 def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[ChartLine]:

@@ -140,12 +140,8 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs"
-    if any(cell.own_classes is not None for cell in cells):  # which not every environment has
-        measured = [cell for cell in cells if not cell.reference_row and cell.status == "ok"]
-        kinds = figures.by_key((figures.environments_of(cell), one_line(cell.label)) for cell in measured)
-        yield "What they step: " + "; ".join(f"{', '.join(labels)} {kind}" for kind, labels in kinds.items())
     if any(cell.proof for cell in cells):
-        yield f"Work in the measured cells: {_compared(cells)}"
+        yield f"{figures.SAME_WORK}: {_compared(cells)}"
     rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
     if rated and not any(cell.speedup for cell in cells):
         why = f"was not measured (leave out --set base=false, or add -b {REFERENCE} and 1 to --workers)"
@@ -163,7 +159,7 @@ def _compared(cells: Sequence[CellSummary]) -> str:
     if not seen:
         return "no row was compared"
     differ = sum(proof.verdict == "different" for _, proof in seen)
-    rows, found = sum(proof.rows for _, proof in seen), f"{differ} did other work" if differ else "all the same"
+    rows, found = sum(proof.rows for _, proof in seen), f"{differ or 'none'} different"
     none = dict.fromkeys(label for label, _ in proofs if label not in dict(seen))
     without = f"; none of {', '.join(none)}" if none else ""
     followed = [proof for _, proof in seen if proof.num_envs]
@@ -206,7 +202,8 @@ def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
         if view.every_finding or not cell.reference_row
         for difference in (*(() if cell.own_classes is None else (cell.own_classes.words,)), *cell.differences)
     )
-    return Listing(f"Not quite the same work as {REFERENCE}:", tuple(lines)) if lines else None
+    heading = f'Known differences from {REFERENCE} (the column "{figures.SAME_WORK}" allows for them):'
+    return Listing(heading, tuple(lines)) if lines else None
 
 
 def where_time_goes(cell: CellSummary) -> Text:

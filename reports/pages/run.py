@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Self
@@ -12,6 +13,7 @@ from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity, quota
 from vebench.analysis.rules import grouped, of_run
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
+from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE
@@ -41,6 +43,7 @@ _FIRST = (
 # Findings on the run as a whole that its condition says, and those on cells that the notice says of all.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
+_MOST_NAMED = 3  # tasks in a title
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,10 @@ class RunPage(DataPage):
         together = side_by_side(self.sections) if len(self.sections) > 1 else None
         if together is not None:
             cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
-            documents.append(replace(together, legend=(*together.legend, *cut_short)))
+            charts = tuple(chart for chart in together.charts if self.view.panel in (None, chart.kind))
+            documents.append(replace(together, charts=charts, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
-            documents += [_document(section, self.sections[0], self.view) for section in self.sections]
+            documents += [_document(section, self.sections, self.view) for section in self.sections]
         if self.view.published:
             envs = dict.fromkeys(cell.env for section in self.sections for cell in section.cells)
             tables, first = published_tables(envs), documents[0]
@@ -115,9 +119,10 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section, first: Section, view: View) -> Document:
+def _document(section: Section, sections: Sequence[Section], view: View) -> Document:
     head, cells = section.head, section.cells
-    beside = _beside(section, first)
+    beside = _beside(section, sections[0])
+    letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
     predicted = predictions(cells, head, view.forecast) if view.forecast else ()
     envs = dict.fromkeys(cell.env for cell in cells)
     found = {
@@ -150,17 +155,30 @@ def _document(section: Section, first: Section, view: View) -> Document:
     ]
     notes = {one.label for one in findings if one.gravity is Gravity.NOTE}
     return Document(
-        title=section.name,
-        facts=(*run_facts(head, cells), *((("compared", beside),) if beside else ())),
+        title=f"{letter}{_tasks([*envs] or head.spec.envs)} on {where}",
+        facts=(("file", section.name), *run_facts(head, cells), *((("compared", beside),) if beside else ())),
         tables=(*tables, *forecast_tables(predicted)),
         legend=tuple(_legend(matters)),
         findings=tuple(shown),
         best="the winner" if marked else "",
         notice=section.notice,
         answers=answers(found, Commands(head, section.name, section.findings)),
-        charts=run_charts(cells, head, predicted, every=view.every_finding),
+        charts=run_charts(cells, head, found, predicted, view, (letter, where)),
+        file=section.name,
         notes_left_out=len(notes - {one.label for one in shown}),
     )
+
+
+def _where(head: RunRecord) -> str:
+    """Return a machine in few words: ``AMD EPYC, 2 CPUs``."""
+    model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Core)\b|@.*", "", head.host.cpu_model)
+    name = f"{len(head.hosts)} hosts" if len(head.hosts) > 1 else " ".join(model.split())
+    return one_line(f"{name}, {figures.counted(head.usable_cpus, 'CPU')}")
+
+
+def _tasks(envs: Sequence[str]) -> str:
+    names = [one_line(short_name(env)) for env in envs]
+    return ", ".join(names if len(names) <= _MOST_NAMED else [*names[:2], f"{len(names) - 2} other tasks"])
 
 
 def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
@@ -215,7 +233,6 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
         ("measured", ", ".join(parts)),
         ("policy", spec.policy.in_words),
         ("learner", "" if spec.learner is None else learner_words(spec.learner)),
-        ("proof", _proof(cells)),
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in known if value)
@@ -236,16 +253,3 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
     ]
     if taken:
         yield f"others took {sum(taken) / len(taken):.1%} of CPU time, up to {max(taken):.1%} in a cell"
-
-
-def _proof(cells: Sequence[CellSummary]) -> str:
-    proofs = [cell.proof for cell in cells if cell.proof is not None and cell.proof.rows]
-    if not proofs:
-        return ""
-    rows, made = sum(proof.rows for proof in proofs), sum(proof.of_steps for proof in proofs)
-    far = sum(proof.steps for proof in proofs) / max(1, made)
-    backends = sum(not cell.reference_row for cell in cells)
-    return (
-        f"in {len(proofs)} of {figures.counted(backends, 'cell')}, {rows:,} rows of the measured steps compared with "
-        f"{REFERENCE}, on the way through {far:.0%} of them"
-    )

@@ -17,7 +17,7 @@ from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
 from vebench.reports.pages.answer import setting_of
 from vebench.reports.pages.check import explained
-from vebench.reports.pages.curves import FEWEST_FOR_CURVE, curve_name, line_of
+from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
 from vebench.results.header import measured_in_turn, what_differs
 
 if TYPE_CHECKING:
@@ -321,15 +321,15 @@ def _charts(env: str, sides: Sequence[Section]) -> Iterator[Chart]:
             line = line_of(found[key], name, lambda cell: cell.frames_per_second)
             chosen.append((list(keys).index(key), index, line))
     series = tuple(line for _, _, line in sorted(chosen, key=lambda item: item[:2]) if line.points)
-    if not any(len(line.points) >= FEWEST_FOR_CURVE for line in series):
+    if sum(len(line.points) for line in series) < FEWEST_POINTS:
         return
     most = max(x for line in series for x, _ in line.points)
     marks = []  # where workers begin to share CPUs in each run, if its sweep goes that far
     for cpus, of in sorted(figures.by_key((side.head.usable_cpus, side.letter) for side in sides).items()):
         if cpus < most:
             marks.append(Mark(float(cpus), "CPUs end" if len(of) == len(sides) else f"CPUs of {' and '.join(of)} end"))
-    title = f"{one_line(env)}: frames/s of the best backends"
-    yield Chart(one_line(env), "beside", title, "workers", "frames/s", series, tuple(marks))
+    title = f"{one_line(short_name(env))}: frames/s of the best backends"
+    yield Chart(one_line(env), "rate", title, "workers", "frames/s", series, tuple(marks))
 
 
 def _by_rate(env: str, side: Section) -> Curves:

@@ -306,7 +306,7 @@ def test_figures_lay_the_curves_of_the_best_backends_of_two_runs_over_each_other
     more = {("gym-sync", 1): 100.0, ("gym-sync", 2): 200.0}
     document = together(make_repeated({**OLD, **more}), make_repeated({**NEW, **more}, ELSEWHERE))
     (chart,) = document.charts
-    assert (chart.group, chart.kind) == ("ALE/Pong-v5", "beside")
+    assert (chart.group, chart.kind) == ("ALE/Pong-v5", "rate")
     assert [series.name for series in chart.series] == ["A: shm-sync", "B: shm-sync", "A: for-loop", "B: for-loop"]
     assert [round(rate.median) for _, rate in chart.series[1].points] == [6438, 11669]
 

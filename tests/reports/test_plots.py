@@ -36,6 +36,12 @@ def texts(text: str) -> list[str]:
     return [element.text or "" for element in parsed(text).iter() if tag(element) == "text"]
 
 
+def curve(*medians: float) -> tuple[ChartLine, ...]:
+    """Return one series with as many numbers of workers as no bars have."""
+    values = (*medians, *[medians[-1]] * 4)[:4]
+    return (ChartLine("a", tuple((3.0 + index, Estimate(float(value))) for index, value in enumerate(values))),)
+
+
 def tips(text: str) -> list[str]:
     """Return what a browser shows for each point."""
     return [element.text or "" for element in parsed(text).iter() if tag(element) == "title"][1:]
@@ -49,7 +55,7 @@ def drawn() -> str:
 
 def test_each_series_and_each_mark_is_named_and_each_axis_too(drawn: str) -> None:
     expected = {*NAMES, "ceiling", "ideal", "predicted", "cores end", "CPUs end"}
-    assert {*expected, "ALE/Pong-v5: frames/s", "workers", "frames/s"} <= set(texts(drawn))
+    assert {*expected, "ALE/Pong-v5: frames/s", "workers (log scale)", "frames/s (log scale)"} <= set(texts(drawn))
 
 
 def test_each_point_is_drawn_and_can_be_pointed_at(drawn: str) -> None:
@@ -69,29 +75,26 @@ def test_each_point_is_drawn_and_can_be_pointed_at(drawn: str) -> None:
     ],
 )
 def test_ticks_of_rates_are_round_and_plain(values: tuple[float, float], labels: set[str]) -> None:
-    points = tuple((3.0 + index, Estimate(float(value))) for index, value in enumerate(values))
-    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=())]))
+    shown = texts(plots.svg([make_chart("a", series=curve(*values), marks=())]))
     assert labels <= {*shown}
     assert len(shown) < 15
 
 
 def test_a_linear_axis_begins_at_zero() -> None:
-    points = ((2.0, around(0.97)), (3.0, around(0.5)))
-    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=(), linear=True)]))
-    assert {"0", "0.2", "0.4", "0.6", "0.8"} <= {*shown}
+    shown = texts(plots.svg([make_chart("a", series=curve(0.97, 0.5), marks=(), linear=True)]))
+    assert {"0", "0.2", "0.4", "0.6", "0.8", "frames/s"} <= {*shown}
 
 
 def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
-    points = ((1.0, around(100.0)), (2.0, Estimate(120.0, 1e-9, 1e12)))
-    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points),), marks=())]))
-    ticks = [float(text) for text in shown if text.isdecimal() and text not in ("1", "2")]
+    points = (*((float(x), around(100.0)) for x in (1, 2, 3)), (4.0, Estimate(120.0, 1e-9, 1e12)))
+    shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points, banded=True),), marks=())]))
+    ticks = [float(text) for text in shown if text.isdecimal() and text not in "1234"]
     assert ticks
     assert 40 < min(ticks) <= max(ticks) < 300
 
 
 def test_a_mark_beyond_the_axis_is_not_drawn() -> None:
-    points = ((1.0, around(1.0)), (4.0, around(2.0)))
-    chart = make_chart("a", series=(ChartLine("a", points),), marks=(Mark(2.0, "cores end"), Mark(16.0, "CPUs end")))
+    chart = make_chart("a", series=curve(1.0, 2.0), marks=(Mark(4.0, "cores end"), Mark(16.0, "CPUs end")))
     assert {"cores end", "CPUs end"} & {*texts(plots.svg([chart]))} == {"cores end"}
 
 
@@ -141,9 +144,44 @@ def test_a_forecast_is_dashed_and_of_what_is_measured_what_is_async() -> None:
 
     assert dashes("for-loop", "gym-sync").count(plots.SERIES[0].light) == 1  # its forecast
     assert plots.SERIES[1].light not in dashes("for-loop", "gym-sync")
-    points = ((1.0, around(100)), (2.0, around(200)))
-    pair = (ChartLine("gym-sync", points, family="gym"), ChartLine("gym-async", points, family="gym", dashed=True))
-    assert {*dashes("gym-sync", series=pair, marks=())} == {plots.SERIES[0].light}
+    for points in (curve(100, 200)[0].points, ((1.0, around(100)),)):
+        pair = (ChartLine("gym-sync", points, family="gym"), ChartLine("gym-async", points, family="gym", dashed=True))
+        assert {*dashes("gym-sync", series=pair, marks=())} == {plots.SERIES[1].light}
+
+
+def test_a_backend_has_its_colour_whatever_is_beside_it() -> None:
+    gym, shm, mine = (ChartLine(f"{name}-sync", ((1.0, around(9.0)),), family=name) for name in ("gym", "shm", "mine"))
+    whole = make_chart("gym", series=(gym, shm, mine))
+    for series in ((gym, shm, mine), (mine, shm)):
+        drawn = plots.svg([make_chart("gym", series=series)], among=[whole], part="d1")
+        bars = {e.findtext("{*}title", "").split("-")[0]: style_of(e) for e in parsed(drawn).iter() if tag(e) == "path"}
+        assert [bars[one.family]["fill"] for one in series] == [
+            plots.SERIES[{"gym": 1, "shm": 2, "mine": 5}[one.family]].light for one in series
+        ]
+
+
+def test_few_numbers_of_workers_are_bars_with_the_winner_first_and_the_bounds_last() -> None:
+    def bars(name: str, *medians: float, **fields: object) -> ChartLine:
+        return ChartLine(name, tuple((float(x), around(one)) for x, one in enumerate(medians, 1)), **fields)
+
+    series = (
+        bars("ceiling", 90, 95, role="bound"),
+        bars("slow", 10, 20),
+        bars("wins", 40, 39, banded=True, mark=Mark(2.0, "winner")),
+        bars("tied", 40, 41, mark=Mark(2.0, "not distinguishable")),
+        ChartLine("ideal", ((1.0, around(10.0)),), "ideal"),
+    )
+    shown = texts(plots.svg([make_chart("a", series=series)]))
+    assert [text for text in shown if text in {"wins", "tied", "slow", "ceiling", "ideal"}] == [
+        "wins", "tied", "slow", "ceiling",
+    ]  # fmt: skip
+    assert {"39.0  winner", "41.0  not distinguishable", "20.0", "0", "frames/s, with 95 % intervals"} <= {*shown}
+    assert "slow: 20.0 ±5.0%, workers: 2" in tips(plots.svg([make_chart("a", series=series)]))
+
+
+def test_of_curves_the_winner_is_named_beside_its_line() -> None:
+    wins = replace(curve(100, 200)[0], banded=True, mark=Mark(6.0, "winner"))
+    assert "a: winner" in texts(plots.svg([make_chart("a", series=(wins,), marks=())]))
 
 
 def test_each_measured_series_has_a_colour_and_a_marker_of_its_own() -> None:
@@ -249,7 +287,7 @@ def test_charts_of_a_group_share_a_row_and_a_series_looks_the_same_in_all() -> N
     assert row[1] == alone[1]
     assert both == [alone[0], 2 * alone[1]]
     text = plots.svg([first, second])
-    for name, colour in zip(NAMES, plots.SERIES, strict=False):
+    for name, colour in zip(NAMES, (plots.SERIES[index] for index in (0, 5, 6)), strict=True):
         points = [e for e in parsed(text).iter() if (e.findtext("{*}title") or "").startswith(f"{name}: ")]
         assert {style_of(point)["fill"] for point in points} == {colour.light}
 
@@ -321,8 +359,9 @@ def lab(light: Vector) -> Vector:
 @pytest.mark.parametrize("ground", ["light", "dark"])
 @pytest.mark.parametrize("seen", SEEN)
 def test_any_two_series_can_be_told_apart_with_any_colour_vision(ground: str, seen: str) -> None:
-    places = [lab(SEEN[seen] @ linear(getattr(colour, ground))) for colour in (*SERIES, MUTED)]
-    assert min(float(np.linalg.norm(one - other)) for one, other in combinations(places, 2)) >= 20
+    for colours, apart in (((*SERIES, MUTED), 20), ((*SERIES[:5], MUTED), 27)):  # the latter are of default backends
+        places = [lab(SEEN[seen] @ linear(getattr(colour, ground))) for colour in colours]
+        assert min(float(np.linalg.norm(one - other)) for one, other in combinations(places, 2)) >= apart
 
 
 @pytest.mark.parametrize("ground", ["light", "dark"])

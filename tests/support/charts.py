@@ -19,7 +19,7 @@ def make_chart(*names: str, **fields: object) -> Chart:
     ]
     settings: dict[str, object] = {
         "group": "ALE/Pong-v5",
-        "kind": "scaling",
+        "kind": "rate",
         "title": "ALE/Pong-v5: frames/s",
         "x_label": "workers",
         "y_label": "frames/s",

@@ -39,22 +39,37 @@ def test_figures_are_written_to_any_file_if_the_format_is_named(vebench: Command
     assert (run.parent / "figures").read_text() == vebench("report", run, "-f", "svg").out
 
 
-@pytest.mark.parametrize("asked", [(), ("--all",)])
-def test_the_rates_of_a_task_are_in_one_file_and_with_all_its_other_figures(
-    vebench: Command, run: Path, asked: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ((), {"frames/s"}),
+        (("--all",), {"frames/s", "speedup per CPU", "frames per CPU second"}),
+        (("--panel", "efficiency"), {"speedup per CPU"}),
+    ],
+)
+def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
+    vebench: Command, run: Path, asked: tuple[str, ...], shown: set[str]
 ) -> None:
     root = ET.fromstring(vebench("report", run, "-f", "svg", *asked).out.encode())  # noqa: S314 - our own text
     texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
-    assert {"ALE/Pong-v5: frames/s", "for-loop", "ceiling"} <= texts
-    assert ("ALE/Pong-v5: speedup per CPU owned" in texts) == bool(asked)
+    assert "for-loop" in texts
+    assert {text for text in texts if text.startswith("Pong on ")} == {f"Pong on Test, 2 CPUs: {one}" for one in shown}
+
+
+def test_an_unknown_figure_is_refused(vebench: Command, run: Path) -> None:
+    refused = vebench("report", run, "-o", "figure.svg", "--panel", "scaling")
+    assert (refused.status, refused.refusal) == (
+        2,
+        "vebench: --panel scaling: must be one of rate, efficiency, cost\n",
+    )
 
 
 def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_bytes(run.read_bytes())
     text = vebench("report", run, other, "-f", "svg").out
-    assert "run.jsonl: ALE/Pong-v5: frames/s" in text
-    assert "other.jsonl: ALE/Pong-v5: frames/s" in text
+    assert "A: Pong on Test, 2 CPUs: frames/s" in text
+    assert "B: Pong on Test, 2 CPUs: frames/s" in text
     assert str(tmp_path) not in text
 
 
@@ -67,10 +82,10 @@ def test_a_picture_does_not_go_to_a_terminal(
     assert (result.status, f"-o report.{form}" in result.refusal) == (2, True)
 
 
-def test_a_run_of_one_number_of_workers_has_no_figure(vebench: Command, tmp_path: Path) -> None:
+def test_a_run_of_one_cell_has_no_figure(vebench: Command, tmp_path: Path) -> None:
     run = write(tmp_path / "one.jsonl", make_cell("for-loop", 1, (900,) * 4))
     result = vebench("report", run, "-o", "one.png")
-    assert (result.status, "--workers" in result.refusal) == (2, True)
+    assert (result.status, "no figure" in result.refusal) == (2, True)
     assert not (tmp_path / "one.png").exists()
 
 

@@ -44,7 +44,7 @@ def test_a_place_of_several_figures_has_a_line_for_each() -> None:
 
 def test_whether_a_run_may_be_compared_with_the_first_is_in_the_open(sweep: Run) -> None:
     text = markdown.markdown_text(RunPage.of([("a.jsonl", sweep), ("b.jsonl", sweep)]))
-    before_its_table = text[text.index("## b.jsonl") :].partition("\n### ")[0]
+    before_its_table = text[text.index("## B: ") :].partition("\n### ")[0]
     assert "\n- compared: comparable with a.jsonl: " in before_its_table
     assert "<details>" not in before_its_table
 
@@ -76,13 +76,13 @@ def test_markdown_has_one_table_for_each_task() -> None:
     ],
 )
 def test_what_would_be_markup_is_escaped(text: str, shown: str) -> None:
-    assert f"## {shown}\n" in markdown.markdown_text(RunPage.of([(text, Run(make_header(), ()))]))
+    assert f"- file: {shown}\n" in markdown.markdown_text(RunPage.of([(text, Run(make_header(), ()))]))
 
 
 def test_figures_are_files_beside_the_text_with_relative_links(page: RunPage, tmp_path: Path) -> None:
     save(replace(page, view=EVERYTHING), MARKDOWN, tmp_path / "my report.md")
     links = [unquote(link) for link in LINK.findall((tmp_path / "my report.md").read_text())]
-    assert links[:2] == ["my report-pong-scaling.svg", "my report-pong-efficiency.svg"]
+    assert links[:2] == ["my report-pong-rate.svg", "my report-pong-efficiency.svg"]
     assert {path.name for path in tmp_path.iterdir()} == {"my report.md", *links}
     assert all((tmp_path / link).read_text().startswith("<?xml") for link in links)
 
@@ -91,7 +91,7 @@ def test_the_first_figure_of_a_task_is_shown_and_the_others_are_folded(page: Run
     text = markdown.with_figures(replace(page, view=EVERYTHING), "report.md")["report.md"]
     shown, folded = LINK.finditer(text), text.index("<details>")
     assert [link.start() < folded for link in shown] == [True, False, False]
-    assert "](report-pong-scaling.svg)" in text
+    assert "](report-pong-rate.svg)" in text
 
 
 def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(page: RunPage) -> None:
@@ -100,7 +100,7 @@ def test_a_further_table_of_a_task_stands_below_its_figures_and_those_of_others(
     tables = tuple(Table(name, ("x",), (), group=name.split()[-1]) for name in names)
     charts = tuple(make_chart("a", group=name) for name in ("first", "second"))
     (text, *_) = markdown.with_figures(Pages(replace(document, tables=tables, charts=charts)), "r.md").values()
-    order = ("### first", "r-first-scaling.svg", "### second", "r-second-scaling.svg", "### more of the first")
+    order = ("### first", "r-first-rate.svg", "### second", "r-second-rate.svg", "### more of the first")
     assert [*map(text.index, order)] == sorted(map(text.index, order))
 
 
@@ -108,10 +108,10 @@ def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage
     (document,) = page.documents
     charts = tuple(make_chart("a", group=group) for group in ("ALE/Pong-v5", "Pong-v4", "<script>|"))
     tables = tuple(Table("t", ("x",), (), group=chart.group) for chart in charts)
-    two = [replace(document, title=title, charts=charts, tables=tables) for title in ("runs/a.jsonl", "runs/A.jsonl")]
+    two = [replace(document, file=file, charts=charts, tables=tables) for file in ("runs/a.jsonl", "runs/A.jsonl")]
     files = markdown.with_figures(Pages(*two), "r.md")
     assert len({name.lower() for name in files}) == 1 + 6
-    assert {"r-a-pong-scaling.svg", "r-a-pong-scaling-2.svg", "r-a-script-scaling.svg"} <= files.keys()
+    assert {"r-a-pong-rate.svg", "r-a-pong-rate-2.svg", "r-a-script-rate.svg"} <= files.keys()
     assert [unquote(link) for link in LINK.findall(files["r.md"])] == [*files][1:]
 
 
@@ -137,11 +137,11 @@ def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
 
 
 def test_a_figure_never_overwrites_a_run_file(page: RunPage, sweep: Run, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "report-pong-scaling.svg", sweep)
+    run = write_run(tmp_path / "report-pong-rate.svg", sweep)
     before = run.read_bytes()
     with pytest.raises(UsageError) as error:
         save(page, MARKDOWN, tmp_path / "report.md")
-    assert "report-pong-scaling.svg: is a run file, and would be overwritten" in str(error.value)
+    assert "report-pong-rate.svg: is a run file, and would be overwritten" in str(error.value)
     assert [*tmp_path.iterdir()] == [run]
     assert run.read_bytes() == before
 

@@ -77,7 +77,7 @@ def test_further_tables_come_before_that_of_rates_each_with_its_notes_and_listin
     text = on_terminal(page, 200)
     measured, *further = document.tables
     assert len(further) == 3
-    ends = [*(text.index(table.title) for table in further), text.index("Not quite the same work as for-loop:")]
+    ends = [*(text.index(table.title) for table in further), text.index("Known differences from for-loop")]
     assert ends == sorted(ends)
     for table, begin, end in zip(further, ends[:-1], ends[1:], strict=True):
         own = " ".join(text[begin:end].split())
@@ -141,7 +141,7 @@ def test_differences_of_several_tasks_are_listed_once_with_the_tasks_that_have_t
         make_cell("gym-sync", env="B-v0", differences=("rewards are odd",)),
     ]
     text = on_terminal(page_of(*cells), 80)
-    assert text.count("Not quite the same work as for-loop:") == 1
+    assert text.count("Known differences from for-loop") == 1
     assert "\n  gym-sync: rewards are odd" in text
     assert "\n  A-v0: gym-sync: ends are odd" in text
 

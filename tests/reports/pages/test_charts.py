@@ -26,7 +26,7 @@ def points(series: ChartLine) -> dict[int, int]:
 
 
 def test_a_task_is_drawn_with_a_line_for_each_backend_the_ceiling_and_the_ideal_apart(page: RunPage) -> None:
-    chart = chart_of(page, "scaling")
+    chart = chart_of(page, "rate")
     assert {series.name: series.role for series in chart.series} == {
         "for-loop": "measured",
         "gym-async": "measured",
@@ -39,31 +39,34 @@ def test_a_task_is_drawn_with_a_line_for_each_backend_the_ceiling_and_the_ideal_
 
 
 def test_the_ideal_gains_by_workers_that_have_a_cpu_and_by_no_others(page: RunPage) -> None:
-    ideal = chart_of(page, "scaling").series[-1]
-    loop = points(chart_of(page, "scaling").series[0])[1]
+    ideal = chart_of(page, "rate").series[-1]
+    loop = points(chart_of(page, "rate").series[0])[1]
     assert points(ideal) == {1: loop, 2: 2 * loop, 4: 2 * loop}
 
 
 def test_the_ideal_of_several_hosts_gains_by_the_cpus_of_all_of_them(sweep: Run) -> None:
     there = RunPage.of([("a.jsonl", Run(on_hosts(sweep.header, 2, 1), sweep.cells))])
-    loop = points(chart_of(there, "scaling").series[0])[1]
-    assert points(chart_of(there, "scaling").series[-1]) == {1: loop, 3: 3 * loop, 4: 3 * loop}
-    assert chart_of(there, "scaling").marks == (Mark(3.0, "CPUs end"),)
+    loop = points(chart_of(there, "rate").series[0])[1]
+    assert points(chart_of(there, "rate").series[-1]) == {1: loop, 3: 3 * loop, 4: 3 * loop}
+    assert chart_of(there, "rate").marks == (Mark(3.0, "CPUs end"),)
 
 
 def test_a_mark_shows_where_workers_begin_to_share_cpus(page: RunPage) -> None:
-    assert chart_of(page, "scaling").marks == (Mark(2.0, "CPUs end"),)
+    assert chart_of(page, "rate").marks == (Mark(2.0, "CPUs end"),)
 
 
-def test_a_run_of_one_number_of_workers_has_no_curve_to_draw() -> None:
-    cells = (make_cell("for-loop", 1, (900,) * 4), make_cell("gym-sync", 1, (900,) * 4))
-    assert document_of(page_of(*cells)).charts == ()
+def test_a_figure_has_two_cells_at_least_and_says_who_wins_on_which_machine() -> None:
+    cells = (make_cell("for-loop", 1, (900,) * 4), make_cell("gym-sync", 1, (1900,) * 4))
+    assert document_of(page_of(*cells[:1])).charts == ()
+    chart = chart_of(page_of(*cells), "rate")
+    assert chart.title == "Pong on Test, 2 CPUs: frames/s"
+    assert [(one.banded, one.mark) for one in chart.series[:2]] == [(True, None), (True, Mark(1.0, "winner"))]
 
 
 def test_a_cell_of_other_work_is_no_point() -> None:
     cells = [make_cell("for-loop", workers, (900,) * 4) for workers in (1, 2)]
     other = [make_cell("gym-sync", workers, (9000,) * 4, verdict="different") for workers in (1, 2)]
-    assert points(chart_of(page_of(*cells, *other), "scaling").series[1]) == {}
+    assert points(chart_of(page_of(*cells, *other), "rate").series[1]) == {}
 
 
 def swept(header: RunRecord, *workers: int, forecast: int | None = None) -> RunPage:
@@ -74,25 +77,25 @@ def swept(header: RunRecord, *workers: int, forecast: int | None = None) -> RunP
 
 def test_marks_show_where_packages_second_threads_and_the_end_of_cpus_begin() -> None:
     machine = header_of(4, threads=2, packages=2)
-    assert chart_of(swept(machine, 1, 2, 4, 8, 16), "scaling").marks == (
+    assert chart_of(swept(machine, 1, 2, 4, 8, 16), "rate").marks == (
         Mark(2.0, "another package begins"),
         Mark(4.0, "second threads begin"),
         Mark(8.0, "CPUs end"),
     )
-    assert chart_of(swept(machine, 1, 2, 4), "scaling").marks == (Mark(2.0, "another package begins"),)
+    assert chart_of(swept(machine, 1, 2, 4), "rate").marks == (Mark(2.0, "another package begins"),)
 
 
 def test_marks_at_one_place_are_one() -> None:
     header = header_of(4, packages=2)
     hybrid = structs.replace(header.host.topology, kinds=("2-3", "0-1"))
     header = structs.replace(header, host=structs.replace(header.host, topology=hybrid))
-    assert chart_of(swept(header, 1, 2, 4), "scaling").marks == (
+    assert chart_of(swept(header, 1, 2, 4), "rate").marks == (
         Mark(2.0, "another package begins, another kind of core begins"),
     )
 
 
 def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:
-    chart = chart_of(swept(header_of(8, threads=2), 1, 2, 4, 8, forecast=16), "scaling")
+    chart = chart_of(swept(header_of(8, threads=2), 1, 2, 4, 8, forecast=16), "rate")
     (line,) = (series for series in chart.series if series.role == "forecast")
     assert line.name == "shm-async"
     assert [x for x, _ in line.points] == [8.0, 16.0]
@@ -104,14 +107,14 @@ def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:
 
 def test_without_being_asked_for_nothing_is_predicted() -> None:
     page = swept(header_of(8), 1, 2, 4, 8)
-    assert "forecast" not in {series.role for series in chart_of(page, "scaling").series}
+    assert "forecast" not in {series.role for series in chart_of(page, "rate").series}
     assert len(document_of(page).tables) == 1
 
 
 def test_the_ideal_goes_as_far_as_the_forecast() -> None:
     loop = sweep_of({1: 4000.0}, "for-loop", processes=1)
     run = Run(header_of(8), (*loop, *sweep_of({1: 5000.0, 2: 9000.0, 3: 13_000.0, 4: 17_000.0})))
-    chart = chart_of(RunPage.of([("a.jsonl", run)], View(forecast=8)), "scaling")
+    chart = chart_of(RunPage.of([("a.jsonl", run)], View(forecast=8)), "rate")
     (ideal,) = (series for series in chart.series if series.role == "ideal")
     assert points(ideal) == {1: 4000, 8: 32_000}
 

@@ -495,7 +495,7 @@ def shared_memory_spec(
 ) -> EnvSpec:
     """Return a spec from which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
 
-    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` and ``vector_kwargs``; other arguments go to
+    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``; other arguments go to
     ``gymnasium.make`` for each environment.
 
     Parameters

@@ -1,4 +1,4 @@
-"""From which step time on processes pay: handing a batch over takes time, too.
+"""From which step time on processes are faster than a loop, although they take time to hand batches over.
 
     python docs/examples/exchange.py
     python docs/examples/exchange.py workers=4 envs_per_worker=1,16 repeats=5

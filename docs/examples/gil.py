@@ -1,4 +1,4 @@
-"""Whether threads can take the place of processes, which depends on who holds Python's lock (the GIL).
+"""Whether threads can replace processes, which depends on how long steps hold Python's lock (the GIL).
 
     python docs/examples/gil.py repeats=5
     python docs/examples/gil.py envs=mymodule:MyEnv-v0 workers=4
@@ -14,7 +14,7 @@ import vebench
 
 TIMED = "vebench.backends.environments.timed:vebench"
 PLAN = {
-    # What holds the lock, what works as long without it, and two simulators.
+    # Steps that hold the lock, steps that work as long without it, and two simulators.
     "envs": [f"{TIMED}/Busy-200us-v0", f"{TIMED}/Native-200us-v0", "HalfCheetah", "Pong"],
     "backends": "for-loop,threads,shm-sync",
     "workers": 2,

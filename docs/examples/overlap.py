@@ -1,4 +1,4 @@
-"""Whether environments should step while the policy acts: none of them, half of them, or whatever is not ready.
+"""Whether environments should step while the policy acts: none of them, half of them, or all that are not ready.
 
     python docs/examples/overlap.py policy=sleep:1ms
     python docs/examples/overlap.py policy=mlp:64x64 workers=4 repeats=4

@@ -113,7 +113,7 @@ def train(task: str, num_envs: int, total: int, seed: int, *, with_gymnasium: bo
     space = envs.single_action_space
     seen = torch.as_tensor(envs.reset(seed=seed)[0])
     agent = Agent(envs)
-    agent(seen)  # which makes the layers that take whatever size they get
+    agent(seen)  # creates the lazy layers
     optimizer = torch.optim.Adam(agent.parameters(), LEARNING_RATE, eps=1e-5)
     begins = torch.zeros(num_envs, dtype=torch.bool)
     returns: list[float] = []

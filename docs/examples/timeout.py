@@ -1,4 +1,4 @@
-"""Whether it pays to receive what is there after a short time, instead of waiting for all environments.
+"""Whether it pays to receive a partial batch after a short time, instead of waiting for all environments.
 
     python docs/examples/timeout.py policy=sleep:1ms
     python docs/examples/timeout.py policy=mlp:1024x1024x1024 repeats=5

@@ -150,7 +150,7 @@ def _lines(built: Built, *settings: str) -> tuple[str, ...]:
         "use_fire_reset=False",
         "reward_clipping=False",
     )
-    notes = ("# envs.reset(), then in turn envs.send(actions) and envs.recv()",) if settings else ()
+    notes = ("# reset(), then send(actions) and recv() in turn",) if settings else ()
     lines = ("import ale_py", "import gymnasium", "", "gymnasium.register_envs(ale_py)", *notes)
     return (*lines, *call("envs = gymnasium.make_vec", arguments))
 

@@ -97,12 +97,15 @@ class Built:
         return ('if __name__ == "__main__":', *(f"    {line}" for line in lines))
 
     def script(self, imports: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
-        """Return lines that define ``make_env``, followed by ``lines``; none if it is not known how to make one."""
+        """Return lines that define ``make_env``, followed by ``lines``; none if it is not known how to make one.
+
+        An empty line ends the function, as the interactive interpreter needs it.
+        """
         recipe = SUITES[self.task.suite].recipe(self.task)
         if not recipe.function:
             return ()
         imported = sorted((*recipe.imports, *imports), key=lambda line: (line.startswith("from"), line))
-        return (*imported, *recipe.function, *lines)
+        return (*imported, "", *recipe.function, "", *lines)
 
     def listed(self, module: str, name: str, *, forks: bool = True) -> tuple[str, ...]:
         """Return lines for a class of ``module`` that takes a list of functions which make environments."""

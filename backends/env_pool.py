@@ -262,8 +262,8 @@ def _lines(built: Built, *settings: str) -> tuple[str, ...]:
         # Of all that the adapter sets, this alone is no default of EnvPool's.
         *(("use_fire_reset=False",) if built.task.suite == "atari" else ()),
     )
-    note = "# envs.async_reset(), then in turn envs.recv() and envs.send(actions, env_ids)"
-    return ("import envpool", *((note,) if settings else ()), *call("envs = envpool.make_gymnasium", arguments))
+    note = "# async_reset(), then recv() and send(actions, ids) in turn"
+    return ("import envpool", "", *((note,) if settings else ()), *call("envs = envpool.make_gymnasium", arguments))
 
 
 _SYNC = BackendEntry(

@@ -74,7 +74,7 @@ _WAITING_OPTIONS: Mapping[str, Option] = {
     "recv_min": Option(whole, 1, "rows that it then returns at the least"),
 }
 
-_OVERWRITTEN = "# copy=False: each step overwrites the observations of the last"
+_OVERWRITTEN = "# copy=False: each step overwrites the last observations"
 
 
 def _gym_async_lines(built: Built) -> tuple[str, ...]:
@@ -91,14 +91,14 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
         options = {"spin": 0, **built.options, "caller_steps": False}
         one = replace(built, num_envs=built.num_envs // 2, processes=built.processes // 2, options=options)
         *before, last = (line.replace("envs = ", "envs = [", 1) for line in _our_lines("sync", fast, one))
-        note = "# in turn: step_async() on one, while the other gets its actions"
+        note = "# step_async() on one while the other gets its actions"
         return (note, *before, f"{last} for _ in range(2)]")
     if style == "async":
         setting = f"batch_size={built.batch_size}"
-        note = "# reset(), then send() an action for each; after that recv() and send() in turn"
+        note = "# reset(), send() to all, then recv() and send() in turn"
     else:
         setting = "copy=False"
-        note = "# copy=False: observations are read-only; each step overwrites them" if fast else _OVERWRITTEN
+        note = "# copy=False: read-only, and each step overwrites the last" if fast else _OVERWRITTEN
     settings = (setting, f"num_processes={built.processes}")
     if fast:
         arguments = (
@@ -109,7 +109,7 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
             *(f"{name}={literal(value)}" for name, value in fast_settings(built.task).items()),
         )
         lines = built.guarded((note, *call("envs = make_vec", arguments)))
-        return ("from vebench.backends.fast import make_vec", *lines)
+        return ("from vebench.backends.fast import make_vec", "", *lines)
     arguments = (
         f"[make_env] * {built.num_envs}",
         *settings,
@@ -117,9 +117,9 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
         "infos=False",
         *built.given("spin", "context"),
     )
-    notes = (note, "# infos=False: as it was measured; leave it out if you need infos")
-    lines = built.guarded((*notes, *call("envs = SharedMemoryVectorEnv", arguments)))
-    return built.script(("from vebench.backends.shared_memory import SharedMemoryVectorEnv",), lines)
+    notes = (note, "# infos=False, as it was measured: drop it if you need infos")
+    lines = built.guarded((*notes, *call("envs = shared_memory.SharedMemoryVectorEnv", arguments)))
+    return built.script(("from vebench.backends import shared_memory",), lines)
 
 
 def _ours(style: str, *, fast: bool) -> BackendEntry:
@@ -181,7 +181,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         gymnasium_api=True,
         lines=lambda built: built.script(
             ("from gymnasium.vector import SyncVectorEnv",),
-            (_OVERWRITTEN, f"envs = SyncVectorEnv([make_env] * {built.num_envs}, copy=False)"),
+            (_OVERWRITTEN, *call("envs = SyncVectorEnv", (f"[make_env] * {built.num_envs}", "copy=False"))),
         ),
     ),
     BackendEntry(

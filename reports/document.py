@@ -32,8 +32,8 @@ class Text:
     """One place of a table: the first line is what counts, the others explain it.
 
     ``value`` is what the first line shows, to sort by: an estimate, a number, a verdict; None if it shows no single
-    one. ``compact`` is what a table with one line for each row has instead of the lines, in parts; empty if the lines
-    fit there, too.
+    one. ``compact`` is what a table with one line for each row has instead of the lines: the first, and what is beside
+    it; empty if the lines fit there, too.
     """
 
     lines: tuple[str, ...]
@@ -130,8 +130,7 @@ class Document:
     places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
     there is; other formats leave it out.
 
-    ``findings`` have the gravest first. ``notes_left_out`` is how many kinds of notes are not among them, because
-    nobody asked for all.
+    ``findings`` have the gravest first. Where not all was asked for, ``all_notes`` is the command that shows all.
     """
 
     title: str
@@ -145,7 +144,7 @@ class Document:
     notice: str = ""
     answers: tuple[AnswerText, ...] = ()
     charts: tuple[Chart, ...] = ()
-    notes_left_out: int = 0
+    all_notes: str = ""
     file: str = ""
 
     @property

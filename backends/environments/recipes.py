@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vebench.backends.bracketed import OptionValue
     from vebench.backends.interface import Task
 
-_WIDTH = 79
+_WIDTH = 60  # of the narrowest terminal: a line that is wrapped cannot always be pasted
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
 # Of Gymnasium's AtariPreprocessing, if it is not told otherwise.
@@ -101,7 +101,8 @@ def registered(task: Task, plugin: str | None = None, observed: Sequence[str] = 
         (
             "def make_env():",
             *call("env = gymnasium.make", arguments, "    "),
-            f"    return FilterObservation(env, [{kept}])  # other parts are text",
+            "    # other parts are text",
+            *call("return FilterObservation", ("env", f"[{kept}]"), "    "),
         ),
     )
 
@@ -119,22 +120,21 @@ def atari(task: Task) -> Recipe:
     settings = ", noop_max=0" if task.name in _WITHOUT_NOOP else ""
     if task.frame_skip != _FRAME_SKIP:
         settings += f", frame_skip={task.frame_skip}"
+    fixed = ("frameskip=1", "repeat_action_probability=0", "disable_env_checker=True")
+    arguments = (quoted(task.name), *fixed, *_arguments_of(task))
     return Recipe(
         (
             "import ale_py",
             "import cv2",
             "import gymnasium",
-            "from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation",
+            "from gymnasium.wrappers import AtariPreprocessing",
+            "from gymnasium.wrappers import FrameStackObservation",
         ),
         (
             "gymnasium.register_envs(ale_py)",
             "def make_env():",
-            "    cv2.setNumThreads(1)  # otherwise every process has a thread for each CPU",
-            "    env = gymnasium.make(",
-            f"        {quoted(task.name)}, frameskip=1, repeat_action_probability=0,",
-            "        disable_env_checker=True,",
-            *(f"        {argument}," for argument in _arguments_of(task)),
-            "    )",
-            f"    return FrameStackObservation(AtariPreprocessing(env{settings}), 4)",
+            "    cv2.setNumThreads(1)  # not one thread for each CPU",
+            *call("env = gymnasium.make", arguments, "    "),
+            *call("return FrameStackObservation", (f"AtariPreprocessing(env{settings})", "4"), "    "),
         ),
     )

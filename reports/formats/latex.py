@@ -1,26 +1,31 @@
 r"""The tables of runs as LaTeX, to be read with ``\input`` in a document that loads booktabs.
 
+Each table is a float, and the notes on it are a paragraph of the text behind. A rate, its interval and its speedup are
+columns of their own, so that any of them can be taken out.
 The text is safe in any encoding of fonts: every character that LaTeX treats in a special way is written as a command.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vebench.reports.document import Document, Page, Table, TableRow
+    from vebench.reports.document import Document, Page, Table, TableRow, Text
 
     Plain = Callable[[str], str]
 
 HEAD = "% Needs \\usepackage{booktabs}."
-_MANY_COLUMNS = 5  # more get smaller type
+_MANY_COLUMNS = 6  # more get smaller type
+_PARTS = ("rate", "\N{PLUS-MINUS SIGN}", "\N{MULTIPLICATION SIGN}")
 # What has a meaning of its own, what fonts in the old encoding OT1 lack or show as another character, and brackets and
 # stars, which at the beginning of a line would belong to the end of the one before.
 COMMANDS = {
@@ -56,7 +61,7 @@ _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 
 def latex_tables(page: Page) -> str:
-    """Return a ``table`` environment for each table of ``page``. A caption of rates has the answer to their task."""
+    """Return a ``table`` environment and notes for each table of ``page``. A caption of rates has their answer."""
     documents = page.documents
     plain = figures.without_folders(document.file for document in documents)
     tables = [(document, table) for document in documents for table in document.tables]
@@ -89,48 +94,77 @@ def _caption(table: Table, document: Document, *, several: bool) -> Iterator[str
 
 
 def _notes(table: Table, document: Document) -> Iterator[str]:
-    """Yield what stands below a table: how to read it, and the machine if it is of one."""
+    """Yield the sentences about a table: how to read it, and the machine if it is of one."""
     if table.about == "answer":
         yield from document.legend
+        yield f"{_PARTS[2]}: the speedup."
         if any(text.tone == "best" for row in table.rows for text in row.texts):
             yield f"Bold: {document.best}."
     yield from table.notes
     if table.listing is not None:
-        yield from (table.listing.heading, *table.listing.lines)
+        yield f"{table.listing.heading} {'; '.join(table.listing.lines)}"
     machine = dict(document.facts).get("machine")
     if machine and table.about != "others":
         yield f"This machine: {machine}."
 
 
 def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str], plain: Plain) -> Iterator[str]:
+    spans = [
+        max((len(_parts(row.texts[index])) for row in table.rows), default=1) for index in range(len(table.columns))
+    ]
+    sides = "".join(("l" if index >= len(spans) - table.aside else "r") * span for index, span in enumerate(spans))
     yield r"\begin{table}"
     yield r"  \centering"
-    if len(table.columns) > _MANY_COLUMNS:
+    if sum(spans) > _MANY_COLUMNS:
         yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
     yield rf"  \caption{{{' '.join(escaped(plain(text)) for text in caption)}}}"
     yield rf"  \label{{{name}}}"
-    yield rf"  \begin{{tabular}}{{l{'r' * (len(table.columns) - table.aside)}{'l' * table.aside}}}"
+    yield rf"  \begin{{tabular}}{{l{sides}}}"
     yield r"    \toprule"
-    yield f"    {' & '.join(map(escaped, (table.corner, *table.columns)))} \\\\"
+    heads = (_across(escaped(head), span) for head, span in zip(table.columns, spans, strict=True))
+    yield f"    {' & '.join((escaped(table.corner), *heads))} \\\\"
+    if max(spans, default=1) > 1:
+        ends = list(accumulate(spans, initial=1))
+        rules = (rf"\cmidrule(lr){{{start + 1}-{end}}}" for start, end in pairwise(ends) if end - start > 1)
+        yield f"    {' '.join(rules)}"
+        below = {1: ("",), 2: ("", _PARTS[1]), 3: _PARTS}
+        parts = (part for span in spans for part in below[span])
+        yield f"    {' & '.join(('', *map(escaped, parts)))} \\\\"
     yield r"    \midrule"
     apart = False
     for row in table.rows:
         if row.reference_row and not apart:
             yield r"    \midrule"
         apart = row.reference_row
-        yield f"    {' & '.join(_row(row, plain))} \\\\"
+        yield f"    {' & '.join(_row(row, spans, plain))} \\\\"
     yield r"    \bottomrule"
     yield r"  \end{tabular}"
-    yield from (rf"  \par\footnotesize {escaped(plain(note))}" for note in notes)
     yield r"\end{table}"
+    yield ""
+    yield from (escaped(plain(note if note.endswith(".") else f"{note}.")) for note in notes)
+    yield ""
 
 
-def _row(row: TableRow, plain: Plain) -> Iterator[str]:
+def _across(text: str, span: int) -> str:
+    return text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}"
+
+
+def _parts(text: Text) -> tuple[str, ...]:
+    """Return a figure, its interval, and what is beside it; anything else in one."""
+    if isinstance(text.value, Estimate) and text.lines[0] == figures.times(text.value, sign=""):
+        figure, _, spread = text.lines[0].partition(" ")
+        # Their signs head the columns.
+        return figure, spread.removeprefix(_PARTS[1]), *(part.removesuffix("x") for part in text.compact[1:])
+    return (" ".join(text.compact or text.lines),)
+
+
+def _row(row: TableRow, spans: Sequence[int], plain: Plain) -> Iterator[str]:
     label = escaped(plain(row.label))
     yield rf"\textit{{{label}}}" if row.reference_row else label
-    for text in row.texts:
-        shown = " ".join(escaped(plain(line)) for line in text.compact or text.lines)
-        yield rf"\textbf{{{shown}}}" if text.tone == "best" else shown
+    for text, span in zip(row.texts, spans, strict=True):
+        first, *others = (escaped(plain(part)) for part in _parts(text))
+        shown = [first, *others, *[""] * (span - 1 - len(others))] if others else [_across(first, span)]
+        yield " & ".join(rf"\textbf{{{part}}}" if text.tone == "best" else part for part in shown)
 
 
 def escaped(text: str) -> str:

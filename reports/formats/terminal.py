@@ -1,12 +1,13 @@
 """Pages on a terminal. Colour only adds to what the characters say.
 
-A terminal is read from its end. So what a run says comes last, right below its table, and what explains it comes
-before. A table has as many columns beside each other as fit; those that do not are in a further block below.
+A terminal is read from its end. So what a run says comes last, right below its table; the lines of Python and what
+explains the table come before. A table has a line for each row, or a few where that is too wide, and as many columns
+beside each other as fit; those that do not are in a further block below. Commands and code have lines of their own,
+which only the terminal wraps: so they can be pasted.
 """
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,24 +18,25 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from vebench.analysis.findings import Gravity
-from vebench.reports.figures import DASH, by_key, counted
+from vebench.reports.figures import DASH, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 
-    from vebench.reports.document import Document, Page, PageKind, Remark, Table, Text
+    from vebench.reports.document import AnswerText, Document, Page, PageKind, Remark, Table, Text
 
-    Section = list[RenderableType]
+    Section = Sequence[RenderableType]
 
 _GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 _STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
 _BEST = "*"
 _INDENT = (0, 0, 0, 2)
 _GAP = 2  # between two columns
-_LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
+_MOST_NOTES = 3  # lines right above the tables of a run, unless all was asked for
 _TABLES_LAST: frozenset[PageKind] = frozenset({"run"})  # what explains the tables of these pages comes before them
+_LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
 
 
 def on_terminal(page: Page) -> RenderableType:
@@ -50,11 +52,13 @@ class _Documents:
     tables_last: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        layout = _ending_with_tables if self.tables_last else _beginning_with_tables
         for number, document in enumerate(self.documents):
             if number:
                 yield NewLine()
-            yield from _apart(layout(document, options.max_width))
+            if self.tables_last:
+                yield from _apart(_ending_with_tables(document, console, options.max_width))
+            else:
+                yield from _apart(_beginning_with_tables(document, options.max_width))
         if not self.tables_last:
             yield NewLine()
 
@@ -64,33 +68,38 @@ def _beginning_with_tables(document: Document, width: int) -> Iterator[Section]:
     yield [*_head(document)]
     *tables, last = [list(_with_notes(table, width)) for table in document.tables] or [[]]
     yield from tables
-    yield [*last, *_legend(document)]
+    yield [*last, *(Line(text, style="dim") for text in _legend(document))]
     if document.remarks:
         yield [Line("Findings", style="bold"), *_findings(document), *_explanations(document.explanations)]
-    yield from _answers(document)
+    yield from ([*_answer(answer), *map(_pasted, answer.code)] for answer in document.answers)
 
 
-def _ending_with_tables(document: Document, width: int) -> Iterator[Section]:
-    """Yield the facts, what was found, how to read the tables, the tables, and last what they say.
+def _ending_with_tables(document: Document, console: Console, width: int) -> Iterator[Section]:
+    """Yield the facts, what was found, the lines of Python, how to read the tables, the tables, and last what they say.
 
-    Tables that answers are not about come before those, each with what it needs to be read.
+    Tables that answers are not about come before those, each with what it needs to be read. Of the notes on the others
+    there are as many as fit a few lines, if not all were asked for.
     """
     yield [*_head(document)]
-    left_out = []
-    if document.notes_left_out:
-        how = f"vebench report --all {shlex.quote(document.file)}"
-        left_out = [Line(f"{counted(document.notes_left_out, 'note')}: {how}", style="dim")]
-    yield [*_findings(document), *left_out, *_explanations(document.explanations)]
-    yield from (list(_with_notes(table, width)) for table in document.tables if table.about != "answer")
     fitted = [_fitted(table, width) for table in document.tables if table.about == "answer"]
-    # As sentences one after another, each once: tables of several tasks share footnotes.
-    notes = dict.fromkeys(
-        (*(line.plain for line in _legend(document)), *(note for one in fitted for note in one.notes))
-    )
-    reading = " ".join(text if text.endswith(".") else f"{text}." for text in notes)
-    yield [*_listings(fitted), *([Line(reading, style="dim")] if notes else [])]
+    # As sentences one after another, each once: tables of several tasks share footnotes. What marks mean comes first.
+    figures, *others = _legend(document) or ("",)
+    of_tables = (note for one in fitted for note in one.notes)
+    notes = dict.fromkeys(filter(None, (figures, *others[-1:], *of_tables, *others)))
+    reading = Line(style="dim")
+    for note in notes:
+        longer = reading.copy().append(f"{' ' if reading else ''}{note if note.endswith('.') else f'{note}.'}")
+        if not document.all_notes or len(longer.wrap(console, width)) <= _MOST_NOTES:
+            reading = longer
+    hint = [_pasted(f"All notes: {document.all_notes}", "dim")] if document.all_notes else []
+    yield [*_findings(document), *hint, *_explanations(document.explanations)]
+    yield from (list(_with_notes(table, width)) for table in document.tables if table.about != "answer")
+    for answer in document.answers:
+        if answer.code:
+            yield [Line(f"{answer.group}: the winner in Python", style="bold"), *map(_pasted, answer.code)]
+    yield [*(() if document.all_notes else _listings(fitted)), *([reading] if reading else ())]
     yield from (list(_table(table, width)) for table in fitted)
-    yield from _answers(document)
+    yield from ([*_answer(answer)] for answer in document.answers)
 
 
 def _apart(sections: Iterable[Section]) -> Iterator[RenderableType]:
@@ -108,18 +117,21 @@ def _head(document: Document) -> Iterator[RenderableType]:
     yield Line(document.title, style="bold")
     if document.notice:
         yield Line(document.notice, style="bold red")
-    grid = Grid.grid(padding=(0, _GAP, 0, 0))
+    names = max((len(name) for name, _ in document.facts), default=0)
+    grid = _beside(names)
     for name, value in document.facts:
+        if value.startswith("vebench "):  # these are the last
+            continue
         grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
     if grid.row_count:
         yield grid
+    for name, value in document.facts:
+        if value.startswith("vebench "):
+            yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
 
 
-def _legend(document: Document) -> Iterator[Line]:
-    for line in document.legend:
-        yield Line(line, style="dim")
-    if document.best:
-        yield Line(f"{_BEST} {document.best}", style="dim")
+def _legend(document: Document) -> tuple[str, ...]:
+    return (*document.legend, *((f"{_BEST} {document.best}",) if document.best else ()))
 
 
 def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
@@ -130,9 +142,34 @@ def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
 
 
 def _fitted(table: Table, width: int) -> Table:
-    """Return ``table`` without the columns aside, if it is too wide; notes say what they say."""
+    """Return ``table`` with one line for each row if that fits, else with all; if need be without the columns aside."""
+    short = _in_one_line(table)
+    layouts = (short, _without_aside(short), table, _without_aside(table))
+    return next((one for one in layouts if len([*_blocks(one, width)]) == 1), layouts[-1])
+
+
+def _in_one_line(table: Table) -> Table:
+    """Return ``table`` with the short form of places that have one."""
+    columns = [_aligned(head, [row.texts[index] for row in table.rows]) for index, head in enumerate(table.columns)]
+    rows = zip(table.rows, zip(*columns, strict=True), strict=True)
+    return replace(table, rows=tuple(replace(row, texts=texts) for row, texts in rows))
+
+
+def _aligned(head: str, texts: Sequence[Text]) -> Sequence[Text]:
+    """Return the texts of a column as lines of one length: figures below each other, and what follows them."""
+    if not any(text.compact for text in texts):
+        return texts
+    parts = [(*(text.compact or text.lines[:1]), "")[:2] for text in texts]
+    second = max(len(after) for _, after in parts)
+    first = max(len(head) - 1 - second, 1 + max(len(figure) for figure, _ in parts))  # with room for the mark
+    lines = (f"{figure:>{first}} {after:{second}}" for figure, after in parts)
+    return [replace(text, lines=(line,)) for text, line in zip(texts, lines, strict=True)]
+
+
+def _without_aside(table: Table) -> Table:
+    """Return ``table`` without the columns aside; notes say what they say."""
     kept = len(table.columns) - table.aside
-    if not (table.aside and kept) or len([*_blocks(table, width)]) == 1:
+    if not (table.aside and kept):
         return table
     return replace(
         table,
@@ -144,11 +181,12 @@ def _fitted(table: Table, width: int) -> Table:
 
 
 def _words(table: Table, index: int) -> str:
-    """Return what a column says: ``same work: identical: gym-sync, gym-async; equal: envpool-sync``."""
+    """Return what a column says of most rows, and then of the others: ``Same work: identical; envpool-sync: equal``."""
     texts = ((" ".join(row.texts[index].lines), row.label) for row in table.rows)
     labels = by_key((text, label) for text, label in texts if text != DASH)
-    parts = [f"{text}: {', '.join(names)}" for text, names in labels.items()]
-    return f"{table.columns[index]}: {'; '.join(labels if len(labels) == 1 else parts)}"
+    most = max(labels, key=lambda text: len(labels[text]), default=DASH)
+    others = (f"{', '.join(names)}: {text}" for text, names in labels.items() if text != most)
+    return f"{table.columns[index].capitalize()}: {'; '.join((most, *others))}"
 
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
@@ -166,7 +204,8 @@ def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
     grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // _LABEL_SHARE, left))
     side: JustifyMethod = "right" if table.numbers else "left"
     for index in block:
-        grid.add_column(Line(table.columns[index], justify=side), justify=side, overflow="fold")
+        aligned = len({len(line) for row in table.rows for line in row.texts[index].lines}) == 1
+        grid.add_column(Line(table.columns[index], justify=side), justify="left" if aligned else side, overflow="fold")
     apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
     for row in table.rows:
         if row.reference_row and not apart:
@@ -204,7 +243,8 @@ def _needed(table: Table, index: int) -> int:
 def _marked(text: Text) -> tuple[str, ...]:
     """Return the lines with the mark of the best right before the figure."""
     first, *others = text.lines
-    return (f"{_BEST}{first}" if text.tone == "best" else first, *others)
+    figure = first.lstrip()
+    return (f"{first[: -len(figure) - 1]}{_BEST}{figure}" if text.tone == "best" else first, *others)
 
 
 def _lines(text: Text) -> Line:
@@ -231,23 +271,32 @@ def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
 def _findings(document: Document) -> Iterator[RenderableType]:
     """Yield the findings, those with the same code together, with what they mean for the figures beside them."""
     kinds = by_key((finding.label, finding) for finding in document.findings)
-    grid = Grid.grid(padding=(0, _GAP, 0, 0))
     for alike in kinds.values():
         if (gravity := alike[0].gravity) is not None:
+            grid = _beside(max(len(one.value) for one in Gravity))
             grid.add_row(Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
-    if kinds:
-        yield grid
+            yield grid
+            commands = (_split(finding.remedy)[1] for finding in alike)
+            yield from map(_pasted, dict.fromkeys(filter(None, commands)))
+
+
+def _beside(first: int) -> Grid:
+    """Return a grid of two columns, the first of this width at least."""
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(min_width=first)
+    grid.add_column()
+    return grid
 
 
 def _kind(alike: Sequence[Remark]) -> RenderableType:
     """Return findings with the same code in as few lines as possible: what, where and what to do about it."""
-    label, remedies = alike[0].label, {finding.remedy for finding in alike}
+    label, remedies = alike[0].label, [_split(finding.remedy)[0] for finding in alike]
     if len(alike) == 1:
-        return Line(f"{label}: {_what(alike[0])} -> {alike[0].remedy}", overflow="fold")
-    if len(remedies) > 1:
-        texts = [f"{_what(finding)} -> {finding.remedy}" for finding in alike]
+        return Line(f"{label}: {_what(alike[0])} -> {remedies[0]}", overflow="fold")
+    if len(set(remedies)) > 1:
+        texts = [f"{_what(finding)} -> {remedy}" for finding, remedy in zip(alike, remedies, strict=True)]
     else:
-        texts = [*map(_what, alike), f"-> {alike[0].remedy}"]
+        texts = [*map(_what, alike), f"-> {remedies[0]}"]
     return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), _INDENT) for text in texts))
 
 
@@ -263,14 +312,31 @@ def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:
         yield from (Padding(Line(place), (0, 0, 0, 4)) for place in item.places)
         if item.remedy or item.command:
             yield Padding(Line(f"-> {item.remedy}", overflow="fold"), _INDENT)
-        if item.command:  # on a line of its own, which only the terminal wraps: so it can be pasted
-            yield Line(item.command, style="cyan", no_wrap=True, overflow="ignore")
+        if item.command:
+            yield _pasted(item.command)
 
 
-def _answers(document: Document) -> Iterator[Section]:
-    """Yield what the tables say, each answer as a paragraph with its code. Code begins its lines, to be pasted."""
-    for answer in document.answers:
-        first, *others = answer.sentences
-        line = Line(first, style="bold")
-        line.append("".join(f" {sentence}" for sentence in others), style="not bold")
-        yield [line, *(Line(code, style="cyan", overflow="fold") for code in answer.code)]
+def _answer(answer: AnswerText) -> Iterator[Line]:
+    first, *others = answer.sentences
+    line, *command = _said(" ".join((first, *others)))
+    line.stylize("bold", 0, len(first))
+    yield from (line, *command)
+
+
+def _said(text: str, style: str = "") -> Iterator[Line]:
+    """Yield a text, and the command that it ends with."""
+    words, command = _split(text)
+    yield Line(words, style=style)
+    if command:
+        yield _pasted(command)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return a text without the command that it ends with, and the command, empty if there is none."""
+    words, found, command = text.rpartition(": vebench ")
+    return (f"{words}:", f"vebench {command}") if found else (text, "")
+
+
+def _pasted(text: str, style: str = "cyan") -> Line:
+    """Return a line that only the terminal wraps."""
+    return Line(text, style=style, no_wrap=True, overflow="ignore")

@@ -335,9 +335,16 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
-    """Return lines of Python that build what the cell built; none for several replicas, which are several programs."""
+    """Return lines of Python that build what the cell built, and first how many of what its workers are.
+
+    There are none for several replicas, which are several programs.
+    """
     if cell.replicas > 1:
         return ()
     task = recorded_task(cell.env, cell.frame_skip, spec.envs)
     built = Built(task, cell.num_envs, cell.batch_size, cell.processes, cell.threads, cell.options)
-    return cell.entry.lines(built)
+    lines = cell.entry.lines(built)
+    batches = f"batches of {cell.batch_size}, from " if cell.batch_size < cell.num_envs else ""
+    steppers = figures.counted(*((cell.threads, "thread") if cell.threads > 1 else (cell.processes, "process")))
+    made = f"# {cell.key.size} = {batches}{figures.counted(cell.num_envs, 'environment')} in {steppers}"
+    return (made, *lines) if lines else ()

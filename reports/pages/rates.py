@@ -136,20 +136,20 @@ def _absent(label: str, workers: int, spec: RunSpec) -> Text:
 
 def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpec) -> Iterator[str]:
     """Yield the footnotes of a table; ``marked`` maps oversubscribed worker counts to the CPUs owned."""
-    if marked:
-        yield f"! more workers than the {figures.counted(max(marked.values()), 'CPU')} that they run on"
-    if any(cell.loop_ns_per_batch for cell in cells):
-        yield f"{NULL}: what the measuring loop itself costs"
-    if any(cell.proof for cell in cells):
-        yield f"{figures.SAME_WORK}: {_compared(cells)}"
     rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
     if rated and not any(cell.speedup for cell in cells):
-        why = f"was not measured (leave out --set base=false, or add -b {REFERENCE} and 1 to --workers)"
+        why = "was not measured (leave out --set base=false)"
         if any(is_base(cell.key) for cell in cells):
             why = "has no rate"
         elif spec.base:
             why = "was not measured yet"
         yield f"no speedups: {REFERENCE} with one worker {why}"
+    if marked:
+        yield f"! more workers than their {figures.counted(max(marked.values()), 'CPU')}"
+    if any(cell.loop_ns_per_batch for cell in cells):
+        yield f"{NULL}: what the measuring loop itself costs"
+    if any(cell.proof for cell in cells):
+        yield f"{figures.SAME_WORK}: {_compared(cells)}"
 
 
 def _compared(cells: Sequence[CellSummary]) -> str:
@@ -190,8 +190,8 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     # A reference row is no backend: its speedup would read as that of a backend.
     if cell.speedup is None or cell.reference_row:
         return Text((shown,), tone, rate)
-    compact = f"{shown} {figures.number(cell.speedup.median)}x"
-    return Text((shown, figures.times(cell.speedup)), tone, rate, compact=(compact,))
+    compact = shown, f"{figures.number(cell.speedup.median)}x"
+    return Text((shown, figures.times(cell.speedup)), tone, rate, compact=compact)
 
 
 def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:

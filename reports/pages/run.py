@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Self
@@ -153,7 +154,6 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         for one in findings
         if view.every_finding or (one.gravity is not Gravity.NOTE and (one.places or one.label not in _OF_CONDITION))
     ]
-    notes = {one.label for one in findings if one.gravity is Gravity.NOTE}
     return Document(
         title=f"{letter}{_tasks([*envs] or head.spec.envs)} on {where}",
         facts=(("file", section.name), *run_facts(head, cells), *((("compared", beside),) if beside else ())),
@@ -165,7 +165,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         answers=answers(found, Commands(head, section.name, section.findings)),
         charts=run_charts(cells, head, found, predicted, view, (letter, where)),
         file=section.name,
-        notes_left_out=len(notes - {one.label for one in shown}),
+        all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
     )
 
 
@@ -194,8 +194,10 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield "No cell has been measured yet."
         return
     as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
-    yield f"In each cell: frames/s, and the speedup over {REFERENCE} with one worker{as_many}."
-    yield "±: the true rate lies within this distance, with 95 % confidence."
+    yield (
+        "In each cell: frames/s with its 95 % confidence interval (±), and the speedup over "
+        f"{REFERENCE} with one worker{as_many}."
+    )
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
 

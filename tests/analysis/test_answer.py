@@ -520,14 +520,19 @@ def code_of(cells: Iterable[CellRecord], **asked: object) -> tuple[str, ...]:
 
 def test_the_winners_code_is_what_its_library_needs_for_what_was_built() -> None:
     cells = curve("envpool-async", {2: 3000}, num_envs=6, batch_size=2, threads=2)
-    assert code_of(cells)[2:] == (
+    assert code_of(cells) == (
+        "# 2 workers = batches of 2, from 6 environments in 2 threads",
+        "import envpool",
+        "",
+        "# async_reset(), then recv() and send(actions, ids) in turn",
         "envs = envpool.make_gymnasium(",
-        '    "Pong-v5", num_envs=6, batch_size=2, num_threads=2, use_fire_reset=False,',
+        '    "Pong-v5", num_envs=6, batch_size=2, num_threads=2,',
+        "    use_fire_reset=False,",
         ")",
     )
     own = [make_cell(name, 1, (steps,) * 4, env="Own-v0") for name, steps in (("for-loop", 100), ("gym-sync", 900))]
     (one,) = answers_of(own, envs=["my.module:Own-v0"])
-    assert '    return gymnasium.make("my.module:Own-v0", disable_env_checker=True)' in one.code
+    assert '        "my.module:Own-v0", disable_env_checker=True,' in one.code
 
 
 def test_there_is_no_code_without_a_winner_nor_for_a_third_party_nor_for_several_replicas() -> None:
@@ -555,9 +560,9 @@ def test_the_command_to_measure_with_is_the_runs_own_with_what_is_to_change(comm
 def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:
     page = page_of([*LOOP, *curve("gym-sync", {1: 2000}), *failed("shm-sync", 1)])
     (one,) = document_of(page).answers
-    assert on_terminal(page, 200).rstrip().endswith(one.code[-1])
+    assert on_terminal(page, 200).rstrip().endswith(one.sentences[-1])
     text = markdown.markdown_text(page)
-    assert f"## a.jsonl\n\n**{one.sentences[0]}**\n\n```python\nimport ale_py\n" in text
+    assert f"## a.jsonl\n\n**{one.sentences[0]}**\n\n```python\n# 1 worker = 1 environment in 1 process\n" in text
     assert text.index(one.code[-1]) < text.index("### Findings") < text.index("- machine: ")
 
 

@@ -169,15 +169,15 @@ def test_every_backend_to_choose_has_lines_that_fit_a_terminal(entry: Any) -> No
         lines = lines_of(entry.name, task)
         assert bool(lines) or entry.reference_row or not entry.by_default
         assert not (lines and entry.reference_row)
-        assert max(map(len, lines), default=0) < 80
+        assert max(map(len, lines), default=0) <= 60
         ast.parse("\n".join(lines))
 
 
 def test_processes_that_do_not_fork_need_a_script_that_can_be_imported() -> None:
-    *_, guard, note, call = lines_of("gym-async", CARTPOLE, context="spawn")
-    assert guard == 'if __name__ == "__main__":'
-    assert note.startswith("    # ")
-    assert call == '    envs = AsyncVectorEnv([make_env] * 2, copy=False, context="spawn")'
+    lines = lines_of("gym-async", CARTPOLE, context="spawn")
+    guarded = lines[lines.index('if __name__ == "__main__":') + 1 :]
+    assert all(line.startswith("    ") for line in guarded)
+    assert '        [make_env] * 2, copy=False, context="spawn",' in guarded
 
 
 def test_a_third_partys_adapter_has_no_lines() -> None:

@@ -562,7 +562,7 @@ def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:
     (one,) = document_of(page).answers
     assert on_terminal(page, 200).rstrip().endswith(one.sentences[-1])
     text = markdown.markdown_text(page)
-    assert f"## a.jsonl\n\n**{one.sentences[0]}**\n\n```python\n# 1 worker = 1 environment in 1 process\n" in text
+    assert f"\n\n**{one.sentences[0]}**\n\n```python\n# 1 worker = 1 environment in 1 process\n" in text
     assert text.index(one.code[-1]) < text.index("### Findings") < text.index("- machine: ")
 
 

@@ -57,7 +57,7 @@ SHORT = (
 )
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
-ROUGH = ("rewards and ends agree", "first difference:")
+ROUGH = ("rewards and ends agree", "first difference:", "first at environment")
 WAYS = ("verify", "cell")
 KINDS = {
     "wrong_late": "begins late: after steps, ends, resets or seconds",

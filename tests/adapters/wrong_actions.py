@@ -18,10 +18,10 @@ AStepLate = acting(
 ClippedActions = acting(
     "Actions are clipped to -0.5..0.5: the bounds of another task.", PENDULUM, lambda _, sent: np.clip(sent, -0.5, 0.5)
 )
-SinglePrecisionActions = acting(
-    "Actions are rounded to float32.",
+HalfPrecisionActions = acting(
+    "Actions are rounded to float16.",
     On("action", "Hopper", envs=2),
-    lambda _, sent: sent.astype(np.float32).astype(sent.dtype),
+    lambda _, sent: sent.astype(np.float16).astype(sent.dtype),
 )
 FirstForAllAfterEnd = acting(
     "In the step after an end every environment takes the action of the first: an index that is set back for all.",

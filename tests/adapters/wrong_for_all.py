@@ -92,6 +92,9 @@ class TapeOfZeros(Altered):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        low = self.info.action_space.low
-        sample: Any = type(self.info.action_space)
-        sample.sample = lambda _, __, *count: np.broadcast_to(low, (*count, *low.shape)).copy()
+
+        class Zeros:
+            def integers(self, low: Any, _high: Any, shape: tuple[int, ...], **_: object) -> Any:  # noqa: ANN401
+                return np.zeros(shape, np.int64) + low
+
+        np.random.default_rng = lambda *_: Zeros()  # type: ignore[assignment, return-value] # the fault

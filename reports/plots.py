@@ -116,9 +116,9 @@ PREDICTED = "predicted"
 MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
 _STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
 _STATES: Mapping[str, Mapping[str, Any]] = {
-    "calm": {"color": SERIES[0].light, "marker": "o", "markersize": 3.0},
-    "disturbed": {"color": SERIES[1].light, "marker": "s"},
-    "throttled": {"color": SERIES[4].light, "marker": "|", "markersize": 9.0},
+    "calm": {"color": MUTED.light, "marker": "o", "markersize": 3.0},
+    "disturbed": {"color": INK.light, "marker": "s"},
+    "throttled": {"color": INK.light, "marker": "|", "markersize": 9.0},
 }
 LONGEST = 34  # characters of a name in a figure; reports have it in full
 

@@ -42,7 +42,7 @@ def rate_tables(
             group=one_line(env),
         )
         if name == [*parts][-1]:
-            table = replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells, view))
+            table = replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells))
         yield table
     for place, title, notes in _further(cells, spec):
         for name, part in parts.items():
@@ -194,12 +194,12 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     return Text((shown, figures.times(cell.speedup)), tone, rate, compact=compact)
 
 
-def _differences(cells: Sequence[CellSummary], view: View) -> Listing | None:
+def _differences(cells: Sequence[CellSummary]) -> Listing | None:
     """Return what backends do differently. That a reference row does is what it is there for."""
     lines = figures.with_names(
         (one_line(difference), one_line(cell.label))
         for cell in cells
-        if view.every_finding or not cell.reference_row
+        if not cell.reference_row
         for difference in (*(() if cell.own_classes is None else (cell.own_classes.words,)), *cell.differences)
     )
     heading = f'Known differences from {REFERENCE} (the column "{figures.SAME_WORK}" allows for them):'

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, CellKey, Plan
 
 _BAR_WIDTH = 24
+_OTHER_LINES = 12  # of the screen, beside the board: cells that ended stay in sight
 _STATES: dict[type[Event], str] = {
     CellStarted: "starting",
     CellReady: "warming up",
@@ -78,13 +79,13 @@ def _tolerated(draw: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenat
 
 
 class _View(Progress):
-    """A line for the cell that is measured or compared now, and below it the bar."""
+    """The best rate of each backend so far, a line for the cell that is measured or compared now, and the bar."""
 
+    board: Text | None = None
     cell: Text | None = None
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        if self.cell is not None:
-            yield self.cell
+        yield from filter(None, (self.board, self.cell))
         yield from super().get_renderables()
 
 
@@ -147,9 +148,11 @@ class _Screen:
         else:
             self._console.print(Text(line, style=style), no_wrap=cut, overflow="ellipsis")
 
-    def _draw(self, cell: str, done: str, completed: float, total: float) -> None:
+    def _draw(self, cell: str, done: str, completed: float, total: float, board: str = "") -> None:
         if self._view is not None:
-            self._view.cell = Text(cell, no_wrap=True, overflow="ellipsis") if cell else None
+            self._view.board, self._view.cell = (
+                Text(text, no_wrap=True, overflow="ellipsis") if text else None for text in (board, cell)
+            )
             self._view.update(self._bar, total=total, completed=completed, description=done, visible=True, refresh=True)
 
 
@@ -166,6 +169,7 @@ class RunScreen(_Screen):
         self._total = self._finished = self._to_prove = 0
         self._widths: list[int] = []
         self._rates: defaultdict[tuple[CellKey, str], list[float]] = defaultdict(list)
+        self._latest: dict[tuple[str, str], dict[str, tuple[float, str]]] = {}  # of each task and backend, by size
 
     @_tolerated
     def show(self, event: Event) -> None:
@@ -193,18 +197,39 @@ class RunScreen(_Screen):
                 self._print(f"{' ' * (2 * digits + 3)} {name}  {_proven(event)}", "yellow")
         self._left.note(event, now)
         spent = now - self._left.began
-        self._draw(f"{name}  {self._state(event)}", self._done(), spent, spent + self._left.seconds)
+        state = self._state(event)
+        self._draw(f"{name}  {state}", self._done(), spent, spent + self._left.seconds, self._board(event.cell))
+
+    def _note(self, cell: Cell, rate: float, how: str = "") -> None:
+        env, backend, size = _name(cell)
+        if not cell.entry.reference_row and rate > 0:
+            words = f"{figures.number(rate)} frames/s  {size}{how}"
+            self._latest.setdefault((env, backend), {})[size] = (rate, words)
+
+    def _board(self, cell: Cell) -> str:
+        """Return the best rate of each backend on this cell's task, the highest first, as far as there is room."""
+        task, room = _name(cell)[0], max(0, self._console.height - _OTHER_LINES)
+        best = {backend: max(sizes.values()) for (env, backend), sizes in self._latest.items() if env == task}
+        ranked = sorted(best.items(), key=lambda item: item[1], reverse=True)[:room]
+        width, highest = max(map(len, best), default=0), max(best.values(), default=(1.0,))[0]
+        return "\n".join(
+            f"{backend:{width}}  {'━' * ceil(_BAR_WIDTH * rate / highest):{_BAR_WIDTH}}  {words}"
+            for backend, (rate, words) in ranked
+        )
 
     def _state(self, event: Event) -> str:
         """Return what the event's cell does now, and its rate so far."""
         if isinstance(event, WindowDone):
             rates = self._rates[event.cell.key, event.cell.side]
             rates.append(event.cell.task.frame_skip * event.window.transitions / (max(event.window.ns, 1) / 1e9))
+            self._note(event.cell, median(rates))
             # A window that a quota held back, or that others disturbed, is measured again.
             rounds = self._plan.spec.rounds
             again = f", {len(rates) - rounds} again" if len(rates) > rounds else ""
             rate = "" if event.cell.backend.name == NULL else f"  {figures.number(median(rates))} frames/s"
             return f"window {min(len(rates), rounds)} of {rounds}{again}{rate}"
+        if isinstance(event, CellWarm) and event.rows_per_second is not None:
+            self._note(event.cell, event.cell.task.frame_skip * event.rows_per_second, ", warming up")
         if isinstance(event, CellFinished):
             return f"ended: {event.outcome.status}"
         if isinstance(event, ProofStarted):

@@ -12,7 +12,7 @@ from vebench.child import schedule
 from vebench.child.answers import Answer, ReplicaWindow
 from vebench.child.loop import Stretch
 from vebench.child.request import Mode, Request, Settings
-from vebench.child.schedule import PAUSE_NS, Windows, valid
+from vebench.child.schedule import PAUSE_NS, Warmup, Windows, valid
 from vebench.child.window import Watched, Window
 
 
@@ -103,13 +103,14 @@ def answers_of(loop: FakeLoop, asked: Request, words: bytes = b"", cpus: tuple[i
 
     try:
         told, watched = replace(asked, go_ahead=reading), Watched([], cpus, ())
-        Windows(told, loop, None, watched, answer, loop.clock, 0, pace=3, ahead=8, moments=1).measure()
+        Windows(told, loop, None, watched, answer, loop.clock, 0, warmup=WARM, ahead=8, moments=1).measure()
         assert os.read(reading, 1) == b""
     finally:
         os.close(reading)
     return answers
 
 
+WARM = Warmup(0, None, pace=3)
 WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
 
 
@@ -180,7 +181,7 @@ def test_a_replica_steps_while_it_is_not_told_when_the_windows_begin(request_of:
 
     loop, asked = Told(), replace(request_of, mode="in_step", go_ahead=reading)
     nothing = Watched([], (), ())
-    Windows(asked, loop, None, nothing, lambda _: None, loop.clock, 0, pace=3, ahead=8, moments=1).measure()
+    Windows(asked, loop, None, nothing, lambda _: None, loop.clock, 0, warmup=WARM, ahead=8, moments=1).measure()
     assert loop.log[:5] == [*["2 ms, 3 batches"] * 4, "79 ms, 3 batches"]
     os.close(reading)
     os.close(writing)

@@ -138,9 +138,11 @@ def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
     assert len({frozenset(order) for order in orders}) == 1
 
 
-def test_the_first_pass_begins_with_the_plain_loop_which_tells_whether_a_task_can_be_stepped() -> None:
-    cells = plan(replace(SPEC, interleave=False), CART_POLE).cells
+def test_the_first_pass_begins_with_the_plain_loop_and_then_one_cell_of_each_backend() -> None:
+    cells = [cell for cell in plan(replace(SPEC, interleave=False), CART_POLE).cells if cell.skip is None]
     assert (cells[0].backend.name, cells[0].workers) == ("for-loop", 1)
+    backends = {cell.backend.name for cell in cells}
+    assert {cell.backend.name for cell in cells[: len(backends) + 1]} == backends
 
 
 def test_the_order_follows_from_the_seed() -> None:

@@ -204,8 +204,25 @@ def test_a_terminal_shows_what_is_measured_now_and_its_rate_so_far(plan: Plan) -
         (5, "window 2 of 4  13,140 frames/s"),
         (8, "ended: ok"),
     ):
-        now, _ = last(shown(events[:count], terminal=True))
+        *_, now, _ = last(shown(events[:count], terminal=True))
         assert now == f"ALE/Pong-v5  shm-sync   2 workers    {state}"
+
+
+def test_a_terminal_shows_the_best_rate_of_each_backend_so_far_also_that_of_a_warm_up(plan: Plan) -> None:
+    cells = [make_cell(*cell) for cell in (("shm-sync", 1), ("shm-sync", 2), ("gym-sync", 2), ("null", 1))]
+    one, two, other, null = cells
+    events: list[Event] = [RunStarted(Plan(plan.spec, tuple(cells))), CellWarm(one, 200.0), CellWarm(two, 100.0)]
+    events += [CellWarm(other, 300.0), CellWarm(null, 1e6)]
+    bar = "━" * 24
+    assert last(shown(events, terminal=True))[:-2] == [
+        f"gym-sync  {bar}  1,200 frames/s  2 workers, warming up",
+        f"shm-sync  {bar[:16]}          800 frames/s  1 worker, warming up",
+    ]
+    windows = [WindowDone(cell, Window(SECOND, rows, 0)) for cell, rows in ((one, 90), (two, 600), (two, 700))]
+    assert last(shown([*events, *windows], terminal=True))[:-2] == [
+        f"shm-sync  {bar}  2,600 frames/s  2 workers",
+        f"gym-sync  {bar[:12]}              1,200 frames/s  2 workers, warming up",
+    ]
 
 
 def test_on_a_terminal_each_cell_that_ends_is_a_line_that_stays(plan: Plan) -> None:

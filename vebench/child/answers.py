@@ -72,7 +72,12 @@ class Ready(_Counted):
 
 @dataclass(frozen=True)
 class Warm:
-    """A replica, or a cell that takes turns, is warm. It waits until the parent tells it to go on."""
+    """A replica, or a cell that takes turns, is warm. It waits until the parent tells it to go on.
+
+    ``rows_per_second`` is the rate at the end of its warm-up, which is shown and not kept; None if unknown.
+    """
+
+    rows_per_second: float | None = None
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
     ahead = 2 * backend.info.num_envs // backend.info.batch_size
     Windows(
-        request, loop, recorder, watched, answer, clock, started, pace=warmup.pace, ahead=ahead, moments=moments
+        request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
     ).measure()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))

@@ -40,8 +40,8 @@ class Windows:
 
     The parent has a clock of its own: it is told right before a window, and once the kernel's counters are read after
     it, as reading those of many processes takes long and must not be taken for a part of the window. The clock is read
-    once every ``pace`` batches. ``ahead`` batches contain all rows that were ready before. A window has about so many
-    ``moments``. ``clock`` returns nanoseconds, at first ``started``.
+    once every ``warmup.pace`` batches. ``ahead`` batches contain all rows that were ready before. A window has about
+    ``moments`` moments. ``clock`` returns nanoseconds, at first ``started``.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a window depends on
@@ -54,14 +54,14 @@ class Windows:
         clock: Callable[[], int],
         started: int,
         *,
-        pace: int,
+        warmup: Warmup,
         ahead: int,
         moments: int,
     ) -> None:
         self._request, self._settings = request, request.settings
         self._loop, self._recorder, self._watched = loop, recorder, watched
         self._answer, self._clock, self._started = answer, clock, started
-        self._pace, self._ahead, self._moments = pace, ahead, moments
+        self._warmup, self._ahead, self._moments = warmup, ahead, moments
         self._duration = int(request.settings.duration * _NANO)
         self._began = 0  # when the last window began
         self._left = 0  # when the last turn was over
@@ -73,7 +73,7 @@ class Windows:
         self._between()
         self._left = self._clock()
         if mode != "alone":
-            self._answer(Warm())
+            self._answer(Warm(self._warmup.rows_per_second))
         if mode == "in_step":
             self._measure_in_step()
             return
@@ -96,7 +96,7 @@ class Windows:
             self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
 
     def _run(self, span: int) -> Stretch:
-        return self._loop.run_for(span, self._pace)
+        return self._loop.run_for(span, self._warmup.pace)
 
     def _window(self, begin: int | None = None) -> Window:
         """Return a window that begins when the counters are read, or later, at the time ``begin``."""
@@ -125,7 +125,7 @@ class Windows:
         The uncounted steps use up rows that were ready before, raise CPU clocks, and warm the caches.
         """
         self._take_turn()
-        self._loop.run_for(max(LEAD_NS, self._duration // _LEAD_SHARE), max(self._pace, self._ahead))
+        self._loop.run_for(max(LEAD_NS, self._duration // _LEAD_SHARE), max(self._warmup.pace, self._ahead))
         return self._window()
 
     def _take_turn(self) -> None:
@@ -180,14 +180,15 @@ _NOISE = 2.0  # standard errors of the difference between the medians of both ha
 
 
 class Warmup(NamedTuple):
-    """How long a warm-up took, whether the rate had settled when it ended (None if not checked), and the pace.
+    """How long a warm-up took, whether the rate had settled when it ended (None if not checked), pace and rate.
 
-    ``pace`` is how many batches fit between two clock readings in a window.
+    ``pace`` is how many batches fit between two clock readings in a window. ``rows_per_second`` is None if unknown.
     """
 
     ns: int
     settled: bool | None
     pace: int
+    rows_per_second: float | None = None
 
 
 def warm_up(loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size: int) -> Warmup:
@@ -201,11 +202,11 @@ def warm_up(loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size:
     while True:
         stretches.append(loop.run_for(slice_ns, max(1, pace * slice_ns // window_ns)))
         spent += stretches[-1].ns
-        batches = sum(stretch.rows for stretch in stretches) // batch_size
-        pace = max(1, batches * window_ns // (READINGS_PER_WINDOW * max(1, sum(stretch.ns for stretch in stretches))))
+        rows, ns = sum(stretch.rows for stretch in stretches), max(1, sum(stretch.ns for stretch in stretches))
+        pace = max(1, rows // batch_size * window_ns // (READINGS_PER_WINDOW * ns))
         done = settled([stretch.rows / max(1, stretch.ns) for stretch in stretches])
         if spent >= most_ns or (done and spent >= least_ns):
-            return Warmup(spent, done, pace)
+            return Warmup(spent, done, pace, rows * _NANO / ns)
 
 
 def settled(rates: Sequence[float]) -> bool:

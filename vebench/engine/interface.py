@@ -113,9 +113,10 @@ class CellReady:
 
 @dataclass(frozen=True)
 class CellWarm:
-    """A cell that takes turns is warm and waits for its first turn."""
+    """A cell that takes turns is warm and waits for its first turn. The rate is in rows, None if unknown."""
 
     cell: Cell
+    rows_per_second: float | None = None
 
 
 @dataclass(frozen=True)

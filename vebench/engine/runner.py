@@ -209,7 +209,7 @@ class _CellAtWork:
                         self._layout, self._startup_ns = message.layout, message.startup_ns
                         yield CellReady(cell, message.startup_ns)
                     case Warm():
-                        yield CellWarm(cell)
+                        yield CellWarm(cell, message.rows_per_second)
                     case Window():
                         self.windows.append(message)
                         yield WindowDone(cell, message)

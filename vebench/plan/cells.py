@@ -373,8 +373,11 @@ def _shuffled(cells: Iterable[Cell], seed: int, repeat: int) -> list[Cell]:
     order = list(cells)
     # The same string seeds the same way in every version of Python, and different pairs give different strings.
     Random(f"{seed} {repeat}").shuffle(order)  # noqa: S311 - a reproducible order, not a secret
-    if repeat == 0:  # plain loops come first: they show whether their tasks can be stepped at all
-        order.sort(key=lambda cell: not cell.is_base)
+    if repeat == 0:
+        # Plain loops come first: they show whether their tasks can be stepped at all. Then comes one cell of each
+        # backend, so that a first figure of each is soon seen.
+        firsts = {(cell.task.id, cell.backend.label): cell for cell in reversed(order) if cell.skip is None}
+        order.sort(key=lambda cell: (not cell.is_base, firsts.get((cell.task.id, cell.backend.label)) is not cell))
     return order
 
 

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Setup, Task
 
 _DIFFERENCES = (
-    Difference(
-        "pictures from before a reset are black, not its own repeated", "observations", "start", atari.STACK - 1
-    ),
-    Difference("an episode that ends in the last two frames of a step shows frames before them", "observations", "end"),
+    Difference("frames before a reset are black, not the reset's own frame", "observations", "start", atari.STACK - 1),
+    Difference("if an episode ends in the last two frames of a step, earlier ones are shown", "observations", "end"),
 )
 
 
@@ -134,7 +132,7 @@ class AleVectorSync(AleVectorAsync):
 
 
 def _chance(task: Task) -> str | None:
-    return None if task.exact else "ale-py draws the no-ops of a reset with a generator of its own"
+    return None if task.exact else "ale-py draws the no-ops of a reset with its own generator"
 
 
 def _lines(built: Built, *settings: str) -> tuple[str, ...]:

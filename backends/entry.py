@@ -59,7 +59,7 @@ class Option:
 
 def alive_per_row(ratio: int) -> dict[str, Option]:
     """Return the option of backends that have more environments alive than a batch takes, with its default."""
-    return {"ratio": Option(whole, ratio, "environments alive for each row of a batch")}
+    return {"ratio": Option(whole, ratio, "environments per row of a batch")}
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class BackendEntry:
     def _instead(self, task: Task) -> str:
         """Return which task it steps that a user may have meant, empty if there is none."""
         if task.arguments and self.why_not(plain := replace(task, id=task.name), lambda _: True) is None:
-            return f"it has {plain.id} without arguments only"
+            return f"it has {plain.id} only without arguments"
         known = known_as(task.id)
         steps = known is not None and any(self._steps(suite.name) for suite in SUITES.values() if known in suite.tasks)
         return f"it steps {known}, which is --env {short_name(known)}" if known is not None and steps else ""

@@ -66,9 +66,9 @@ def observed_besides(task: Task) -> tuple[str, ...]:
 def chance(task: Task) -> str | None:
     """Return why EnvPool's rows differ from the reference's on a task by chance alone, None if they must not."""
     if task.suite in ("classic", "dm_control") or task.id in ALWAYS_DRAWN:
-        more = f"; it observes {', '.join(found)} besides" if (found := observed_besides(task)) else ""
-        return f"EnvPool draws the start with a generator of its own, and has no setting for it{more}"
-    return None if task.exact else "EnvPool draws the start with a generator of its own"
+        more = f"; it also observes {', '.join(found)}" if (found := observed_besides(task)) else ""
+        return f"EnvPool draws the start with its own generator, and has no setting for it{more}"
+    return None if task.exact else "EnvPool draws the start with its own generator"
 
 
 # What has an engine of its own inside EnvPool: its name, its package, the library, and where that has the version.
@@ -135,7 +135,7 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
     if task.suite == "dm_control":
         found.append(Difference("rewards in the row of a reset are not set", "rewards", "start"))
     if besides := observed_besides(task):
-        found.append(Difference(f"EnvPool observes {', '.join(besides)} besides", "observations"))
+        found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
     if rows := atari.TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
         found.append(

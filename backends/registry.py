@@ -60,18 +60,18 @@ def _seconds(text: str) -> float:
 
 _CONTEXT = {"context": Option(_start_method, "fork", "fork, forkserver or spawn")}
 _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, None, "microseconds that a process polls at most before it sleeps (default: 400)"),
-    "caller_steps": Option(_flag, True, "whether the calling process steps a share itself, true or false"),
+    "spin": Option(_whole_or_zero, None, "most microseconds that a process polls before it sleeps (default: 400)"),
+    "caller_steps": Option(_flag, True, "whether the calling process steps environments, too: true or false"),
     **_CONTEXT,
 }
 _HALF_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, 0, "microseconds that a process polls at most before it sleeps"),
+    "spin": Option(_whole_or_zero, 0, "most microseconds that a process polls before it sleeps"),
     **_CONTEXT,
 }
-_COMPILED = {"compiled": Option(_flag, True, "whether compiled parts are used where there are any, true or false")}
+_COMPILED = {"compiled": Option(_flag, True, "whether to use compiled code where available: true or false")}
 _WAITING_OPTIONS: Mapping[str, Option] = {
-    "recv_timeout": Option(_seconds, None, "seconds that it waits for a whole batch before it returns what is there"),
-    "recv_min": Option(whole, 1, "rows that it then returns at the least"),
+    "recv_timeout": Option(_seconds, None, "seconds to wait for a whole batch before returning a partial one"),
+    "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
 }
 
 _OVERWRITTEN = "# copy=False: each step overwrites the last observations"
@@ -84,7 +84,7 @@ def _gym_async_lines(built: Built) -> tuple[str, ...]:
 
 
 def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
-    """Return lines that make our own vector environment, or two in a list; none where batches may have fewer rows."""
+    """Return lines that create our own vector environment, or two in a list; none if batches may have fewer rows."""
     if "recv_timeout" in built.options:
         return ()
     if style == "half":
@@ -123,7 +123,7 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
 
 
 def _ours(style: str, *, fast: bool) -> BackendEntry:
-    """Return the entry of a vector environment of our own with shared memory, which may have classes of our own."""
+    """Return the entry of one of our vector environments with shared memory, with our environment classes or not."""
     first: Mapping[str, Option] = {}
     then = _SHARED_MEMORY_OPTIONS
     worth_trying: tuple[dict[str, bool | int], ...] = ()
@@ -134,7 +134,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         summary, worth_trying = "our own, more environments than a batch takes", ({"ratio": 3},)
         first, overlap = {**alive_per_row(2), **_WAITING_OPTIONS}, "any"
     else:
-        summary = "our own, two halves in turn: one steps while the other gets its actions"
+        summary = "our own, in two halves: one steps while actions are chosen for the other"
         then, overlap = _HALF_OPTIONS, "half"
     folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
     facts: dict[str, Any] = {
@@ -145,7 +145,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
     return BackendEntry(
         f"{'fast' if fast else 'shm'}-{style}",
         f"vebench.backends.{folder}.backend:{family}{style.title()}",
-        f"shm-{style} with environment classes of our own" if fast else summary,
+        f"shm-{style} with our own environment classes" if fast else summary,
         "processes",
         options={**first, **(_COMPILED if fast else {}), **then},
         overlap=overlap,
@@ -241,14 +241,14 @@ ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
         "null",
         "vebench.backends.null:Null",
-        "returns at once: what the measuring loop itself costs",
+        "returns at once: shows the cost of the measuring loop itself",
         role="null",
         steps_gymnasium=False,
     ),
     BackendEntry(
         "yardstick",
         "vebench.backends.null:Yardstick",
-        "fixed work of vebench's own: what shows how fast the machine is",
+        "a fixed amount of work: shows how fast the machine is",
         role="yardstick",
         steps_gymnasium=False,
         by_default=False,

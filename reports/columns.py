@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 class Column:
     """A figure of a cell.
 
-    ``meaning`` is one line for those who read the data, ``unit`` that of the value, empty if it has none. ``head`` is
-    above the values in the table of all cells, empty for a column that this table leaves to the raw numbers. ``of`` is
-    what makes the value, or the path of an attribute, by default the name. With ``bounds`` it is an estimate, whose
-    bounds a flat format gives columns of their own. With ``text`` it is a list, and this the same for a format without
-    lists, with spaces between the items.
+    ``meaning`` describes the column in one line; ``unit`` is empty if the value has none. ``head`` is the heading in
+    the table of all cells, empty if that table omits it. ``of`` is a function that returns the value, or the path of
+    an attribute, by default the name. With ``bounds`` the value is an estimate, and flat formats write its bounds as
+    columns. With ``text`` the value is a list, and ``text`` returns it as one string for formats without lists.
     """
 
     name: str
@@ -65,14 +64,14 @@ COLUMNS: tuple[Column, ...] = (
     Column("batch_size", "rows that one recv() returns", "rows"),
     Column("processes", "processes that step environments"),
     Column("threads", "threads that step environments, in each process"),
-    Column("cpus", "CPUs owned, by their numbers", text=lambda cell: format_cpu_list(cell.cpus)),
+    Column("cpus", "numbers of the CPUs that it owns", text=lambda cell: format_cpu_list(cell.cpus)),
     Column("frame_skip", "frames in each step", "frames"),
     Column("status", "ok, failed or skipped; ok if any repeat went well"),
     Column("reason", "why it failed or was skipped"),
     Column("repeats", "passes in which it was measured, each in a fresh process"),
     Column("windows", "timed windows over all repeats that went well"),
     Column("rows", "rows received in these windows: steps and resets", "rows"),
-    Column("resets", "rows that only report a reset, and are no steps", "rows"),
+    Column("resets", "rows that only report a reset and are not steps", "rows"),
     _estimate("steps_per_second", "steps of all environments together", "steps/s"),
     _estimate("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
     _estimate("speedup", f"frames/s over those of {REFERENCE} with one worker, same run", "times", "speedup"),
@@ -80,18 +79,18 @@ COLUMNS: tuple[Column, ...] = (
     _estimate("of_ceiling", "frames/s over those of the bare simulator on the same CPUs", "ratio", "of ceiling"),
     _estimate(
         "frames_per_cpu_second",
-        "frames for each second of CPU time of the whole process tree",
+        "frames per second of CPU time of the whole process tree",
         "frames/s",
         "frames/CPU s",
     ),
     _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
     Column(
         "startup_seconds",
-        "from the interpreter's first line to the first batch, the median of repeats",
+        "from the interpreter's start to the first batch, the median over repeats",
         "s",
         "start-up",
     ),
-    Column("peak_rss_bytes", "most memory of the whole process tree", "bytes", "memory"),
+    Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
     Column(
         "oversubscribed",
         "more workers, processes or threads than CPUs",
@@ -104,13 +103,13 @@ COLUMNS: tuple[Column, ...] = (
         head="findings",
         text=lambda cell: " ".join(finding.code for finding in cell.findings),
     ),
-    Column("verdict_reason", "why the verdict is unverified or different, or where else it comes from"),
-    _estimate("loop_ns_per_batch", "what the measuring loop itself costs: null", "ns"),
-    Column("disturbed_windows", "windows in which others used its CPUs"),
-    Column("steps", "what it steps: any Gymnasium environment, own classes for this task, or others", of=what_it_steps),
+    Column("verdict_reason", "why the verdict is unverified or different, or what it is based on"),
+    _estimate("loop_ns_per_batch", "cost of the measuring loop itself, for the backend null only", "ns"),
+    Column("disturbed_windows", "windows in which other processes used its CPUs"),
+    Column("steps", "what it steps: any Gymnasium environment, its own classes, or others", of=what_it_steps),
     Column(
         "differences",
-        f"how it differs from {REFERENCE}, as its adapter says",
+        f"differences from {REFERENCE} that its adapter declares",
         of=lambda cell: "; ".join(cell.differences),
     ),
     Column("struck", "why its rate is excluded from comparisons; empty if it is not", of="why_struck"),
@@ -119,7 +118,7 @@ COLUMNS: tuple[Column, ...] = (
         "verdict on its rows while it was measured; none if none were to be compared",
         of="proof.verdict",
     ),
-    Column("proof_rows", "rows of the measured steps that were compared", "rows", "rows compared", of="proof.rows"),
+    Column("proof_rows", "rows recorded in the cell that were compared", "rows", "rows compared", of="proof.rows"),
     Column(
         "proof_share",
         "share of its steps that were replayed for the comparison",
@@ -133,16 +132,14 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "waiting_share",
-        "share of the loop's time from actions to their rows; none without --policy",
+        "share of the loop's time spent waiting for rows; none without --policy",
         "ratio",
         of="acting.waiting",
     ),
-    Column(
-        "inference_share", "share of the loop's time in which the policy chose actions", "ratio", of="acting.inference"
-    ),
+    Column("inference_share", "share of the loop's time spent choosing actions", "ratio", of="acting.inference"),
     Column(
         "copy_share",
-        "share of the loop's time to bring observations to the policy and actions back",
+        "share of the loop's time spent copying observations to the policy and actions back",
         "ratio",
         of="acting.copies",
     ),
@@ -151,23 +148,23 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("latency_p99_ns", "the same, the 99th percentile", "ns", of="acting.latency_p99_ns"),
     Column(
-        "age", "how often the policy acted between choosing an action and getting its row, the mean", of="acting.age"
+        "age", "how often the policy acts between choosing an action and receiving its row, the mean", of="acting.age"
     ),
     Column(
         "rows_per_batch",
-        "how many rows a batch has, the mean; none if all have batch_size",
+        "rows per batch, the mean; none if all have batch_size",
         "rows",
         of="batch_sizes.mean",
     ),
     Column(
         "sampling_share",
-        "share of training that sampling takes, with the time of --learner",
+        "share of training time spent sampling, given --learner",
         "ratio",
         of="learning.sampling",
     ),
     Column(
         "training_steps_per_second",
-        "steps sampled and learned from, with the time of --learner",
+        "steps sampled and learned from per second, given --learner",
         "steps/s",
         of="learning.steps_per_second",
     ),
@@ -190,7 +187,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "hosts",
-        "the rate of the replica on each host, with an interval from two repeats on; empty if it ran on one machine",
+        "the rate of the replica on each host, with an interval if repeated; empty if it ran on one machine",
         "steps/s",
         of=lambda cell: [{"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.host_rates.items()],
         text=lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.host_rates.items()),
@@ -210,7 +207,7 @@ def column_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
         found = [name for name in known if name == beginning] or [name for name in known if name.startswith(beginning)]
         if not beginning or len(found) != 1:
             what = "could be " + " or ".join(found) if beginning and found else ""
-            raise UsageError(f"{option} {shown(beginning)}: {what or 'no such column; there are ' + ', '.join(known)}")
+            raise UsageError(f"{option} {shown(beginning)}: {what or 'no such column; known: ' + ', '.join(known)}")
         names[found[0]] = None
     return tuple(names)
 
@@ -221,7 +218,7 @@ def column_named(name: str) -> Column:
 
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:
-    """Return ``cell`` as it is reported: what was found of the run as a whole holds for each of its cells."""
+    """Return ``cell`` with the findings on the run as a whole added to its own, as reports show it."""
     return replace(cell, findings=(*cell.findings, *of_run))
 
 
@@ -275,7 +272,7 @@ def _value(column: Column, cell: CellSummary) -> Text:
 
 
 def of_column(column: Column, cell: CellSummary) -> Text:
-    """Return the place of ``cell`` in a table with values of ``column``, a dash where it does not apply."""
+    """Return the table entry of ``column`` for ``cell``, a dash where it does not apply."""
     tone: Tone = "reference_row" if cell.reference_row else "plain"
     value = column.value(cell)
     if column.text:

@@ -1,4 +1,4 @@
-"""How numbers and names of files are written, and what is called the same in every report."""
+"""How reports write numbers and file names, and terms that all reports share."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def spread(estimate: Estimate) -> str:
 
 
 def distance(estimate: Estimate) -> str:
-    """Return the same as it stands behind a figure in a sentence: ``(±1.4%)``."""
+    """Return the same in parentheses, to follow a figure in a sentence: ``(±1.4%)``."""
     text = spread(estimate)
     return text if text.startswith("(") else f"({text})"
 
@@ -78,7 +78,7 @@ def rate(estimate: Estimate) -> str:
 
 
 def times(estimate: Estimate, sign: str = "x") -> str:
-    """Return how many times as much something is: ``2.31x ±1.9%``. An exact ratio, of a cell to itself, has no ±."""
+    """Return a ratio and its interval: ``2.31x ±1.9%``. An exact ratio, of a cell to itself, has no ±."""
     exact = estimate.low == estimate.median == estimate.high
     return f"{number(estimate.median)}{sign}{'' if exact else f' {spread(estimate)}'}"
 
@@ -97,7 +97,7 @@ def short_time(nanoseconds: float) -> str:
 
 
 def long_time(seconds: float) -> str:
-    """Return a duration as people say it: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
+    """Return a duration for readers: ``45 s``, ``5 min 20 s``, ``2 h 05 min``."""
     whole = round(seconds)
     if whole < _MINUTE:
         return f"{whole} s"
@@ -107,7 +107,7 @@ def long_time(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return bytes as people say them: ``27.5 MiB``."""
+    """Return a number of bytes for readers: ``27.5 MiB``."""
     value, unit = float(count), 0
     while value >= _UNIT_STEP and unit + 1 < len(_UNITS):
         value, unit = value / _UNIT_STEP, unit + 1
@@ -115,14 +115,14 @@ def size(count: int) -> str:
 
 
 def change(ratio: float) -> str:
-    """Return by how much something has changed: ``-8.1%``, ``+12.0%``."""
+    """Return a ratio as a change in percent: ``-8.1%``, ``+12.0%``."""
     return f"{ratio - 1:+.1%}"
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return values as bars, a character each; the means of neighbours if they are many.
+    """Return values as bars of one character each; neighbouring values are averaged if there are many.
 
-    ``values`` are logarithms. The bars span at least ``_LEAST_SPAN``, so that noise does not look like a change.
+    ``values`` are logarithms. The bars span at least ``_LEAST_SPAN``, so that noise does not look like change.
     """
     count = min(len(values), LONGEST_SPARKLINE)
     ends = [len(values) * index // count for index in range(count + 1)] if count else []
@@ -148,22 +148,22 @@ def by_key(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
 
 
 def with_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return each text once, after the names that it holds for: ``for-loop, gym-sync: text``. Pairs have text first."""
+    """Return each text once, after the names it applies to: ``for-loop, gym-sync: text``. Pairs are (text, name)."""
     return [f"{', '.join(names)}: {text}" for text, names in by_key(pairs).items()]
 
 
 def times_envs(envs_per_worker: int) -> str:
-    """Return what follows a number of workers that have several environments each: `` x 4 envs``; else nothing."""
+    """Return `` x 4 envs``, to follow a number of workers with several environments each; otherwise nothing."""
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
 
 
 _ANY = "any Gymnasium environment"
 OWN = "own classes for this task"
-INSTEAD = "Gymnasium's class in place of its own"
+INSTEAD = "Gymnasium's class instead of its own"
 
 
 def tasks_in_words(standing: Standing) -> str:
-    """Return a kind of task, with the names of those that are meant if it has others: ``MuJoCo (Ant, Hopper)``."""
+    """Return a suite's title, with the tasks that are meant unless all are: ``MuJoCo (Ant, Hopper)``."""
     every = len(standing.tasks) == len(standing.suite.tasks)
     names = ", ".join(map(short_name, standing.tasks))
     return standing.suite.title if every else f"{standing.suite.title} ({names})"
@@ -176,11 +176,11 @@ def environments_of(cell: CellSummary) -> str:
         return INSTEAD if cell.own_classes.refused else OWN
     if entry.steps_gymnasium:
         return _ANY
-    return f"{entry.library}'s own environments" if entry.library else "what its adapter makes"
+    return f"{entry.library}'s own environments" if entry.library else "environments of its adapter"
 
 
 def what_it_steps(cell: CellSummary) -> str | None:
-    """Return the same for data, with how own classes step, or why they do not; None for a reference row."""
+    """Return the same for data, with details on own classes or why they are not used; None for a reference row."""
     if cell.reference_row:
         return None
     return environments_of(cell) if cell.own_classes is None else cell.own_classes.words
@@ -189,7 +189,7 @@ def what_it_steps(cell: CellSummary) -> str | None:
 def without_folders(names: Iterable[str]) -> Callable[[str], str]:
     """Return a function that replaces each absolute path in a text by its last part.
 
-    ``names`` are those of files that texts may quote: they are found whatever characters they hold.
+    ``names`` are file names that texts may quote; they may contain any characters.
     """
     absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
 

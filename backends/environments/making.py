@@ -150,7 +150,7 @@ def _tree(name: str, space: gymnasium.Space[Any], read: Callable[[gymnasium.Spac
     if isinstance(space, spaces.Dict):
         keys: list[Any] = list(space.spaces)
         if odd := [key for key in keys if not isinstance(key, str)]:
-            raise ValueError(f"{name} have the key {odd[0]!r}, which is no text")
+            raise ValueError(f"{name} have the key {odd[0]!r}, which is not a string")
         parts = {key: _tree(f"{name}/{key}", part, read) for key, part in space.spaces.items()}
     elif isinstance(space, spaces.Tuple):
         parts = tuple(_tree(f"{name}/{place}", part, read) for place, part in enumerate(space.spaces))

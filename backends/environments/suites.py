@@ -226,7 +226,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="minigrid",
             title="MiniGrid",
-            otherwise="MiniGrid-Empty-8x8-v0 and all other ids that begin so",
+            otherwise="MiniGrid-Empty-8x8-v0 and all other MiniGrid ids",
             packages=(GYMNASIUM, MINIGRID),
             recipe=partial(recipes.registered, plugin="minigrid", observed=_MINIGRID_ARRAYS),
             observed=_MINIGRID_ARRAYS,

@@ -91,7 +91,7 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} is a whole number from {least}, not {value!r}")
 
 
-KEPT = "no reset of the console where it always ends in the same state: that is kept, and restored"
+KEPT = "a console reset that always ends in the same state is replaced by restoring a saved copy"
 
 
 class AtariTask:

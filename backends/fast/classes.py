@@ -133,7 +133,7 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
         return OwnClasses(refused=f"there is no class of our own for {env_id}{only}")
     if lacking := sorted(ours.unsupported & set(settings)):
         return OwnClasses(
-            refused=f"our own class for {env_id} has no {', '.join(lacking)}", remedy="leave these settings out"
+            refused=f"our own class for {env_id} does not support {', '.join(lacking)}", remedy="omit these settings"
         )
     return next((refused for package in ours.packages if (refused := _unverified(package))), None)
 

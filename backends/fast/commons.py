@@ -154,7 +154,7 @@ class Area:
     def _take(self, size: int) -> int:
         taken, self._next = self._next, self._next + _whole(size)
         if self._next > self._stop:
-            raise MemoryError("more is built than there is memory in common for")
+            raise MemoryError("the shared memory is too small for what is built in it")
         return taken
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[np.float64]:

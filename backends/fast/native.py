@@ -13,7 +13,7 @@ from pathlib import Path
 # Counted up when a function of the library changes, so that a library from before is not called.
 _INTERFACE = 7
 NOT_BUILT = "not compiled: there was no C compiler when vebench was installed"
-REMEDY = "install a C compiler, then vebench anew, in its clone: pip install --force-reinstall --no-deps ."
+REMEDY = "install a C compiler, then reinstall vebench from its clone: pip install --force-reinstall --no-deps ."
 
 
 @cache

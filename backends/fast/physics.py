@@ -56,7 +56,7 @@ class PhysicsTask:
         self.compiled = compiled and library() is not None and mujoco_library() is not None
         self.how = "physics compiled" if self.compiled else f"physics in Python ({_why_in_python(compiled)})"
         self.uncompiled = "" if self.compiled or not compiled else _why_in_python(compiled)
-        unread = () if self.rules.contacts else ("no mj_rnePostConstraint, of which no row shows anything",)
+        unread = () if self.rules.contacts else ("mj_rnePostConstraint is skipped, since no row depends on it",)
         self.leaves_out: tuple[str, ...] = ("no infos", *unread)
 
     @staticmethod
@@ -85,7 +85,7 @@ def _limit(environment: gymnasium.Env[Any, Any]) -> int | None:
 
 def _why_in_python(compiled: bool) -> str:
     if not compiled:
-        return "as asked for"
+        return "as requested"
     return NOT_BUILT if library() is None else "MuJoCo's library was not found"
 
 
@@ -459,7 +459,7 @@ class _CompiledLoop:
     def _check_others(self) -> None:
         for other in self._others or ():
             if not is_running(other.process):
-                raise RuntimeError("a process died that was stepping environments of this one")
+                raise RuntimeError("a process died while it was stepping environments of this one")
 
     def close(self) -> None:
         """Let go of the environments' data."""

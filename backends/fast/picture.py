@@ -162,9 +162,7 @@ class _Drawing:
     def learn(self, raw: NDArray[np.uint8], grey: NDArray[np.uint8]) -> None:
         """Take the greys of raw values from a screen in both. Raises RuntimeError if they are not what they were."""
         if self._learn(_address(self._maker), _address(raw), _address(grey)):
-            raise RuntimeError(
-                "the emulator shows the same colour in two greys: option compiled=false does without this"
-            )
+            raise RuntimeError("the emulator shows the same colour in two greys: use the option compiled=false")
 
     def join(self, game: int) -> None:
         """Put the larger of a game's last picture and of the first screen into ``grey``."""

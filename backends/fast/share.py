@@ -87,7 +87,7 @@ class FastTask(Protocol):
         """Build as many environments as there are rows, in this process's area of that memory if there is any."""
 
 
-_OTHER_VERSIONS = "install that package anew, or in another version, with pip install --force-reinstall"
+_OTHER_VERSIONS = "reinstall that package, or install another version, with pip install --force-reinstall"
 
 
 def build_task(env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> tuple[Building | None, OwnClasses]:

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 _largest = np.maximum.reduce
-# Arguments of gymnasium.make_vec, and what to do instead.
+# Arguments of gymnasium.make_vec that are not supported, and what to do instead.
 _OF_GYMNASIUM = {
-    "vector_kwargs": "name arguments of the vector environment themselves, as in make_vec(id, 8, copy=False)",
-    "vectorization_mode": "leave it out; num_processes says how many processes step",
-    "wrappers": "put vector wrappers around what it returns, or give SharedMemoryVectorEnv functions that wrap each",
+    "vector_kwargs": "pass these arguments directly, as in make_vec(id, 8, copy=False)",
+    "vectorization_mode": "leave it out; num_processes sets the number of processes",
+    "wrappers": "wrap the vector environment, or pass functions that wrap each environment to SharedMemoryVectorEnv",
 }
 
 
@@ -110,7 +110,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         If Gymnasium cannot make the task.
     """
     if not isinstance(id, str):
-        raise TypeError(f"id must be a name, as 'ALE/Pong-v5' is, not {id!r}")
+        raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
     if num_envs < 1:
         raise ValueError(f"num_envs must be 1 or more, not {num_envs}")
     for other in sorted(_OF_GYMNASIUM.keys() & settings.keys()):
@@ -130,7 +130,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         raise ValueError(f"own_classes=True: {steps.refused}")
     if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
         logger.warn(
-            f"{name} is stepped by Gymnasium's class: {steps.refused}; own_classes=False asks for that", stacklevel=2
+            f"{name} is stepped by Gymnasium's class: {steps.refused}; own_classes=False silences this", stacklevel=2
         )
     return FastVectorEnv(
         partial(_make_env, id, settings),
@@ -258,7 +258,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def _refuse_if_own(self, name: str) -> None:
         if self._own is not None and not self.closed:
             raise AttributeError(
-                f"environments of our own class have no attribute {name!r}: with own_classes=False they are Gymnasium's"
+                f"environments of our own class have no attribute {name!r}: use own_classes=False for Gymnasium's"
             )
 
 
@@ -276,19 +276,19 @@ _OF_A_GAME = _OF_THE_SCREEN | {
     "reward_clip",
     "stack",
 }
-# What other libraries call such a setting, and what to say to those who know it from there.
+# Names that other libraries have for these settings, and hints.
 _ELSEWHERE = {
-    "episodic_life": "it is terminal_on_life_loss here",
-    "frame_stack": "it is stack here",
-    "frameskip": "it is frame_skip here",
-    "gray_scale": "it is grayscale_obs here",
-    "img_height": "it is screen_size=(columns, rows) here",
-    "img_width": "it is screen_size=(columns, rows) here",
-    "max_episode_steps": "it is max_num_frames_per_episode here, in frames: steps x frame_skip",
-    "num_threads": "it is num_processes here",
-    "stack_num": "it is stack here",
-    "stack_size": "it is stack here",
-    "use_fire_reset": "no game here is told to fire at a reset",
+    "episodic_life": "use terminal_on_life_loss",
+    "frame_stack": "use stack",
+    "frameskip": "use frame_skip",
+    "gray_scale": "use grayscale_obs",
+    "img_height": "use screen_size=(columns, rows)",
+    "img_width": "use screen_size=(columns, rows)",
+    "max_episode_steps": "use max_num_frames_per_episode, in frames: steps x frame_skip",
+    "num_threads": "use num_processes",
+    "stack_num": "use stack",
+    "stack_size": "use stack",
+    "use_fire_reset": "resets do not press FIRE",
 }
 
 

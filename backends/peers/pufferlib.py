@@ -115,7 +115,7 @@ _PUFFERLIB = BackendEntry(
             ),
         ),
         files={"build/sitecustomize.py": _WITHOUT_OCEAN},
-        note="built from source; its wheels have no part for CPUs alone",
+        note="built from source; its wheels do not support machines without a GPU",
     ),
     spins=True,
     import_bytes=TORCH_BYTES,

@@ -35,7 +35,7 @@ class GpuSampler(OneInFlight):
     def __init__(self, setup: Setup, *, steps_per_batch: int = 64) -> None:
         folder = os.environ.get(_CHECKOUT, "")
         if not os.path.isdir(os.path.join(folder, "rlpyt")):  # noqa: PTH112, PTH118 - nothing else here needs pathlib
-            raise ValueError(f"rlpyt is on no registry: name its checkout by the variable {_CHECKOUT}")
+            raise ValueError(f"rlpyt is not on PyPI: set the variable {_CHECKOUT} to the path of a checkout")
         if folder not in sys.path:
             sys.path.append(folder)
         self._spaces = spaces_of(setup.task)
@@ -188,16 +188,16 @@ ENTRIES = (
     BackendEntry(
         "rlpyt",
         "vebench.backends.peers.rlpyt:GpuSampler",
-        "rlpyt's GpuSampler, from a checkout that you name; the adapter serves the actions",
+        "rlpyt's GpuSampler, from a checkout; the adapter serves the actions",
         "process per worker",
         packages=(TORCH, Package("psutil", "psutil", places=0), Package("PyPrind", "pyprind", places=0)),
         options={"steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers")},
         by_default=False,
         installation=Installation(
             "rlpyt",
-            "what rlpyt needs",
+            "the packages that rlpyt needs",
             (Step((TORCH_OF_PEERS, "psutil==7.1.3", "PyPrind==2.11.3")),),
-            note="clone github.com/astooke/rlpyt, and name the folder by the variable RLPYT",
+            note="clone github.com/astooke/rlpyt, and set the variable RLPYT to the folder",
         ),
         import_bytes=TORCH_BYTES,
     ),

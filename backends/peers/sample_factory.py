@@ -34,7 +34,7 @@ _LOOK_S = 1.0  # how often the caller looks whether workers are alive
 _CLOSE_S = 2.0  # how long a worker may take to close its environments
 NAME = "vebench"  # what the library knows the environment by
 POLICY = 0
-_ONE_FLAG = Difference("an end that is a limit on time, too, is told as that alone", "terminated", "end")
+_ONE_FLAG = Difference("an end that is also a time limit is reported as truncated only", "terminated", "end")
 
 
 class SampleFactory(OneInFlight):
@@ -47,7 +47,7 @@ class SampleFactory(OneInFlight):
     def __init__(self, setup: Setup, *, rollout: int = 32) -> None:
         spaces = spaces_of(setup.task)
         if not is_leaf(spaces.observations):
-            raise ValueError(f"observations are {in_words(form(spaces.observations))}, and not one array")
+            raise ValueError(f"observations are {in_words(form(spaces.observations))}, not one array")
         if not isinstance(spaces.actions, ActionSpace):
             raise ValueError("actions are not one array")  # noqa: TRY004 - by contract
         self._setup, self._rollout, self._action_size = setup, rollout, spaces.actions.low.size

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Setup
     from vebench.backends.one_in_flight import RowsOfAll
 
-ONE_FLAG = Difference("an end that is a limit on time, too, is told as a termination alone", "truncated", "end")
+ONE_FLAG = Difference("an end that is also a time limit is reported as terminated only", "truncated", "end")
 
 
 class _VecEnv(OneInFlight):

@@ -27,7 +27,7 @@ class OverdueError(TimeoutError, multiprocessing.TimeoutError):
     """A call did not finish within its timeout. It goes on, and can be waited for again."""
 
     def __init__(self, seconds: float | None) -> None:
-        super().__init__(f"not done after {seconds} seconds")
+        super().__init__(f"timed out after {seconds} seconds")
 
 
 class WorkerError(RuntimeError):
@@ -48,9 +48,7 @@ class BrokenOffError(WorkerError):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            "an interrupt has broken off a call: reset() of all environments and close() alone work now", None
-        )
+        super().__init__("an interrupt has aborted a call: only reset() of all environments and close() work now", None)
 
 
 class WorkerFailure(NamedTuple):
@@ -73,7 +71,7 @@ class WorkerFailure(NamedTuple):
         try:
             text = "".join((str(error), ""))  # a plain string, which can be sent
         except BaseException as other:  # noqa: BLE001 - as said above
-            text = f"<its text cannot be had: {type(other).__name__}>"
+            text = f"<no text: {type(other).__name__}>"
         trace = traceback.format_exc()
         if share is not None and share.current is None:
             return cls(None, error, text, trace)

@@ -410,9 +410,9 @@ def check_free(env_ids: list[int], away: Sequence[int]) -> None:
         if not 0 <= env_id < len(away):
             raise ValueError(f"environment {env_id} does not exist: there are {len(away)}")
         if away[env_id]:
-            raise ValueError(f"environment {env_id} has been sent an action already, and not been received since")
+            raise ValueError(f"environment {env_id} already has an action, and has not been received since")
     if len(set(env_ids)) != len(env_ids):
-        raise ValueError(f"no environment can be sent two actions at once: {env_ids}")
+        raise ValueError(f"an environment cannot be sent two actions at once: {env_ids}")
 
 
 # Actions.

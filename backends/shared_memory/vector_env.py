@@ -131,7 +131,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         infos: bool = True,
     ) -> None:
         if worker is not None:
-            raise ValueError("SharedMemoryVectorEnv has workers of its own: it cannot run another `worker`")
+            raise ValueError("SharedMemoryVectorEnv has its own workers and does not support `worker`")
         self.env_fns = list(env_fns)
         self.num_envs = count = len(self.env_fns)
         self.batch_size = count if batch_size is None else batch_size
@@ -154,7 +154,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._columns = columns(self.single_observation_space, count)
         self._sent_as_arrays = not columns(self.single_action_space, 0)
         if in_flight and (self._columns or not self._sent_as_arrays):
-            raise ValueError("batch_size needs spaces whose values are arrays of one shape: leave it out")
+            raise ValueError("batch_size needs spaces whose values are arrays of fixed shape: leave it out")
         otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
         processes = checked_processes(num_processes, max_concurrency, otherwise)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
@@ -392,8 +392,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: make another one, of the "
-            "same functions"
+            f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: create another one from "
+            "the same functions"
         )
 
     # Helpers.

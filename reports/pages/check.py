@@ -1,4 +1,4 @@
-"""A check or a comparison as a page: the verdict on every cell, why it is what it is, and what the two runs are."""
+"""A check or a comparison as a page: the verdict on every cell with its reason, and facts about the two runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 _COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
-# As the outcome names them: what to look at first comes first.
+# The order in the outcome: the most important first.
 _ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 _GOOD = ("faster", "same")
-_MEASURE_AGAIN = "measure it again, on both sides if need be"
+_MEASURE_AGAIN = "measure it again, on both sides if necessary"
 _COMPARED = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
@@ -35,14 +35,14 @@ _COMPARED = {
 _UNITS = {"fps": "frames/s", "yardstick": f"frames per step of {YARDSTICK}"}
 _UNSEEN = {
     "fps": "whether the code or the machine has changed",
-    "speedup": f"what slows {REFERENCE} as much, such as the environment itself: see the verdict on {REFERENCE}",
-    "yardstick": f"what affects {YARDSTICK} and environments differently, such as caches or another CPU model",
+    "speedup": f"a slowdown that {REFERENCE} shares, such as a slower environment: see the verdict on {REFERENCE}",
+    "yardstick": f"effects that differ between {YARDSTICK} and environments, such as caches or the CPU model",
 }
 
 
 @dataclass(frozen=True)
 class CheckPage(DataPage):
-    """A comparison, its runs, what else differs, the exit status, and why there are no verdicts on speed, if so."""
+    """A comparison, its runs, their differences, the exit status, and why there are no verdicts on speed, if so."""
 
     baseline: str
     candidate: str
@@ -61,11 +61,11 @@ class CheckPage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task, a row for each cell, and why verdicts are what they are."""
+        """One document: a table for each task with a row for each cell, and the reasons of verdicts."""
         found = self.comparison
         names, tolerance = found.names, _percent(found.tolerance)
         envs = dict.fromkeys(cell.key.env for cell in found.cells)
-        certain = "significantly" if found.paired else "and by more than two runs of the same code differ"
+        certain = "" if found.paired else ", and for how runs of the same code differ"
         document = Document(
             title=f"{names.command.capitalize()}: {self.outcome}",
             facts=tuple(_facts(self)),
@@ -78,11 +78,11 @@ class CheckPage(DataPage):
                 for env in envs
             ),
             legend=(
-                f"slower, faster: by more than {tolerance}, {certain}, all taken together.",
+                f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
-                "A backend is judged by the mean of its ratios, and its cells alone only if it is slower or faster.",
-                "±: the true ratio lies within this distance, with 95 % confidence for each row.",
-                *(() if found.paired else (f"Not seen: {_UNSEEN[found.metric]}.",)),
+                "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
+                "±: the 95 % confidence interval of each ratio.",
+                *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(_explanations(found)),
             notice=one_line(self.notice),
@@ -149,11 +149,9 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
     if resolved:
         yield "resolves", f"a backend that is {max(resolved):.0%} slower is found in {POWER:.0%} of cases"
     if (spread := found.run_spread) is not None:
-        whole = f"as a whole by {_deviation(spread.shared):.1%} and " if spread.shared is not None else ""
-        known = (
-            "as is assumed without --history" if spread == prior_run_spread(found.metric) else "as earlier runs show"
-        )
-        yield "two runs", f"of the same code differ {whole}in each cell by {_deviation(spread.own):.1%}, {known}"
+        whole = f"by {_deviation(spread.shared):.1%} as a whole and " if spread.shared is not None else ""
+        known = "assumed, without --history" if spread == prior_run_spread(found.metric) else "from earlier runs"
+        yield "two runs", f"of the same code differ {whole}by {_deviation(spread.own):.1%} per cell ({known})"
     if found.overall is not None and len(found.cells) > 1:
         yield "all cells", f"{_ratio_text(found.overall)}, geometric mean"
     if page.differences:
@@ -162,11 +160,11 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
         yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
     not_gated = []
     if found.new:
-        lacking = f"of {names.the_candidate} that {names.the_baseline} lacks"
+        lacking = f"only in {names.the_candidate}"
         not_gated.append(f"{figures.counted(len(found.new), 'cell')} {lacking}")
     if found.references:
         rows = " and ".join(sorted({key.backend for key in found.references}))
-        not_gated.append(f"{figures.counted(len(found.references), 'cell')} of {rows}, which others are compared with")
+        not_gated.append(f"{figures.counted(len(found.references), 'cell')} of the reference rows {rows}")
     if not_gated:
         yield "not gated", "; ".join(not_gated)
 
@@ -198,7 +196,7 @@ def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:
 
 
 def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
-    """Return what was compared: 0 for the baseline's, 1 for the candidate's; if nothing was, the median there is."""
+    """Return the level compared on side 0 (baseline) or 1 (candidate); if none was, the median, if there is one."""
     value = None
     if cell.levels is not None:
         value = cell.levels[side]
@@ -216,9 +214,9 @@ def _explanations(found: Comparison) -> Iterator[Remark]:
     if found.metric == "fps" and shifted and found.names == CHECK:
         yield Remark(
             "machine",
-            f"{REFERENCE} itself is not as fast as it was: the machine has changed, or what all backends share",
+            f"the rate of {REFERENCE} itself has changed: the machine differs, or something that all backends share",
             tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
-            "compare with --metric yardstick, from which the machine cancels",
+            "compare with --metric yardstick, which cancels the speed of the machine",
         )
     yield from explained(
         (label, why, cell.key)
@@ -228,7 +226,7 @@ def _explanations(found: Comparison) -> Iterator[Remark]:
 
 
 def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
-    """Yield for each label and reason, of those that have one, the cells that it holds for, and what to do."""
+    """Yield each label and reason once, with the cells that it applies to and a remedy."""
     groups = figures.by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
     for (label, why), names in groups.items():
         text, _, remedy = why.partition("; ")

@@ -46,7 +46,7 @@ class HistoryPage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task under each set of conditions, and when each change was."""
+        """One document: a table for each task under each set of conditions, and the date of each change."""
         found = self.history
         groups = dict.fromkeys((series.key.conditions, series.key.cell.env) for series in _newest_first(found))
         document = Document(
@@ -54,9 +54,9 @@ class HistoryPage(DataPage):
             facts=tuple(_facts(found)),
             tables=tuple(_table(found, conditions, env) for conditions, env in groups),
             legend=(
-                "level now: since the newest change. ±: it lies within this distance, with 95 % confidence.",
-                "run to run: the standard deviation of a run around its level. levels: the oldest run comes first.",
-                f"A change: by {LEAST:.0%} or more, and significant, all series taken together.",
+                "level now: the level since the newest change. ±: its 95 % confidence interval.",
+                "run to run: the standard deviation of a run around its level. levels: the oldest run first.",
+                f"A change is {LEAST:.0%} or more, and significant after correcting for all series.",
                 f"new: the runs before the newest {RECENT} do not show it.",
             ),
             explanations=tuple(_explanations(found)),
@@ -105,11 +105,11 @@ def _facts(found: History) -> Iterator[tuple[str, str]]:
     what = "frames/s" if found.metric == "fps" else f"speedup over {REFERENCE} with one worker of the same run"
     yield "metric", f"{what}; the runs are {where}"
     if (spread := run_spread(found.current)) is not None:
-        yield "run to run", f"{sqrt(spread.variance):.1%} for a whole run, what its cells share (standard deviation)"
+        yield "run to run", f"{sqrt(spread.variance):.1%} shared by all cells of a run (standard deviation)"
     if len({run.conditions for run in found.runs}) > 1:
         yield (
             "conditions",
-            f"machine and packages are not the same in all runs; the newest: {one_line(last.conditions)}",
+            f"machine or packages differ between runs; the newest: {one_line(last.conditions)}",
         )
     if found.left_out:
         counts = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
@@ -173,7 +173,7 @@ def _explanations(found: History) -> Iterator[Remark]:
 
 
 def _at(found: History, run: int) -> str:
-    """Return a run as people count them, with its day: ``run 41 of 60, 2026-11-20``."""
+    """Return a run's number, counted from 1, and its day: ``run 41 of 60, 2026-11-20``."""
     day = one_line(found.runs[run].started)[:10]
     return f"run {run + 1} of {len(found.runs)}{', ' if day else ''}{day}"
 

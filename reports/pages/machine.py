@@ -1,4 +1,4 @@
-"""The machine as a page: a drawing and facts for people, and the same as data for programs."""
+"""The machine as a page: a drawing and facts for readers, and the same as data for programs."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _MOST_IN_ORDER = 32
 class MachinePage(DataPage):
     """A machine as vebench sees it. ``orders``: all allowed CPUs as each policy takes them, second threads last.
 
-    ``workers`` is how many are to be shown where ``placement`` puts them, None for none. ``versions`` are those of the
-    packages here, and ``standings`` with what backends step that have environment classes of their own; both are empty
-    for a copy of another machine's files. ``memory_available`` is in bytes, None if unknown.
+    ``workers``: how many workers to show on the CPUs that ``placement`` gives them, None for none. ``versions``: the
+    installed packages. ``standings``: what backends with environment classes of their own step here. Both are empty for
+    a copy of another machine's files. ``memory_available`` is in bytes, None if unknown.
     """
 
     host: Host
@@ -56,7 +56,7 @@ class MachinePage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: the drawing, facts of the machine, and what to fix."""
+        """One document: the drawing, facts of the machine, and findings."""
         owned = () if self.workers is None else self.placement.owned(self.workers)
         document = Document(
             title=one_line(self.host.cpu_model),
@@ -69,7 +69,7 @@ class MachinePage(DataPage):
 
     @property
     def data(self) -> dict[str, object]:
-        """Facts of the machine by name: CPU sets as Linux lists, what is not known as None."""
+        """Facts of the machine by name: CPU sets as Linux lists, unknown facts as None."""
         host, topology, allowance = self.host, self.host.topology, self.host.allowance
         third = [format_cpu_list(cache.cpus) for cache in topology.caches if cache.level == _THIRD_LEVEL]
         facts: dict[str, object] = {
@@ -114,7 +114,7 @@ class MachinePage(DataPage):
 
 
 def _facts(page: MachinePage) -> Iterator[tuple[str, str]]:
-    """Yield facts for people, by name; empty where nothing is known."""
+    """Yield facts for readers, by name; the text is empty if a fact is unknown."""
     host, topology = page.host, page.host.topology
     cpus = (
         f"{format_cpu_list(topology.online)} online",
@@ -188,7 +188,7 @@ def _workers(page: MachinePage) -> str:
 
 # On a machine with no more CPUs than this, every box is drawn.
 _FOLD_ABOVE = 16
-# Of a box with more cores, these first ones are shown, and all with workers.
+# The first cores of a box that are shown; cores with workers always are.
 _MOST_CORES = 64
 _FEWEST_IN_SERIES = 4
 # The brackets say the same as the style.
@@ -196,7 +196,7 @@ _STYLES = {"owned": ("[", "]", "bold green"), "barred": ("(", ")", "dim"), "free
 
 
 def _brief(cpus: Collection[int]) -> str:
-    """Return a set of CPUs in few characters: a Linux list, or ``1,3..79`` for a series with a wider step."""
+    """Return a set of CPUs in short form: a Linux list, or ``1,3..79`` for a series with a wider step."""
     ordered = sorted(cpus)
     steps = {after - before for before, after in pairwise(ordered)}
     if len(ordered) >= _FEWEST_IN_SERIES and len(steps) == 1 and steps != {1}:
@@ -221,20 +221,20 @@ class Box:
             if cpus <= inner.cpus:
                 inner.put(cpus, name, detail)
                 return
-            if cpus & inner.cpus:  # neither holds the other: there is no way to draw it
+            if cpus & inner.cpus:  # neither contains the other: it cannot be drawn
                 return
         self.inner.append(Box(cpus, [(name, detail)]))
 
 
 def _nested(topology: Topology) -> Box:
-    """Return the machine's box with all others in it, the larger around the smaller."""
+    """Return the machine's box with all other boxes nested inside it."""
     named = [(frozenset(cpus), f"package {label}", "") for label, cpus in topology.packages.items()]
     named += [
         (frozenset(node.cpus), f"node {node.id}", size(node.memory_bytes) if node.memory_bytes else "")
         for node in topology.nodes
         if node.cpus
     ]
-    # A cache that belongs to one core is shared by nothing in the drawing: it is listed with the facts.
+    # A cache of a single core groups nothing in the drawing: it is listed with the facts.
     cores = {frozenset(core) for core in topology.cores}
     named += [
         (frozenset(shared.cpus), f"L{shared.level}", size(shared.size_bytes) if shared.size_bytes else "")
@@ -248,7 +248,7 @@ def _nested(topology: Topology) -> Box:
 
 
 class _Drawing:
-    """The machine as boxes. CPUs are marked that are ``owned`` by workers, and those that are not ``allowed``."""
+    """The machine as boxes. CPUs that are ``owned`` by workers or not ``allowed`` are marked."""
 
     def __init__(self, topology: Topology, owned: Collection[int], allowed: Collection[int]) -> None:
         self._topology = topology
@@ -257,14 +257,14 @@ class _Drawing:
         self._states |= dict.fromkeys(barred, "barred") | dict.fromkeys(owned, "owned")
 
     def whole(self) -> RenderableType:
-        """Return the boxes, and below them what is to be known of them."""
+        """Return the boxes, and a legend below them."""
         states = self._states.values()
         legend = [
             *(["[0]: owned by a worker"] if "owned" in states else []),
             *(["(0): this process may not use it"] if "barred" in states else []),
         ]
         alone = [  # they have no place in the boxes
-            f"node {node.id}: memory alone{'' if node.memory_bytes is None else f' ({size(node.memory_bytes)})'}"
+            f"node {node.id}: memory only{'' if node.memory_bytes is None else f' ({size(node.memory_bytes)})'}"
             for node in self._topology.nodes
             if not node.cpus
         ]
@@ -295,7 +295,7 @@ class _Drawing:
         return Panel(Group(*parts), title=Text(title), title_align="left", box=ROUNDED, padding=(0, 1), expand=True)
 
     def _look(self, box: Box) -> object:
-        """Return what is equal for two boxes that look alike except for their numbers."""
+        """Return a key that is equal for boxes that differ only in their numbers."""
         kind = {cpu: rank for rank, cpus in enumerate(self._topology.kinds) for cpu in cpus}
         cores = [core for core in self._topology.cores if box.cpus.issuperset(core)]
         looks = sorted(tuple((kind[cpu], self._states[cpu]) for cpu in core) for core in cores)
@@ -303,7 +303,7 @@ class _Drawing:
         return tuple(name.partition(" ")[0] for name, _ in box.names), tuple(looks), tuple(inner)
 
     def _cores(self, cores: Sequence[Cpus]) -> Iterator[RenderableType]:
-        """Yield the cores, one beside the other, those of each kind apart, the fastest first."""
+        """Yield the cores side by side, a group for each kind, the fastest first."""
         kinds = len(self._topology.kinds)
         for rank, kind in enumerate(reversed(self._topology.kinds)):
             here = [core for core in cores if core[0] in set(kind)]

@@ -1,4 +1,4 @@
-"""The noise of a run: every window beside the level of its cell, in the order in which they were measured."""
+"""The noise of a run: every window relative to the level of its cell, in the order of measurement."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NoisyWindow:
-    """One window: its cell, without a repeat, the pass that it belongs to, and its rate over the cell's level.
+    """One window: its cell, without a repeat, its pass, and its rate divided by the cell's level.
 
-    The level is the median of all windows of the cell. ``disturbed``: others took its CPUs. ``throttled``: a CPU quota
-    held it back.
+    The level is the median of all windows of the cell. ``disturbed``: other processes used its CPUs. ``throttled``: a
+    CPU quota throttled it.
     """
 
     key: CellKey
@@ -36,11 +36,11 @@ class NoisyWindow:
 
 
 def noise(run: Run) -> tuple[NoisyWindow, ...]:
-    """Return the windows of all cells of ``run`` that went well, in the order in which they were measured.
+    """Return the windows of all successful cells of ``run``, in the order of measurement.
 
     The file has cells in the order in which they ended. Where cells take turns, the first windows of all cells of a
     pass on a task come before the second ones; windows that were measured again make this order a little wrong. Cells
-    that made no step have no level, and are left out.
+    without a step have no level, and are left out.
     """
     windows = [*_in_order(run)]
     speeds: dict[CellKey, list[float]] = {}
@@ -79,7 +79,7 @@ def noise_by_cell(windows: Sequence[NoisyWindow]) -> Table:
     for window in windows:
         by_key.setdefault(window.key, []).append(window)
     return Table(
-        title="Windows beside the level of their cell",
+        title="Windows relative to the level of their cell",
         corner="cell",
         columns=("windows", "lowest", "highest", "disturbed", "throttled", "in order"),
         rows=tuple(TableRow(cell_name(key), tuple(_places(members))) for key, members in by_key.items()),

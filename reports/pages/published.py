@@ -1,4 +1,4 @@
-"""Figures that others have published for a task, as tables of their own. Nothing that was measured is beside them.
+"""Figures that others have published for a task, in tables of their own, apart from measured figures.
 
 ``reports/published.json`` has them as their sources print them, the highest of each system and machine. A source that
 says nothing of intervals has none here.
@@ -26,11 +26,11 @@ PUBLISHED_TITLE = "Published by others, not measured here"
 
 @dataclass(frozen=True)
 class Published:
-    """What one source says of some of our tasks.
+    """Figures from one source for some of our tasks.
 
-    ``task`` is the task as the source has it, ``date`` when it first gave these figures. ``frames_per_second`` has for
-    each system its highest rate on each of the ``machines``, None where the source has none; ``hardware`` says which
-    processors these are. ``counts`` says what a rate is of, by the names of systems.
+    ``task`` is the task as the source calls it, ``date`` when the figures first appeared. ``frames_per_second`` has the
+    highest rate of each system on each of the ``machines``, None where the source has none; ``hardware`` lists their
+    processors. ``counts`` says what the rates of each system count.
     """
 
     of: tuple[str, ...]
@@ -46,13 +46,13 @@ class Published:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Return all figures that are known."""
+    """Return all published figures."""
     text = files("vebench.reports").joinpath(FILE).read_text(encoding="utf-8")
     return msgspec.json.decode(text, type=tuple[Published, ...])
 
 
 def published_tables(envs: Iterable[str]) -> tuple[Table, ...]:
-    """Return a table for each of the tasks ``envs`` of which a figure was published."""
+    """Return a table for each of the tasks ``envs`` for which a figure was published."""
     return tuple(
         Table(
             title=f"{PUBLISHED_TITLE}: {entry.task}, highest frames/s",

@@ -1,4 +1,4 @@
-"""Runs side by side as a document: what differs between them, and by how much each is faster than the first."""
+"""Runs side by side as a document: their differences, and how much faster each is than the first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Section:
-    """One run file, analysed, with its name as given, a short ``letter``, and the findings on the whole of it."""
+    """One run file, analysed, with its name as given, a short ``letter``, and the findings on the run as a whole."""
 
     name: str
     letter: str
@@ -54,13 +54,13 @@ class Section:
 
     @property
     def notice(self) -> str:
-        """Why none of its figures should be used, in one line; empty if they may be."""
+        """Why none of its figures should be used, in one line; empty if they can be."""
         found = (finding for finding in self.findings if finding.code is Code.UNUSABLE)
         return next((f"{finding.code}: {finding.message}; {finding.remedy}" for finding in found), "")
 
 
 class OtherRun(NamedTuple):
-    """A run that is compared with the first one, and what is found of one task in both."""
+    """A run that is compared with the first one, and the comparison on one task."""
 
     side: Section
     found: TaskBeside
@@ -89,12 +89,12 @@ _HOST: tuple[tuple[str, Fact], ...] = (
 )
 _PLAN = ("pin", "replicas", "repeats", "rounds", "duration", "warmup")
 _ALWAYS = ("CPU model", "CPUs usable")
-_TITLE = "The runs, and what differs between them"
+_TITLE = "The runs and their differences"
 _MOST_LINES = 4  # of two runs in a chart: two backends in each
 
 
 def side_by_side(sides: Sequence[Section]) -> Document | None:
-    """Return the runs beside the first one, None if no other has a task in common with it."""
+    """Return the runs compared with the first one, None if no other run has a task in common with it."""
     first, *others = sides
     in_turn = [measured_in_turn(first.head, other.head) for other in others]
     tasks: dict[str, list[OtherRun]] = {}
@@ -125,9 +125,9 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
 
 
 def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
-    """Return which runs these are and in what they differ, as a table, and whether they differ in anything at all.
+    """Return a table of the runs and their differences, and whether there are any.
 
-    What only some of them know makes no difference; a package that only some of them have does.
+    A fact that only some runs know is not a difference; a package that only some runs have is.
     """
 
     def option(head: RunRecord, name: str) -> str:
@@ -157,11 +157,11 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
 
 
 def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:
-    spread = f"two runs as a whole are taken to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
-    cancels = "measured in turn, so that what slowed one slowed the other"
+    spread = f"runs of the same code are assumed to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
+    cancels = "measured in turn, so disturbances affected both"
     yield "compared", f"frames/s; {cancels if all_in_turn else spread}"
     if alike:
-        yield "differs", "nothing that is known: the same machine, packages and plan"
+        yield "differs", "nothing known: same machine, packages and plan"
     alone = figures.by_key((cell.env, side.letter) for side in sides for cell in side.cells if cell.env not in tasks)
     if alone:
         yield "not compared", one_line("; ".join(f"{env} (in {' and '.join(of)})" for env, of in alone.items()))
@@ -170,12 +170,12 @@ def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: 
 def _legend(sides: Sequence[Section]) -> Iterator[str]:
     first, *others = sides
     if len(others) == 1:
-        yield f"In each cell: the rate of {others[0].letter} over that of {first.letter}, and both in frames/s."
+        yield f"Each cell: the rate of {others[0].letter} divided by that of {first.letter}, and both in frames/s."
     else:
-        yield f"In each cell: the rate of each run over that of {first.letter}, and that of {first.letter} in frames/s."
-    yield "±: the true value lies within this distance, with 95 % confidence."
+        yield f"Each cell: the rate of each run divided by that of {first.letter}, and the latter in frames/s."
+    yield "±: the 95 % confidence interval."
     if any(what_differs(first.head, other.head) for other in others):
-        yield "Machines or packages differ: a ratio is of all that differs together."
+        yield "Machines or packages differ: a ratio combines the effects of all differences."
 
 
 def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
@@ -189,14 +189,14 @@ def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
 
 
 def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
-    """Return by how much the other run is faster, or why nobody can say, and whether it is known to be, or slower."""
+    """Return how much faster the other run is, or why that is unknown, and whether the difference is significant."""
     side, found = other
     for one in (first, side):
         if one.notice:
             return f"no verdict: {one.letter} is {one.notice}.", False
     if (best := found.best) is None:
         lacking = " and ".join((first.letter, side.letter)[run] for run in found.lacking)
-        return f"no verdict: no cell of {lacking} has a rate that can be compared.", False
+        return f"no verdict: {lacking} has no cell with a rate to compare.", False
     mine, its = map(setting_of, (best.one, best.other))
     where = f"{mine} on both" if mine == its else f"{its} on {side.letter}, {mine} on {first.letter}"
     farther = ""  # where one run has its best, the other may not have been measured at all
@@ -207,13 +207,13 @@ def _verdict(first: Section, other: OtherRun) -> tuple[str, bool]:
     low, high = best.ratio.low, best.ratio.high
     speed = f"{side.letter} is {figures.in_sentence(best.ratio, 'x')} as fast"
     if low is not None and high is not None and low <= 1 <= high:
-        alike = f"each at its best, {first.letter} and {side.letter} cannot be told apart"
+        alike = f"{first.letter} and {side.letter}, each at its best, are not distinguishable"
         return f"{alike}: {speed}, {where}.{farther}", False
     return f"{speed} as {first.letter}, each at its best: {where}.{farther}", True
 
 
 def _details(found: TaskBeside) -> Iterator[str]:
-    """Yield what the ratio is of cells alike: the mean of all, and that of a plain loop, which uses one CPU."""
+    """Yield the ratios of matching cells: the mean of all, and that of a plain loop, which uses one CPU."""
     if found.mean is None or len(found.counted) == 1:
         return
     ratios = {place.key: place.ratio for place in found.counted if place.ratio is not None}
@@ -268,7 +268,7 @@ def _size(key: CellKey) -> Size:
 
 
 def _left_out(first: Section, others: Sequence[OtherRun], heads: Collection[Size]) -> Iterator[str]:
-    """Yield which sizes a run has that no column shows, because no other has them."""
+    """Yield the sizes that only one run has, and that no column shows."""
     runs = [(first, 0, others[0].found), *((other.side, 1, other.found) for other in others)]
     for side, index, found in runs:
         measured = [_size(place.key) for place in found.places if place.cells[index] is not None]
@@ -278,7 +278,7 @@ def _left_out(first: Section, others: Sequence[OtherRun], heads: Collection[Size
 
 
 def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellComparison | None]) -> Text:
-    """Return one cell in all runs: of two with both rates, of more with that of the first alone."""
+    """Return one cell in all runs: with both rates for two runs, with that of the first for more."""
     known = [(other.side, place) for other, place in zip(others, places, strict=True) if place is not None]
     if not known:
         return Text((figures.DASH,))
@@ -305,7 +305,7 @@ def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellCompa
 
 
 def _charts(env: str, sides: Sequence[Section]) -> Iterator[Chart]:
-    """Yield the curves of one task: of two runs those of the best backends in both, of more the best of each."""
+    """Yield the curves of one task: the best backends of both for two runs, the best of each for more."""
     of_sides = [_by_rate(env, side) for side in sides]
     if len(sides) > 2:  # noqa: PLR2004 - two are a pair
         wanted = [tuple(found)[:1] for found in of_sides]
@@ -333,7 +333,7 @@ def _charts(env: str, sides: Sequence[Section]) -> Iterator[Chart]:
 
 
 def _by_rate(env: str, side: Section) -> Curves:
-    """Return the curves of a task that have a cell to choose, the one with the fastest first."""
+    """Return the curves of a task that have a usable cell, the fastest first."""
     known = [(best, curve) for curve in curves(c for c in side.cells if c.env == env) if (best := best_of(curve))]
     ordered = sorted(known, key=lambda item: item[0].sample.level, reverse=True)
     return {of_key(curve[0].key): curve for _, curve in ordered}

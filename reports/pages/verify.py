@@ -167,7 +167,7 @@ def _why(proof: Proof) -> list[str]:
         lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
     lines += _declared(proof)
     if proof.verdict in SAME and not proof.ends:
-        lines.append("no episode ended: --steps would have to be larger")
+        lines.append("no episode ended: use a larger --steps")
     return lines
 
 

@@ -123,7 +123,7 @@ class DeadWorker(Altered):
 
 
 class FreezesLongEpisodes(Altered):
-    """After 150 steps of an episode its observations stand still: a history of limited length."""
+    """After 150 steps of an episode its observations never change: a history of limited length."""
 
     tried = On("observation|stale|repeat|frozen", "Pendulum")
 

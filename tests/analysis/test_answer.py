@@ -49,7 +49,7 @@ def disturbed(backend: str, workers: int, steps: int) -> Cells:
 
 
 def held_back(backend: str, workers: int, steps: int, **fields: object) -> Cells:
-    """Return a cell that a CPU quota held back in each window."""
+    """Return a cell that a CPU quota slowed in each window."""
     window = Window(SECOND, steps, 0, cpu_ns=SECOND, throttled_ns=SECOND // 2, throttles=5)
     return [make_cell(backend, workers, windows=(window,) * 4, **fields)]
 
@@ -509,7 +509,7 @@ def test_every_command_that_is_recommended_is_one_that_can_be_typed() -> None:
 def test_that_a_run_is_unusable_is_explained_once() -> None:
     cells, _, asked = SITUATIONS["most cells of two tasks were held back"]
     document = document_of(page_of(cells, **asked))  # type: ignore[arg-type] # as the table has them
-    assert document.notice.startswith("unusable: a CPU quota held back 2 of 2 cells")
+    assert document.notice.startswith("unusable: a CPU quota slowed 2 of 2 cells")
     assert [one.group for one in document.answers] == [""]
 
 

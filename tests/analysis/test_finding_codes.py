@@ -101,7 +101,7 @@ FOUND: list[tuple[Code, Iterable[Finding]]] = [
     (Code.IMPRECISE, summarise(Run(make_header(until=0.001), (LOOP,)))[0].findings),
     (Code.UNUSABLE, of_run(Run(HEAD, DISTURBED), summarise(Run(HEAD, DISTURBED)))),
     (Code.INCOMPLETE, of_run(Run(msgspec.structs.replace(HEAD, cells=2), (LOOP,)), ())),
-    (Code.INCOMPLETE, of_run(Run(HEAD, (LOOP,), ("a.jsonl, line 3: cut off, left out",)), ())),
+    (Code.INCOMPLETE, of_run(Run(HEAD, (LOOP,), ("a.jsonl, line 3: truncated, ignored",)), ())),
 ]
 
 

@@ -75,13 +75,13 @@ def test_workers_on_slower_cores_are_refused() -> None:
     ("cores", "workers", "counts", "reason"),
     [
         (64, 32, COUNTS, ""),
-        (64, 33, COUNTS, "more than 2 times the 16 workers measured"),
+        (64, 33, COUNTS, "more than 2 times the largest measured count, 16"),
         (64, 12, COUNTS, ""),
         (64, 8, COUNTS, "8 workers were measured"),
-        (64, 2, (4, 8, 16, 32), "fewer than the 4 workers measured"),
-        (64, 8, (1, 2, 4), "3 numbers of workers measured: 4 are needed"),
-        (16, 32, COUNTS, "there are 16 CPUs to work on: workers beyond them add nothing"),
-        (4, 3, COUNTS, "3 numbers of workers measured, without 8, 16 (more than the CPUs): 4 are needed"),
+        (64, 2, (4, 8, 16, 32), "below the smallest measured count, 4"),
+        (64, 8, (1, 2, 4), "3 worker counts measured: 4 are needed"),
+        (16, 32, COUNTS, "only 16 CPUs are usable: more workers add nothing"),
+        (4, 3, COUNTS, "3 worker counts measured, without 8, 16 (more workers than CPUs): 4 are needed"),
     ],
 )
 def test_a_number_of_workers_of_which_too_little_is_known_is_refused(
@@ -95,7 +95,7 @@ def test_a_rate_that_is_hardly_known_is_refused() -> None:
     others = sweep_of(by_law(linear, (1, 2, 4, 8)))
     varying = sweep_of({16: 1.0}, windows=tuple(Window(10**9, steps, 0) for steps in WIDE))
     reason = forecast(header_of(64), 32, *others, *varying).refused
-    assert reason.startswith("the rate of 16 workers is known to ±")
+    assert reason.startswith("the interval of 16 workers is ±")
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_a_rate_that_is_hardly_known_is_refused() -> None:
 def test_cells_whose_rate_says_nothing_are_left_out(fields: dict[str, object], why: str) -> None:
     *others, _ = sweep_of(by_law(linear, (1, 2, 4, 8)))
     reason = forecast(header_of(64), 16, *others, *sweep_of({8: 40_000.0}, **fields)).refused
-    assert reason == f"3 numbers of workers measured, without 8 ({why}): 4 are needed"
+    assert reason == f"3 worker counts measured, without 8 ({why}): 4 are needed"
 
 
 def test_a_backend_of_one_thread_is_not_extrapolated() -> None:
     cells = sweep_of(dict.fromkeys(COUNTS, 5000.0), "for-loop", processes=1)
-    assert forecast(header_of(64), 32, *cells).refused == "not all of its 2 workers work at the same time"
+    assert forecast(header_of(64), 32, *cells).refused == "its 2 workers do not all step at the same time"
 
 
 def test_what_the_machine_is_assumed_to_do_is_named() -> None:

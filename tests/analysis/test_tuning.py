@@ -96,8 +96,8 @@ def failed(one: Cell, reason: str) -> Costs:
 
 
 def test_nothing_larger_than_what_failed_is_started_and_what_had_no_time_may_be() -> None:
-    costs = failed(cell("gym-async", 2, 4), "no end after 9 s")
-    assert costs.refused(cell("gym-async", 2, 16)) == "2x4 of it failed: no end after 9 s"
+    costs = failed(cell("gym-async", 2, 4), "timed out after 9 s")
+    assert costs.refused(cell("gym-async", 2, 16)) == "its setting 2x4 failed: timed out after 9 s"
     assert costs.refused(cell("gym-async", 2, 1)) is None
     assert costs.refused(cell("shm-sync", 2, 16)) is None
     assert failed(cell("gym-async", 2, 4), GIVEN_UP).refused(cell("gym-async", 2, 16)) is None

@@ -29,7 +29,7 @@ def summaries(*cells: CellRecord) -> list[CellSummary]:
         ("unverified", SEEN, "identical"),
         ("unverified", replace(SEEN, ends=2), "unverified"),
         ("unverified", replace(SEEN, ends=0, steps=5000), "identical"),
-        ("identical", CellProof("unverified", reason="no end after 300 s"), "identical"),
+        ("identical", CellProof("unverified", reason="timed out after 300 s"), "identical"),
         ("identical", None, "identical"),
     ],
 )
@@ -42,9 +42,7 @@ def test_what_is_seen_in_the_cell_counts_if_it_differs_or_if_nothing_was_known(
 
 def test_it_is_said_where_a_verdict_comes_from() -> None:
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=SEEN))
-    assert cell.verdict_reason == (
-        "seen in the measured cell: 90 rows on the way of 2 environments through 400 of 500 steps"
-    )
+    assert cell.verdict_reason == ("seen in the measured cell: 90 rows of 2 environments over 400 of 500 steps")
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, proof=OTHER))
     assert cell.verdict_reason == (
         "in the measured cell: resized; rewards of environment 2 after 1,234 steps are 0.0 instead of 1.0"
@@ -54,9 +52,7 @@ def test_it_is_said_where_a_verdict_comes_from() -> None:
 def test_it_is_said_of_how_many_environments_rows_were_compared_and_repeats_cover_others() -> None:
     some = replace(SEEN, num_envs=9)
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=some))
-    assert cell.verdict_reason.startswith(
-        "seen in the measured cell: 90 rows on the way of 2 of 9 environments through "
-    )
+    assert cell.verdict_reason.startswith("seen in the measured cell: 90 rows of 2 of 9 environments over ")
     for repeats, covered in ((3, 6), (5, 9)):
         cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=some) for repeat in range(repeats)]
         (cell,) = summaries(*cells)

@@ -131,7 +131,7 @@ def test_mujoco_computes_with_the_same_actions_in_whatever_type_of_array_they_co
         ("Observes-sequence", "observations are Sequence, not an array"),
         ("Acts-graph", "actions are Graph, not an array"),
         ("Observes-empty", "observations are an empty Dict"),
-        ("Acts-numbered", "actions have the key 1, which is no text"),
+        ("Acts-numbered", "actions have the key 1, which is not a string"),
     ],
 )
 @pytest.mark.usefixtures("odd")

@@ -139,7 +139,7 @@ def test_what_cannot_take_arguments_has_no_task_with_them(name: str, task: str, 
     has_plain = registry.BY_NAME[name].name_of(Task(plain, suite, 5)) is not None
     assert refused is not None
     assert refused.startswith(why)
-    assert refused.endswith(f": it has {plain} without arguments only") == has_plain
+    assert refused.endswith(f": it has {plain} only without arguments") == has_plain
 
 
 def test_a_task_of_a_suite_is_made_with_its_arguments_by_every_suite() -> None:

@@ -73,11 +73,9 @@ def test_envpool_steps_it_with_dicts_and_says_what_differs() -> None:
         backend.send(sample(backend.info.action_space, np.random.default_rng(0), backend.info.batch_size))
     backend.recv()
     backend.close()
-    assert env_pool.chance(CHEETAH) == (
-        "EnvPool draws the start with a generator of its own, and has no setting for it"
-    )
+    assert env_pool.chance(CHEETAH) == ("EnvPool draws the start with its own generator, and has no setting for it")
     finger = Task("dm_control/finger-spin-v0", "dm_control", 2)
-    assert str(env_pool.chance(finger)).endswith("; it observes dist_to_target, target_position besides")
+    assert str(env_pool.chance(finger)).endswith("; it also observes dist_to_target, target_position")
 
 
 @pytest.mark.parametrize(("name", "task"), [("MiniGrid-Empty-5x5-v0", HALLWAY), ("dm_control/lqr-lqr_2_1-v0", None)])

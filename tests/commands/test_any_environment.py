@@ -55,7 +55,7 @@ def test_arguments_make_another_task_with_rows_of_its_own(vebench: Command, tmp_
     for cell in short:  # of every five rows one reports a reset
         assert sum(window.resets for window in cell.windows) > sum(window.rows for window in cell.windows) // 6
     plan = vebench("run", "-e", envs, "-b", "envpool-sync,gym-sync", "--dry-run", "-w", "1", world=fake_world()).out
-    assert "EnvPool has no CartPole-v1[max_episode_steps=4]: it has CartPole-v1 without arguments only" in " ".join(
+    assert "EnvPool has no CartPole-v1[max_episode_steps=4]: it has CartPole-v1 only without arguments" in " ".join(
         plan.split()
     )
 
@@ -119,20 +119,20 @@ FAULTS: dict[str, tuple[str, str | None]] = {
     "Rounded": ("observations/arm/0 ", "arm/0"),
     "Blind": ("observations {arm: (array, array)} instead of {arm: (array, array), camera}", ""),
     "Lists": ("observations/arm are a list, not a NumPy array", None),
-    "Numbered": ("observations have keys that are no text", None),
+    "Numbered": ("observations have keys that are not strings", None),
     "Short": (
         (
-            "rows counted that were not returned: 4 env_ids, 4 observations/arm/0, 4 observations/arm/1, "
+            "rows were counted but not returned: 4 env_ids, 4 observations/arm/0, 4 observations/arm/1, "
             "3 observations/camera"
         ),
         None,
     ),
     "StaleCamera": ("observations/camera ", "camera"),
     "Dirty": ("step 40: observations/camera ", "camera"),
-    "Overwrites": ("observations/arm/1 change after they were handed out", None),
+    "Overwrites": ("observations/arm/1 change after recv() returned them", None),
     "Loose": ("step 1: observations/camera ", "camera"),
     "Deaf": ("step 1: observations/arm/0 ", "arm/0"),
-    "Narrow": ("actions are drawn from another space than the task's: bounds, shape or type differ (move)", None),
+    "Narrow": ("the action space is not the task's: bounds, shape or type differ (move)", None),
 }
 
 
@@ -156,7 +156,7 @@ def test_a_fault_in_one_array_of_many_is_caught_and_the_array_named_and_who_has_
 
 @pytest.mark.parametrize(
     ("adapter", "fault"),
-    [("DirtyLater", "observations/camera of environment"), ("Overwrites", "change after they were")],
+    [("DirtyLater", "observations/camera of environment"), ("Overwrites", "change after recv()")],
 )
 def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Path, adapter: str, fault: str) -> None:
     run = ("run", *NESTED, "-b", f"nested:{adapter}", "--set", "base=false", *BRIEF, "-q", "-o", "run.jsonl")

@@ -87,7 +87,7 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
     plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2", "--repeats", "5", "-o", "pair.jsonl")
     found = vebench("compare", "old", "new", *plan, world=fake_world(start))
     assert found.status == 3
-    reason = "pair-b.jsonl is unusable: others took CPU time of 2 of 2 cells; measure on an idle machine"
+    reason = "pair-b.jsonl is unusable: other processes disturbed 2 of 2 cells; measure on an idle machine"
     assert found.out.splitlines()[:2] == ["Compare: 2 not comparable of 2 cells", reason]
     assert "slower" not in found.out.partition("slower, faster: by more")[0]
     again = ("compare", "old", "new", *plan, "-o", "again.jsonl", "-f", "json")
@@ -127,7 +127,7 @@ def test_reference_rows_that_are_named_are_measured_but_not_gated(vebench: Comma
     assert found.status == 0
     assert {cell.backend.name for cell, _ in start.started} == {"for-loop", "ceiling", "null"}
     assert found.out.startswith("Compare: 1 same of 1 cell\n")
-    assert "not gated 2 cells of ceiling and null, which others are compared with" in " ".join(found.out.split())
+    assert "not gated 2 cells of the reference rows ceiling and null" in " ".join(found.out.split())
 
 
 def test_reference_rows_alone_are_nothing_to_compare(vebench: Command, tmp_path: Path) -> None:

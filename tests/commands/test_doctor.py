@@ -142,7 +142,7 @@ def test_a_machine_is_drawn_with_its_boxes_and_its_workers(doctor: Doctor, small
     assert "package 0, node 0" in text
     assert "[0]+ 4  [2]+ 6" in text
     assert "[1]+ 5   3 + 7" in text
-    assert "node 5: memory alone" in lines
+    assert "node 5: memory only" in lines
     assert "3 workers in this order on CPU 0, 2, 1" in text
 
 

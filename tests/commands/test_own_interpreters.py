@@ -72,8 +72,8 @@ def test_a_python_of_the_configuration_is_known_by_its_name(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("pythons = 1", "maps names to the paths"),
-        ("[pythons]\nother = 3", "maps names to the paths"),
+        ("pythons = 1", "must map names to paths"),
+        ("[pythons]\nother = 3", "must map names to paths"),
         ("[pythons", "config.toml: "),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkey
     [
         ("9", "cpus 9: CPU 9 is not allowed here (allowed: 0-3)"),
         ("0-3", "cpus 0-3: no CPU is left for workers (allowed: 0-3)"),
-        ("1", "cpus 1: --pin 0-1 gives CPU 1 to workers, too"),
+        ("1", "cpus 1: --pin 0-1 also gives CPU 1 to workers"),
         ("x", "cpus x: not a list of CPUs such as 0-3,8"),
     ],
 )

@@ -44,18 +44,18 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("Drifting", "rewards"),
         ("NeverEnds", "end"),
         ("OnlyWhenSeen", "observations are a Shown, not a NumPy array"),
-        ("ChangesRows", "change after they were handed out"),
+        ("ChangesRows", "change after recv() returned them"),
         ("Twice", "the same row twice in a batch"),
-        ("Short", "rows counted that were not returned"),
-        ("CountsTwice", "rows counted that were not returned"),
-        ("NewInfo", "reports another frame_skip while it runs"),
-        ("wrong_buffers:OverwrittenInTurn", "change after they were handed out"),
-        ("wrong_seeds:ConstructorsSeed", "a later reset does not begin as its seed says"),
-        ("wrong_seeds:EightBits", "a later reset does not begin as its seed says"),
-        ("wrong_late:RaisesAtSecondReset", "a second reset, with another seed, fails"),
+        ("Short", "rows were counted but not returned"),
+        ("CountsTwice", "rows were counted but not returned"),
+        ("NewInfo", "changes its frame_skip while it runs"),
+        ("wrong_buffers:OverwrittenInTurn", "change after recv() returned them"),
+        ("wrong_seeds:ConstructorsSeed", "a later reset ignores its seed"),
+        ("wrong_seeds:EightBits", "a later reset ignores its seed"),
+        ("wrong_late:RaisesAtSecondReset", "a second reset with another seed fails"),
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),
-        ("wrong_claims:BlankStarts", "declares differences in"),
+        ("wrong_claims:BlankStarts", "declared differences affect"),
     ],
 )
 def test_what_is_right_before_the_run_and_at_first_and_wrong_while_it_is_timed_is_found_by_name(
@@ -84,7 +84,7 @@ def test_what_breaks_the_interface_at_first_is_named_before_anything_is_measured
 
 
 @pytest.mark.parametrize(
-    ("adapter", "fault"), [("wrong_layouts:BeyondEight", None), ("liars:RowZero", "row 0 stands for every environment")]
+    ("adapter", "fault"), [("wrong_layouts:BeyondEight", None), ("liars:RowZero", "every environment returns row 0")]
 )
 def test_a_fault_is_found_however_many_environments_there_are_and_named_though_it_only_shows_beside_others(
     vebench: Command, tmp_path: Path, adapter: str, fault: str | None
@@ -99,7 +99,7 @@ def test_a_fault_is_found_however_many_environments_there_are_and_named_though_i
 def test_nothing_is_said_against_environments_that_share_a_generator(vebench: Command, tmp_path: Path) -> None:
     proof = proof_of(vebench, tmp_path, "honest:SharesAGenerator", "odd:odd/In-common-v0")
     assert (proof.verdict, proof.fault, proof.mismatch) == ("unverified", None, None)
-    assert "or beside others" in str(proof.reason)
+    assert "vary between runs" in str(proof.reason)
 
 
 ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--repeats", "1", "--rounds", "3", "-o", "run.jsonl")
@@ -171,7 +171,9 @@ def test_check_fails_if_a_cell_did_other_work_that_did_the_same_in_the_baseline(
     assert vebench(*ASKED, "-q", world=fake_world()).status == 0
     stopped = vebench("check", "run.jsonl", world=fake_world(FakeStart(proofs={"gym-sync": [OTHER]})))
     assert stopped.status == 1
-    assert "other work than for-loop (in the measured cell: rewards of environment 0" in " ".join(stopped.out.split())
+    assert "not the same work as for-loop (in the measured cell: rewards of environment 0" in " ".join(
+        stopped.out.split()
+    )
 
 
 def test_a_backend_that_was_known_to_do_other_work_does_not_fail_a_run(vebench: Command, tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
         40,
         0.9,
     )
-    assert cell["verdict_reason"].startswith("seen in the measured cell: 40 rows on the way of 2 environments")
+    assert cell["verdict_reason"].startswith("seen in the measured cell: 40 rows of 2 environments")
 
 
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
@@ -238,11 +240,11 @@ def test_a_cell_whose_proof_is_not_in_the_file_is_reported(vebench: Command, tmp
 
 
 def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebench: Command, tmp_path: Path) -> None:
-    start = FakeStart(proofs={"gym-sync": [CellError("no end after 300 s (--timeout)")]})
+    start = FakeStart(proofs={"gym-sync": [CellError("timed out after 300 s (--timeout)")]})
     assert vebench(*ASKED, "-q", world=fake_world(start)).status == 0
     (proof,) = lines(tmp_path / "run.jsonl", "proof")
     assert proof["proof"]["verdict"] == "unverified"
-    assert proof["proof"]["reason"] == "no end after 300 s (--timeout)"
+    assert proof["proof"]["reason"] == "timed out after 300 s (--timeout)"
     cell = proven_cell(vebench)
     assert (cell["verdict"], cell["struck"]) == ("identical", "")
 

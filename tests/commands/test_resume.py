@@ -164,7 +164,8 @@ def test_a_run_measured_elsewhere_is_not_resumed_here(vebench: Command, measured
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"", "empty"), (b'{"a": 1}\nsome notes', "line 1: not a run file"), (None, "No such file")]
+    ("content", "words"),
+    [(b"", "empty"), (b'{"a": 1}\nsome notes', "line 1: not a vebench run file"), (None, "No such file")],
 )
 @pytest.mark.parametrize("line", ["report odd.jsonl", "run --resume odd.jsonl", "check odd.jsonl run.jsonl"])
 @pytest.mark.usefixtures("measured")

@@ -79,7 +79,7 @@ def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(v
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
     _, base, *others = lines(Path("run.jsonl"))
     assert (base["backend"], base["workers"]) == ("for-loop", 1)
-    assert base["reason"] == "no end after 6 s (--timeout), in reset"
+    assert base["reason"] == "timed out after 6 s (--timeout), in reset"
     assert len(others) == 9  # with the yardstick, in both repeats
     for cell in others:
         assert (cell["status"], cell["startup_ns"]) == ("failed", None)
@@ -264,7 +264,7 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.2)))
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
     assert found.status == 3
-    notice = "unusable: others took CPU time of 4 of 5 cells; measure on an idle machine"
+    notice = "unusable: other processes disturbed 4 of 5 cells; measure on an idle machine"
     assert found.out.splitlines()[:2] == ["run.jsonl", notice]
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)

@@ -253,7 +253,7 @@ def test_what_may_lead_is_compared_before_further_passes_and_recommended_if_it_d
     assert cells[compared].task.arguments["max_episode_steps"] < 100, "100 steps were timed, and no episode's end"
 
 
-@pytest.mark.parametrize("work", [[Proof("identical", rows=100, ends=0)], [CellError("no end after 20 s")]])
+@pytest.mark.parametrize("work", [[Proof("identical", rows=100, ends=0)], [CellError("timed out after 20 s")]])
 def test_nothing_is_recommended_where_something_faster_could_not_be_compared(vebench: Command, work: Script) -> None:
     status, found, _ = slept(vebench, work)
     assert (status, found["chosen"], found["code"], found["lack"], found["decided"]) == (3, None, [], "faster", False)
@@ -281,7 +281,7 @@ def test_nothing_is_recommended_from_a_run_that_others_disturbed(vebench: Comman
     disturbed = [replace(world_of(script, 4), clock=FakeClock(0.05)) for _ in range(2)]
     found = tuned(vebench, *asked, "-o", "a.jsonl", status=3, on=disturbed[0])
     assert (found["chosen"], found["code"], found["lack"]) == (None, [], "unusable")
-    assert "nothing can be recommended: the run is unusable: others took CPU time of" in found["headline"]
+    assert "nothing can be recommended: the run is unusable: other processes disturbed" in found["headline"]
     assert found["best"]["frames_per_second"]["low"] > 0
     told = vebench("tune", "-e", "Acrobot", *asked, world=disturbed[1]).out
     assert "what to use" not in told
@@ -326,7 +326,7 @@ def test_no_other_setting_is_faster_than_the_recommended_one_by_more_than_its_in
 def test_settings_for_which_no_time_is_left_are_named(vebench: Command) -> None:
     found = tuned(vebench, "--budget", "5s", *OURS, step=0.5, status=3)
     whys = {one["why"] for one in found["not_tried"]}
-    assert whys == {"no time was left: give a larger --budget"}
+    assert whys == {"no time was left: use a larger --budget"}
     assert found["tried"]
 
 
@@ -346,7 +346,7 @@ class Taking:
             takes = math.inf if cell.backend.name in self.stuck else self.load * self.seconds(cell, spec)
             if cell.patience is not None and takes > cell.patience:
                 self.clock.now += cell.patience
-                return [CellError(f"no end after {cell.patience:g} s (--budget)")]
+                return [CellError(f"timed out after {cell.patience:g} s (--budget)")]
             self.clock.now += takes
             if isinstance(cell.job, Timing):
                 return [Timed(50, int(self.step * 1e9), int(self.step * 1e9), 5, int(self.reset * 1e9), 10**7)]
@@ -389,7 +389,7 @@ def test_the_budget_is_kept_where_steps_and_resets_are_slow_and_there_is_an_answ
     found = world.tune(vebench, "--budget", "60s")
     assert world.clock.now <= 62
     assert (found["chosen"]["backend"] != "for-loop") is (reset < 14)
-    assert any(one["why"].startswith("starting it takes more than") for one in found["not_tried"])
+    assert any(one["why"].startswith("startup takes more than") for one in found["not_tried"])
 
 
 @pytest.mark.parametrize(("reset", "share"), [(0.5, 1 / 3), (0.01, None)])
@@ -424,7 +424,7 @@ def test_a_backend_that_does_not_start_is_given_up_and_not_tried_again(vebench: 
     started = [cell for cell, _ in world.start.started if cell.backend.name == "gym-async"]
     assert len(started) < 4
     whys = [one["why"] for one in found["not_tried"] if one["setting"].startswith("gym-async")]
-    assert any("no end after" in why and "of it failed" in why for why in whys)
+    assert any("timed out after" in why and "its setting" in why for why in whys)
     assert found["chosen"]["backend"] in {"shm-sync", "shm-async"}
     assert world.clock.now <= 62
 

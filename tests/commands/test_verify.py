@@ -45,51 +45,51 @@ def verify(vebench: Command) -> Verify:
     ("adapter", "task", "fault"),
     [
         ("liars:NoReset", "CartPole", "first at environment "),
-        ("liars:RowZero", "CartPole", "row 0 stands for every environment"),
+        ("liars:RowZero", "CartPole", "every environment returns row 0"),
         ("liars:FrameSkipFive", "Hopper", "first at environment 0, step 1: observations "),
-        ("liars:ClaimsDouble", "Hopper", "simulates 4 frames of 8 claimed"),
+        ("liars:ClaimsDouble", "Hopper", "simulates 4 frames but claims 8"),
         ("liars:ClaimsDoubleSilently", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
-        ("liars:Idles", "Hopper", "simulates 2 frames of 4 claimed"),
+        ("liars:Idles", "Hopper", "simulates 2 frames but claims 4"),
         ("liars:Stale", "CartPole", "observations are one step stale"),
         ("liars:Deaf", "CartPole", "first at environment "),
         ("liars:Clipped", "Pendulum", "rewards are clipped to their signs"),
         ("liars:Endless", "CartPole", "an end is not reported"),
         ("liars:Swapped", "CartPole", "first at environment 1, step 0: observations "),
-        ("liars:Miscounts", "CartPole", "rows counted that were not returned"),
+        ("liars:Miscounts", "CartPole", "rows were counted but not returned"),
         ("liars:Twice", "CartPole", "the same row twice in a batch"),
-        ("liars:ClaimsFour", "CartPole", "claims 4 frames in a step that has 1"),
+        ("liars:ClaimsFour", "CartPole", "claims 4 frames per step instead of 1"),
         ("liars:ResetsUncounted", "CartPole", "first at environment "),
         ("liars:ResetsAtOnce", "CartPole", "first at environment "),
         ("liars:Lazy", "CartPole", "observations are a _Unseen, not a NumPy array"),
-        ("liars:Idle", "CartPole", "actions are drawn from another space than the task's"),
+        ("liars:Idle", "CartPole", "the action space is not the task's"),
         ("liars:EndlessExcused", "CartPole", "an end is not reported"),
-        ("liars:Starving", "CartPole", "environment 2 is left behind: it answered in none of the last"),
+        ("liars:Starving", "CartPole", "environment 2 is left behind: no answer in the last"),
         ("liars:Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
         ("wrong_seeds:ConstructorsSeed", "CartPole", "first at environment 0, step 0: "),
-        ("liars:ResetsOnce", "CartPole", "a later reset does not begin as its seed says"),
-        ("liars:Overwrites", "CartPole", "observations change after they were handed out"),
+        ("liars:ResetsOnce", "CartPole", "a later reset ignores its seed"),
+        ("liars:Overwrites", "CartPole", "observations change after recv() returned them"),
         ("liars:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
         ("wrong_arrays:FlagsAsBytes", "CartPole", "terminated are uint8, not bool"),
-        ("liars:FewerLater", "CartPole", "rows counted that were not returned: 3 env_ids"),
-        ("liars:ReportsMoreLater", "CartPole", "reports another frame_skip while it runs: 4 instead of 1"),
+        ("liars:FewerLater", "CartPole", "rows were counted but not returned: 3 env_ids"),
+        ("liars:ReportsMoreLater", "CartPole", "changes its frame_skip while it runs: 4 instead of 1"),
         ("liars:StaleLater", "CartPole", "from step 69 on observations are one step stale"),
         ("liars:DeafLater", "Pendulum", "first at environment 0, step 70: "),
-        ("liars:WrongLast", "CartPole", "row 0 stands for every environment (with "),
+        ("liars:WrongLast", "CartPole", "every environment returns row 0 (with "),
         ("liars:OtherChance", "CartPole", "its adapter says: it draws"),
         ("liars:ExcusesAll", "CartPole", "rewards are off by 0.001"),
         # Bugs that real backends had. All of them, on more tasks and in measured cells, are tried by tools/faults.py.
         ("wrong_actions:AStepLate", "CartPole", "first at environment "),
         ("wrong_async:ActionsById", "CartPole", "first at environment "),
         ("wrong_async:SeedsByBatch", "CartPole", "first at environment "),
-        ("wrong_buffers:FlagsOverwritten", "CartPole", "terminated change after they were handed out"),
-        ("wrong_buffers:OneRowShared", "CartPole", "from step 400 on row 0 stands for every environment"),
-        ("wrong_claims:BlankStarts", "CartPole", "declares differences in"),
+        ("wrong_buffers:FlagsOverwritten", "CartPole", "terminated change after recv() returned them"),
+        ("wrong_buffers:OneRowShared", "CartPole", "from step 400 on every environment returns row 0"),
+        ("wrong_claims:BlankStarts", "CartPole", "declared differences affect"),
         ("wrong_claims:ChanceExcuses", "CartPole", "observations are one step stale"),
         ("wrong_claims:FramesTwice", "Hopper", "claims 8 frames in a step where the reference simulates 4"),
         ("wrong_layouts:ActionsOfOneWorker", "CartPole", "first at environment "),
         ("wrong_pictures:OtherType", "Hopper", "observations float32(11,) instead of float64(11,)"),
         ("wrong_pictures:OneColumn", "CartPole", "rewards have the shape (4, 1), not one value for each row"),
-        ("wrong_ends:LimitTerminates", "Pendulum", "terminated and truncated are confused"),
+        ("wrong_ends:LimitTerminates", "Pendulum", "terminated and truncated are swapped"),
         ("wrong_rewards:HalfPrecision", "Pendulum", "rewards are rounded to float16"),
         ("wrong_rewards:NoNumberIsZero", "odd:odd/No-number-v0", "rewards are always 0"),
         ("wrong_unwatched:SeesVariant", "CartPole", "first at environment "),
@@ -271,7 +271,7 @@ def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_
 
 @pytest.mark.parametrize(
     ("env", "status", "verdict", "reason"),
-    [("Chancy", 3, "unverified", "the environment gives other results each time"), ("No-number", 0, "identical", None)],
+    [("Chancy", 3, "unverified", "with the same seed and actions"), ("No-number", 0, "identical", None)],
 )
 def test_odd_environments_are_judged_by_what_they_repeat(
     verify: Verify, env: str, status: int, verdict: str, reason: str | None
@@ -303,7 +303,7 @@ def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> No
 
 def test_a_backend_that_raises_says_after_which_step_and_where_its_traceback_is(verify: Verify, tmp_path: Path) -> None:
     _, (verdict,) = verify("-e", "CartPole", "-b", "liars:RaisesLater", "--steps", "50")
-    assert verdict["reason"] == "ValueError: lost, in step 31 after reset 2, with 1 environment, chance included"
+    assert verdict["reason"] == "ValueError: lost, in step 31 after reset 2, with 1 environment, including randomness"
     assert verdict["log"] == ".vebench/verify.log"
     log = (tmp_path / verdict["log"]).read_text()
     assert log.startswith("== CartPole-v1, liars:RaisesLater, ")

@@ -122,7 +122,9 @@ def test_an_offset_is_that_of_the_shortest_of_a_few_round_trips(clock: Clock, ah
 
 def test_a_clock_that_is_known_too_badly_is_refused_before_anything_is_started(clock: Clock) -> None:
     host = Host(clock, trip_ns=SECOND // 25)
-    with pytest.raises(CellError, match=r"its clock is known to 0\.02 s only, more than 1% of a window: give a longer"):
+    with pytest.raises(
+        CellError, match=r"its clock is known only to within 0\.02 s, over 1% of a window: use a longer"
+    ):
         replica(host)
     assert host.told == []
     assert replica(Host(clock, trip_ns=SECOND // 25), duration=3)
@@ -214,7 +216,7 @@ def test_one_that_does_not_close_in_its_time_is_told_to_end(clock: Clock, monkey
 def test_what_is_said_of_a_cell_before_is_not_meant_for_this_one(clock: Clock) -> None:
     host = Host(clock)
     far = replica(host)
-    host.lines.append(Said(cell=0, ended="it was told to end"))
+    host.lines.append(Said(cell=0, ended="it was stopped"))
     assert far.look() is None
 
 

@@ -124,7 +124,7 @@ def test_an_adapter_that_is_not_there_is_a_failure_of_its_cell() -> None:
 
 def test_a_backend_that_hangs_is_ended_at_its_timeout_and_its_shared_memory_is_freed() -> None:
     (outcome,) = outcomes(cell("LeavesSharedMemory"), timeout=3.0)
-    assert (outcome.status, outcome.reason) == ("failed", "no end after 3 s (--timeout), in step 9")
+    assert (outcome.status, outcome.reason) == ("failed", "timed out after 3 s (--timeout), in step 9")
     assert "segment" in outcome.log
 
 
@@ -159,7 +159,7 @@ def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     ended = outcomes(*cells, timeout=4.0, rounds=10)
     windows = {str(outcome.reason).partition(", in step")[0]: len(outcome.windows) for outcome in ended}
     assert windows.pop("OSError: no such game, while it was built") == 0
-    assert windows.pop("no end after 4 s (--timeout)") == 1
+    assert windows.pop("timed out after 4 s (--timeout)") == 1
     assert windows.pop("its process was ended by SIGKILL (out of memory, or killed from outside)") < 10
     assert windows == {"None": 10}
 
@@ -185,7 +185,7 @@ def test_a_process_with_an_environment_of_its_own_is_ended_with_its_cell(tmp_pat
 
 def test_windows_that_follow_each_other_quickly_do_not_outrun_the_timeout() -> None:
     (outcome,) = outcomes(cell("Sound"), rounds=200, timeout=2.0)
-    assert (outcome.reason or "").startswith("no end after 2 s (--timeout)")
+    assert (outcome.reason or "").startswith("timed out after 2 s (--timeout)")
     assert outcome.windows
 
 
@@ -196,7 +196,7 @@ def test_what_an_adapter_says_wrongly_of_itself_or_its_rows_is_a_failure_of_its_
     assert unheard_of.startswith("its answer cannot be read: Invalid enum value 'sometimes'")
     assert "autoreset" in unheard_of
     assert from_one == (
-        "BrokenInterfaceError: recv() breaks the interface: env_ids [1, 2, 3, 4, 5, 6] that are not in 0..5, in reset"
+        "BrokenInterfaceError: recv() breaks the interface: env_ids [1, 2, 3, 4, 5, 6] outside 0..5, in reset"
     )
 
 

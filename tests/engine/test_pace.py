@@ -79,7 +79,7 @@ def test_a_clock_of_another_pace_is_a_fault(rate: float, seconds: float, windows
 def test_windows_that_add_up_to_more_time_than_there_was_are_a_fault() -> None:
     pace = Pace(Clock(), Wakeful())
     pace.heard(Window(SECOND, 1, 0))
-    assert "counts 1.00 s, and has lived for 0.00 s" in (pace.fault or "")
+    assert "counts 1.00 s after running for 0.00 s" in (pace.fault or "")
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0])

@@ -18,7 +18,7 @@ from vebench.plan.spec import BackendChoice, RunSpec
 
 PONG, MINE = Task("ALE/Pong-v5", "atari", 4), Task("mine/Own-v0", OTHER.name, 1)
 SAME = Proof("identical", rows=9, ends=3)
-HANGS = CellError("no end after 9 s (--timeout)")
+HANGS = CellError("timed out after 9 s (--timeout)")
 
 
 def cell(name: str, task: Task = PONG, skip: str | None = None) -> Cell:
@@ -88,7 +88,7 @@ def test_an_environment_that_hangs_is_waited_for_once_and_not_by_each_backend() 
     cells = [cell("gym-sync", MINE), cell("shm-sync", MINE)]
     hung = [Proof("unverified", reason=f"{HANGS}, in reset 1, with 1 environment", failed=True)]
     found, asked = proven(cells, {"for-loop": [HANGS]}, {"for-loop": hung})
-    why = f"not compared, as for-loop cannot step mine/Own-v0: {hung[0].reason}"
+    why = f"not compared: for-loop cannot step mine/Own-v0: {hung[0].reason}"
     assert found == [f"gym-sync unverified {why}", f"shm-sync unverified {why}"]
     assert asked == ["step for-loop", f"judge for-loop ({HANGS})"]
 

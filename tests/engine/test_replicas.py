@@ -142,7 +142,7 @@ def test_the_rate_of_replicas_has_settled_if_that_of_each_has(
 
 
 def test_replicas_that_hardly_ran_at_the_same_time_give_no_window() -> None:
-    with pytest.raises(CellError, match="hardly ran at the same time: a longer --duration"):
+    with pytest.raises(CellError, match="hardly ran at the same time: use a longer --duration"):
         common_window([window_at(0, 1000), window_at(6 * SECOND // 10, 1000)])
 
 
@@ -229,7 +229,7 @@ def test_a_replica_that_fails_ends_the_cell_with_its_reason(script: tuple[object
     "ahead", [(), (READY,), (READY, Warm())], ids=["at once", "after an answer", "after two answers"]
 )
 def test_a_replica_that_hangs_does_not_hide_another_that_dies(ahead: tuple[object, ...]) -> None:
-    hangs = FakeReplica(*[None] * 4, CellError("no end after 600 s (--timeout)"))
+    hangs = FakeReplica(*[None] * 4, CellError("timed out after 600 s (--timeout)"))
     dies = FakeReplica(*ahead, CellError("its process was ended by SIGSEGV"))
     with pytest.raises(CellError, match="replica 1: its process was ended by SIGSEGV"):
         list(Replicas([hangs, dies], 1).messages())

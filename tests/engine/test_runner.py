@@ -142,10 +142,10 @@ def test_a_cell_that_cannot_run_is_skipped_without_being_started() -> None:
     assert finished(events)[0].outcome.reason == "EnvPool has no such task"
 
 
-@pytest.mark.parametrize("fault", [CellError("no end after 5 s"), Failure("no end after 5 s")])
+@pytest.mark.parametrize("fault", [CellError("timed out after 5 s"), Failure("timed out after 5 s")])
 def test_a_failed_cell_keeps_its_windows_and_its_reason_and_the_run_goes_on(fault: object) -> None:
     first, second = finished(measure(cell(1), cell(2), w1=(READY, WINDOW, fault), w2=WHOLE))
-    assert (first.outcome.status, first.outcome.reason) == ("failed", "no end after 5 s")
+    assert (first.outcome.status, first.outcome.reason) == ("failed", "timed out after 5 s")
     assert first.outcome.windows == (WINDOW,)
     assert first.outcome.log == "what 1 printed"
     assert second.outcome.status == "ok"
@@ -159,7 +159,7 @@ def test_a_cell_that_cannot_be_started_is_a_failure_of_that_cell() -> None:
 
 
 @pytest.mark.parametrize("group", [None, 0])
-@pytest.mark.parametrize("fault", [CellError("no end after 5 s, in reset"), Failure("boom, in step 3")])
+@pytest.mark.parametrize("fault", [CellError("timed out after 5 s, in reset"), Failure("boom, in step 3")])
 def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fault: object, group: int | None) -> None:
     other = replace(cell(4, None), task=Task("Acrobot-v1", "classic", 1))
     plan = [replace(each, group=group) for each in (cell(1), cell(2), replace(cell(1), repeat=1))]
@@ -203,13 +203,13 @@ def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_bac
 
 
 def test_a_cell_of_a_group_that_fails_leaves_at_once_and_the_others_go_on() -> None:
-    fails = (READY, Warm(), WINDOW, CellError("no end after 5 s"))
+    fails = (READY, Warm(), WINDOW, CellError("timed out after 5 s"))
     table = Table(w1=IN_TURN, w2=fails, w3=(Failure("no such game"),), w4=(OSError("too many processes"),))
     ended = {event.cell.workers: event.outcome for event in finished(taken(table, seated(1, 2, 3, 4)))}
     assert list(ended) == [3, 4, 2, 1]
     assert table.turns == [1, 2, 2, 1, 1]
     assert (ended[1].status, len(ended[1].windows)) == ("ok", 2)
-    assert (ended[2].reason, ended[2].windows) == ("no end after 5 s", (WINDOW,))
+    assert (ended[2].reason, ended[2].windows) == ("timed out after 5 s", (WINDOW,))
     assert ended[2].log == "what 2 printed"
     assert (ended[3].status, ended[3].reason) == ("failed", "no such game")
     assert "too many processes" in str(ended[4].reason)

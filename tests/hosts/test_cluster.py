@@ -128,7 +128,7 @@ def test_a_node_whose_cpus_others_have_claimed_is_named_and_none_is_held(vebench
         ray.get(other.take.remote(()))
         done = vebench("run", *PONG, "--hosts", f"ray[address={cluster.address}]")
         assert done.status == 2
-        assert f"are those of {second[0]} claimed by others?" in done.refusal
+        assert f"does another program use those of {second[0]}?" in done.refusal
         while ray.available_resources().get("CPU") != 1:  # the first node's, which the run has not kept
             time.sleep(0.1)
     finally:

@@ -61,7 +61,7 @@ def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Comm
         os.kill(_parent(started[1]), signal.SIGKILL)
         assert running.wait(60) == 1
     (cell,) = store.read(Path("run.jsonl")).cells
-    assert (cell.status, cell.reason) == ("failed", "two:2: lost: its program has ended there")
+    assert (cell.status, cell.reason) == ("failed", "two:2: lost: its program has ended")
 
 
 def _parent(pid: int) -> int:
@@ -76,7 +76,8 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
     done = vebench(*RUN, "--hosts", "ray")
     assert done.status == 2
     assert (
-        "lost: Ray has not given all CPUs of the nodes for 30 s: are those of busy claimed by others?" in done.refusal
+        "lost: Ray did not provide all CPUs of the nodes within 30 s: does another program use those of busy?"
+        in done.refusal
     )
 
 
@@ -85,7 +86,7 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
     ("options", "why"),
     [
         (("--hosts", "ray[address=nowhere:1]"), "--hosts: Ray at nowhere:1: ConnectionError: Could not connect to"),
-        (("--hosts", "three[via=ray]"), "--hosts: three: lost: the cluster has no node of that name now, but"),
+        (("--hosts", "three[via=ray]"), "--hosts: three: lost: the cluster has no such node now; it has"),
         (("--hosts", "ray[count=3]"), "--hosts: count 3: must be a whole number from 1 to 2"),
     ],
 )

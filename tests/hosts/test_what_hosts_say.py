@@ -105,9 +105,9 @@ def test_a_host_that_never_reads_is_told_nothing_once_it_is_given_up() -> None:
     with os.fdopen(reading, "rb", 0), os.fdopen(say, "wb", 0):
         host = Site("a", os.fdopen(writing, "wb", 0), os.fdopen(hear, "rb", 0), str)
         assert not host.is_there()  # the pipe is full
-        host.lost = "no answer for 60 s"
+        host.lost = "no answer within 60 s"
         host.tell(end=1)
-        with pytest.raises(LostHostError, match="no answer for 60 s"):
+        with pytest.raises(LostHostError, match="no answer within 60 s"):
             host.heard()
         host.close()
 

@@ -46,7 +46,7 @@ def test_a_folder_goes_even_if_this_process_has_no_descriptors_left_to_remove_it
 
 @pytest.mark.usefixtures("few_descriptors")
 def test_without_descriptors_for_a_guardian_nothing_is_begun_and_one_line_says_so(folder: Path) -> None:
-    with pytest.raises(UsageError, match="cannot start a process that watches over others: Too many open files"):
+    with pytest.raises(UsageError, match="cannot start the process that cleans up: Too many open files"):
         Guarded().__enter__()
     assert list(folder.glob(f"*/{LOCK}")) == []
 

@@ -53,7 +53,7 @@ def test_an_interpreter_that_does_not_answer_is_one_line_that_says_how_it_ended(
     assert str(raised.value) == f"Python A python: Python {reason}"
     with pytest.raises(UsageError) as raised:
         ask("Python A python", str(tmp_path / "python"), {}, LONG, examined=False)
-    assert str(raised.value) == f"Python A python: is no Python that runs: it {reason}"
+    assert str(raised.value) == f"Python A python: is not a working Python: it {reason}"
 
 
 NO_ANSWER = "ended with status 0, without an answer"
@@ -84,7 +84,7 @@ def test_a_program_that_answers_something_else_is_one_line_and_status_2(
     odd = script(tmp_path / "odd", f"cat {tmp_path}/answer")
     refused = vebench("compare", odd, sys.executable, "-e", "Pong")
     assert refused.status == 2
-    assert refused.refusal.startswith(f"vebench: Python A {odd}: is no Python that runs: it ")
+    assert refused.refusal.startswith(f"vebench: Python A {odd}: is not a working Python: it ")
     assert WRONG[answer] in refused.refusal
     with pytest.raises(UsageError) as raised:
         look_up(odd, LONG, envs=["Own-v0"])

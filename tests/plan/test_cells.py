@@ -119,8 +119,8 @@ def test_what_is_added_is_skipped_where_no_backend_can_run_beside_it() -> None:
     assert added(pool, PONG, FROZEN_LAKE) == [
         ("ALE/Pong-v5", "for-loop", 1, 1, None),
         ("ALE/Pong-v5", "yardstick", 1, 1, None),
-        ("FrozenLake-v1", "for-loop", 1, 1, "no backend that was asked for can run here"),
-        ("FrozenLake-v1", "yardstick", 1, 1, "no backend that was asked for can run here"),
+        ("FrozenLake-v1", "for-loop", 1, 1, "no requested backend can run here"),
+        ("FrozenLake-v1", "yardstick", 1, 1, "no requested backend can run here"),
     ]
 
 
@@ -277,9 +277,9 @@ def test_the_time_of_a_plan_counts_only_cells_that_run() -> None:
 
 def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
     spec = replace(SPEC, workers=tuple(range(1, 60_001)))
-    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000: give fewer --workers, --backend"):
+    with pytest.raises(UsageError, match="120000 cells are too many, at most 100000: use fewer --workers, --backend"):
         plan(spec)
-    with pytest.raises(UsageError, match=r"120000 cells .* give fewer --workers, --envs-per-worker, --backend"):
+    with pytest.raises(UsageError, match=r"120000 cells .* use fewer --workers, --envs-per-worker, --backend"):
         plan(replace(spec, workers=tuple(range(1, 301)), envs_per_worker=tuple(range(1, 201))))
 
 

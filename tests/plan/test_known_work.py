@@ -83,7 +83,9 @@ def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
     keep(task, OURS, SAME)
     knowledge = Knowledge.load()
     assert (knowledge.of(task, POOL), knowledge.of(task, OURS)) == (UNKNOWN, SAME)
-    assert knowledge.damage.startswith(f"{kept_file()}: 1 damaged line is left out; if you delete the file")
+    assert knowledge.damage.startswith(
+        f"{kept_file()}: 1 damaged line is ignored; to restore all verdicts, delete the file"
+    )
 
 
 def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +164,8 @@ def test_rows_that_agreed_for_a_while_prove_nothing_until_an_episode_has_ended(
         (SAME, Known("equal", "", 10, 2), SAME),
         (SAME, Known("equal", "", 2000, 2), Known("equal", "", 2000, 2)),
         (Known("different", "once", 10, 1), OTHER, OTHER),
-        (Known("unverified", "no end after 300 s", 1100, 2), SAME, SAME),
-        (SAME, Known("unverified", "no end after 300 s", 6000, 2), SAME),
+        (Known("unverified", "timed out after 300 s", 1100, 2), SAME, SAME),
+        (SAME, Known("unverified", "timed out after 300 s", 6000, 2), SAME),
     ],
 )
 def test_a_difference_counts_however_soon_it_was_seen_and_otherwise_the_longer_comparison(
@@ -224,7 +226,7 @@ def test_a_verdict_on_compiled_parts_says_nothing_of_what_steps_without_them_ask
             assert with_current_verdicts(run, knowledge).cells[0].verdict == (
                 "identical" if own is has else "unverified"
             )
-        assert knowledge.of(PONG, asked, VERSIONS, OwnClasses("as asked for")) == (SAME if has is wanting else UNKNOWN)
+        assert knowledge.of(PONG, asked, VERSIONS, OwnClasses("as requested")) == (SAME if has is wanting else UNKNOWN)
     assert as_stepped(PONG, OURS) == OURS
 
 

@@ -397,7 +397,7 @@ def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left
     *_, state, progress = last(shown(events[:-1], terminal=True, width=150))
     assert "proving that it did the same work, about 3 s at most" in state
     assert "1 of 2 cells measured, 1 to prove, about" in progress
-    assert any("40 rows on the way of 2 environments" in line for line in last(shown(events, terminal=True, width=150)))
+    assert any("40 rows of 2 environments" in line for line in last(shown(events, terminal=True, width=150)))
 
 
 def test_other_work_that_is_found_in_a_cell_is_a_line_and_the_same_work_is_none(plan: Plan) -> None:

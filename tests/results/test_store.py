@@ -97,7 +97,7 @@ def test_counts_that_cannot_be_are_in_no_record(fields: dict[str, object], probl
 
 def test_a_run_that_could_not_be_read_again_leaves_no_file(path: Path) -> None:
     choice = BackendChoice("mine:Adapter", {"a": "\udcff"})
-    with pytest.raises(UsageError, match="a run file cannot hold what was asked for"):
+    with pytest.raises(UsageError, match="a run file cannot store this request"):
         RunWriter.create(path, make_header(backends=[{"name": choice.name, "options": choice.options}]))
     assert not path.exists()
 
@@ -145,7 +145,7 @@ def test_a_resumed_run_goes_on_where_it_ended(written: Path) -> None:
 def test_a_resumed_run_first_cuts_off_a_damaged_last_line(written: Path) -> None:
     written.write_bytes(written.read_bytes()[:-20])
     with RunWriter.resume(written) as writer:
-        assert writer.notes == [f"{written}, line 3: cut off, left out"]
+        assert writer.notes == [f"{written}, line 3: truncated, ignored"]
         writer.append(make_cell("shm-sync", 2, (3000,)))
     run = read(written)
     assert [found.backend for found in run.cells] == ["for-loop", "shm-sync"]
@@ -206,7 +206,7 @@ def test_a_value_that_cannot_be_is_an_error_even_in_the_last_line(written: Path,
 
 def test_a_second_run_in_one_file_is_an_error(written: Path) -> None:
     written.write_text(written.read_text() * 2)
-    with pytest.raises(RunFileError, match="line 4: a line of type run"):
+    with pytest.raises(RunFileError, match="line 4: unexpected type run"):
         read(written)
 
 
@@ -231,12 +231,12 @@ def test_another_schema_is_an_error(written: Path, schema: object, message: str)
     ("data", "message"),
     [
         (b"", "empty"),
-        (b"\n", "line 1: not a run file"),
-        (b"hello\n", "line 1: not a run file"),
-        (b"\x7fELF\x00\x01\xff\xfe" * 100, "line 1: not a run file"),
-        (b"[1, 2]\n", "line 1: not a run file"),
-        (b'{"type": "cell"}\n', "line 1: not a run file"),
-        (b"[" * 100_000, "line 1: not a run file"),
+        (b"\n", "line 1: not a vebench run file"),
+        (b"hello\n", "line 1: not a vebench run file"),
+        (b"\x7fELF\x00\x01\xff\xfe" * 100, "line 1: not a vebench run file"),
+        (b"[1, 2]\n", "line 1: not a vebench run file"),
+        (b'{"type": "cell"}\n', "line 1: not a vebench run file"),
+        (b"[" * 100_000, "line 1: not a vebench run file"),
         (sealed(b'{"type":"run","schema":2}'), "line 1: Object missing required field spec"),
         (b'{"type": "run", "schema": 2, "x": "\xff"}\n', "line 1: its checksum"),
     ],
@@ -278,7 +278,7 @@ def test_a_full_disk_costs_no_cell_that_was_measured(written: Path, monkeypatch:
             writer.append(make_cell("shm-sync", 2, (3000,)))
         monkeypatch.undo()
     assert str(error.value) == (
-        f"cannot write {written}: No space left on device; its 2 cells are whole: "
+        f"cannot write {written}: No space left on device; its 2 cells are intact: "
         f"free some space, then vebench run --resume {written}"
     )
     assert written.read_bytes() == whole
@@ -440,7 +440,7 @@ def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
     if whole:
         assert len(read(path).cells) == whole - 1
     else:
-        with pytest.raises(RunFileError, match=r"empty|not a run file|cut off"):
+        with pytest.raises(RunFileError, match=r"empty|not a vebench run file|truncated"):
             read(path)
 
 
@@ -535,7 +535,7 @@ def test_a_run_file_that_is_deleted_or_emptied_is_written_again_at_once_and_at_t
         harm(written)
     run = read(written)
     assert (len(run.cells), run) == (3, writer.run)
-    note = f"{written} was deleted while cells were measured: it was written again, with all of them"
+    note = f"{written} was deleted while cells were measured: it was rewritten with all cells"
     assert writer.notes == [note, note]
 
 
@@ -603,7 +603,7 @@ def test_damage_is_one_line_that_names_the_damaged_one(vebench: Command, written
     damaged.write_bytes(written.read_bytes().replace(b'"rows":2310', b'"rows":2318'))
     for command in (("report", damaged), ("check", damaged, written), ("run", "--resume", damaged)):
         result = vebench(*command)
-        why = "its checksum (crc32) does not fit: the line was damaged, or changed after it was written"
+        why = "its checksum (crc32) does not match: the line was damaged or edited"
         assert (result.status, result.refusal) == (2, f"vebench: {damaged}, line 2: {why}\n")
 
 
@@ -611,7 +611,7 @@ def test_a_line_without_a_checksum_is_damaged(written: Path) -> None:
     lines = written.read_bytes().splitlines()
     bare = {name: value for name, value in json.loads(lines[2]).items() if name != "crc32"}
     written.write_bytes(b"\n".join((lines[0], lines[1], json.dumps(bare).encode(), b"")))
-    with pytest.raises(RunFileError, match=r"line 3: its checksum \(crc32\) does not fit"):
+    with pytest.raises(RunFileError, match=r"line 3: its checksum \(crc32\) does not match"):
         read(written)
 
 

@@ -55,12 +55,12 @@ POWER = 0.8  # with which a difference that can be resolved is found
 RUN_SPREAD, _RUN_FREEDOM = 0.15, 6
 CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
 _UNKNOWN_REFERENCE = (
-    f"{REFERENCE}, which it is relative to, is not known not to have become slower; "
-    "see its own verdict, or compare with --metric yardstick"
+    f"its reference, {REFERENCE}, may itself have become slower; "
+    f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
 )
-_AS_A_WHOLE = "slower or faster as a whole, which number of workers cannot be told; measure both with more --repeats"
+_AS_A_WHOLE = "the backend as a whole, but no single number of workers, differs; measure both with more --repeats"
 _SEEMS_SLOWER = (
-    "slower if it were the only one, but one of so many may seem so by chance; measure both with more --repeats"
+    "slower if tested alone, but not after correcting for the number of comparisons; measure both with more --repeats"
 )
 # What two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that they
 # own, whatever that makes of their environments.
@@ -279,10 +279,10 @@ class _Judge:
         if spread is not None and 2 * spread.of([self._pairs[key] for key in keys]).variance > found.error.variance:
             instead = "" if spread.shared is None else "compare with --metric yardstick, or "
             return (
-                "two runs of the same code may differ by as much; "
+                "two runs of the same code may differ by this much; "
                 f"{instead}use vebench compare, give --history, or allow a larger --tolerance"
             )
-        return "the interval reaches across the tolerance; measure with more --repeats, or a larger --budget"
+        return "the interval includes the tolerance; measure with more --repeats, or a larger --budget"
 
 
 def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:

@@ -1,6 +1,6 @@
-"""What a reader should know before trusting a figure: the codes of findings, and the findings on machines.
+"""The codes of findings, and the findings on machines: what a reader should know before trusting a figure.
 
-``rules`` has those on cells and runs. None is without a remedy. What is not known is not warned of.
+``rules`` has the findings on cells and runs. Each finding has a remedy. Unknown facts cause no warning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A container's /dev/shm is 64 MiB unless it was given more.
 _LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
-# The share of the allowed CPUs' time that others may take before figures are in doubt.
+# The share of the allowed CPUs' time that other processes may use before figures are in doubt.
 _OTHERS_SHARE = 0.05
 NO_REASON = "no reason was recorded"  # why a cell failed
 # Governors that keep the clock up under load at once.
@@ -32,9 +32,9 @@ _STEADY_GOVERNORS = frozenset({"performance"})
 class Gravity(StrEnum):
     """What a finding means for the figures that it is about. The gravest level comes first."""
 
-    FAULT = "fault"  # there is no figure, or it must not be used
-    WARNING = "warning"  # a figure is less certain than it looks, not what was asked for, or not there yet
-    NOTE = "note"  # no figure is in doubt: this helps to understand the table, or to get a higher figure
+    FAULT = "fault"  # the figure is missing or must not be used
+    WARNING = "warning"  # the figure is less certain than it looks, not what was requested, or not complete yet
+    NOTE = "note"  # the figure is valid: the finding explains the table, or how to get a higher figure
 
 
 class Code(StrEnum):
@@ -55,30 +55,30 @@ class Code(StrEnum):
     FAILED = "failed", Gravity.FAULT
     DIFFERENT_WORK = "different-work", Gravity.FAULT
     ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # significantly faster: this figure is wrong, or the ceiling's
-    UNUSABLE = "unusable", Gravity.FAULT  # others, or a quota, had most cells' CPUs: no figure is the backend's
+    UNUSABLE = "unusable", Gravity.FAULT  # most cells were disturbed or throttled
 
-    INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged; the rest is good
-    OTHER_PACKAGES = "other-packages", Gravity.WARNING  # other versions: on MuJoCo, of another simulation
+    INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged
+    OTHER_PACKAGES = "other-packages", Gravity.WARNING  # versions differ: with MuJoCo, so does the simulation
     FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but Gymnasium's class stepped, or uncompiled code
     POLLING = "polling", Gravity.WARNING  # a backend that polls has fewer CPUs than processes, or shares them
-    THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than what was asked for
+    THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than the CPUs requested
     UNPINNED = "unpinned", Gravity.WARNING  # neither CPUs nor memory are bound as the user asked
     EXTRA_THREADS = "extra-threads", Gravity.WARNING
     DISTURBED = "disturbed", Gravity.WARNING
-    IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or a wider one than was asked for
+    IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or one wider than requested
     DRIFTING = "drifting", Gravity.WARNING  # the rate changed while it was measured, or when warm-up ended
-    LOOP_COST = "loop-cost", Gravity.WARNING  # the rate is too low, by a share that is only roughly known
-    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # they hold few batches, or not the resets of several episodes
-    UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work is not the same
+    LOOP_COST = "loop-cost", Gravity.WARNING  # the rate is too low, by a share that is known only roughly
+    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches, or miss the resets of several episodes
+    UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work differs
     INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment's fault: the work may still be the same
     CLOCKS = "clocks", Gravity.WARNING
     MEMORY = "memory", Gravity.WARNING  # of the machine: little shared memory, or nodes without it
 
-    OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval allows for them
-    SLOWER = "slower", Gravity.NOTE  # than the loop, or than with fewer workers: a result, and the table shows it
-    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is true
-    VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # a cell whose time was taken is reported as disturbed
-    SKIPPED = "skipped", Gravity.NOTE  # it cannot run here: this says why the table has a gap, and what to install
+    OUTLIERS = "outliers", Gravity.NOTE  # they are kept, and the interval includes them
+    SLOWER = "slower", Gravity.NOTE  # slower than the loop, or than with fewer workers: a valid result
+    OVERSUBSCRIBED = "oversubscribed", Gravity.NOTE  # the user asked for it, and the rate is valid
+    VIRTUAL_MACHINE = "virtual-machine", Gravity.NOTE  # cells that lost CPU time are reported as disturbed
+    SKIPPED = "skipped", Gravity.NOTE  # the cell cannot run here: says why the table has a gap, and what to install
 
 
 GRAVEST_FIRST = tuple(Code)
@@ -86,9 +86,9 @@ GRAVEST_FIRST = tuple(Code)
 
 @dataclass(frozen=True)
 class Finding:
-    """A warning: its ``code``, a ``message`` that says what was found, and a ``remedy`` that says what to do about it.
+    """A finding: its ``code``, a ``message`` that describes the problem, and a ``remedy`` that says how to fix it.
 
-    A message avoids what differs from cell to cell, so that reports can write the same finding of many cells once.
+    A message omits details of single cells, so that reports can show a finding of many cells once.
     """
 
     code: Code
@@ -98,9 +98,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The machine right now, None if nobody looked: the share of CPU time that others take, what is free in /dev/shm.
+    """The current state of the machine, None if unknown: CPU time that other processes use, free bytes of /dev/shm.
 
-    ``missing``: packages without which some backends cannot run. ``standings``: those that have classes of their own.
+    ``missing``: packages that some backends need. ``standings``: backends with environment classes of their own.
     """
 
     others_share: float | None = None
@@ -110,32 +110,30 @@ class Surroundings:
 
 
 def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
-    """Yield the findings about a machine, the most costly first."""
+    """Yield the findings on a machine, the most costly first."""
     yield from quota(host)
     if now.others_share is not None and now.others_share > _OTHERS_SHARE:
-        message = f"others take {now.others_share:.0%} of the allowed CPUs' time"
-        yield Finding(Code.DISTURBED, message, "end them, or wait until they have ended")
+        message = f"other processes use {now.others_share:.0%} of the allowed CPUs' time"
+        yield Finding(Code.DISTURBED, message, "end them, or wait until they finish")
     if now.shared_memory_bytes is not None and now.shared_memory_bytes < _LITTLE_SHARED_MEMORY:
-        message = f"{now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are left for what processes share"
-        remedy = "give the container more (--shm-size 1g), or free it"
+        message = f"only {now.shared_memory_bytes // MEBIBYTE} MiB of /dev/shm are free for shared memory"
+        remedy = "give the container more (--shm-size 1g), or free some"
         yield Finding(Code.MEMORY, message, remedy)
     if host.governor is not None and not set(host.governor.split(", ")) <= _STEADY_GOVERNORS:
-        message = f"the frequency governor is {host.governor}: clocks follow the load, and so do figures"
+        message = f"the frequency governor is {host.governor}: clock speeds, and so the rates, follow the load"
         remedy = "as root: cpupower frequency-set -g performance"
         yield Finding(Code.CLOCKS, message, remedy)
     if host.boost:
         yield Finding(
             Code.CLOCKS,
-            "boost is on: few busy cores clock higher than many, so efficiency falls with workers also without "
-            "contention",
-            "leave it on to see what users see; to compare machines or versions, switch it off in the firmware or in "
-            "sysfs",
+            "boost is on: cores run faster when few are busy, so efficiency falls with workers even without contention",
+            "leave it on to measure what users get; to compare machines or versions, turn it off (firmware or sysfs)",
         )
     if host.topology.threads_per_core > 1 and host.smt is not False:
-        message = f"cores run {host.topology.threads_per_core} threads: workers beyond the number of cores share one"
+        message = f"each core runs {host.topology.threads_per_core} threads: workers beyond the cores share them"
         remedy = "measure up to the number of cores, or with --pin 'compact[smt=off]'"
         yield Finding(Code.OVERSUBSCRIBED, message, remedy)
-    # As in a poorly configured container, the CPUs of a node may be used but not its memory.
+    # In a poorly configured container, this process may use the CPUs of a node but not its memory.
     usable = host.nodes_allowed
     near = [
         node
@@ -143,12 +141,12 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         if usable is not None and int(node) not in usable and set(host.cpus_allowed).intersection(parse_list(cpus))
     ]
     if near:
-        message = f"the memory of node {', '.join(near)} may not be used, though its CPUs may"
+        message = f"this process may use the CPUs of node {', '.join(near)}, but not its memory"
         remedy = "allow the memory nodes of the allowed CPUs (--cpuset-mems)"
         yield Finding(Code.MEMORY, message, remedy)
     if host.virtual:
-        message = "a virtual machine: others may use the same CPUs, and their load shows in figures"
-        remedy = "measure often (--repeats), compare within one run only, and look at the time stolen"
+        message = "this is a virtual machine: other machines may use its CPUs and change the rates"
+        remedy = "use more --repeats, compare only within one run, and check the stolen time"
         yield Finding(Code.VIRTUAL_MACHINE, message, remedy)
     if now.missing:
         names = ", ".join(package.name for package in now.missing)
@@ -157,30 +155,30 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
 
 
 def quota(host: HostRecord) -> Iterator[Finding]:
-    """Yield a finding if the quota is less than the allowed CPUs: workers are held back at times."""
+    """Yield a finding if the quota is less than the allowed CPUs: workers are then throttled at times."""
     if host.quota_cpus is None or host.quota_cpus >= len(host.cpus_allowed):
         return
     where = f" ({host.quota_source})" if host.quota_source else ""
     limit = f"a quota of {host.quota_cpus:g} CPU{'' if host.quota_cpus == 1 else 's'}{where}"
     if host.quota_cpus < 1:
-        message = f"{limit} is less than one CPU: every cell will be held back"
+        message = f"{limit} is less than one CPU: every cell will be throttled"
         yield Finding(Code.THROTTLED, message, "give the container a whole CPU or more (--cpus)")
         return
     yield Finding(
         Code.THROTTLED,
         f"{limit} allows {host.usable_cpus} worker{'s' * (host.usable_cpus != 1)} at a time, "
-        f"though {len(host.cpus_allowed)} CPUs may be used",
+        f"although {len(host.cpus_allowed)} CPUs are allowed",
         f"measure with --workers up to {host.usable_cpus}, or give the container CPUs of its own (--cpuset-cpus)",
     )
 
 
 def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:
-    """Yield findings about own classes that must not step here, or are slower than they could be, each once."""
+    """Yield findings on own classes that cannot be used here, or are slower than they could be, each once."""
     found: dict[Finding, None] = {}
     for backends, _, _, own in standings:
         names = ", ".join(backends)
         if own.refused:
-            message = f"{names} will step Gymnasium's class: {own.refused}"
+            message = f"{names} will use Gymnasium's class: {own.refused}"
             found[Finding(Code.FALLBACK, message, own.remedy or "leave them out with -b")] = None
         elif own.uncompiled:
             found[Finding(Code.FALLBACK, f"{names} could be faster: {own.how}", own.remedy)] = None

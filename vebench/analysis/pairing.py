@@ -28,7 +28,7 @@ Metric = Literal["fps", "speedup", "yardstick"]
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
-HOW_TO_HAVE = "vebench run measures it with every plan, unless --set base=false is given"
+HOW_TO_HAVE = "vebench run always measures it, unless --set base=false is given"
 
 
 class Names(NamedTuple):
@@ -177,7 +177,7 @@ class Sides:
                 break
             what = f"{name}: {base.backend} with one worker"
             if base not in cells:
-                yield "not comparable", f"{what} is not in it; {HOW_TO_HAVE}"
+                yield "not comparable", f"{what} is missing; {HOW_TO_HAVE}"
             elif not cells[base].sample.measurable:
                 yield "not comparable", f"{what} has no rate with an interval"
             elif cells[base].struck:
@@ -187,7 +187,7 @@ class Sides:
                 yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
         ratios = _by_pass(self.after[key].sample, self.before[key].sample)
         if self.in_turn and len(ratios.rates) < FEWEST_FOR_INTERVAL:
-            yield "inconclusive", "fewer than two passes have both; measure with --repeats 5"
+            yield "inconclusive", "fewer than two passes measured both sides; measure with --repeats 5"
 
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
@@ -200,7 +200,7 @@ class Sides:
             ]
         if codes:
             what = ", ".join(f"{name} {code}" for name, code in codes)
-            yield "inconclusive", f"{what}: such a rate says little of the code; measure again on an idle machine"
+            yield "inconclusive", f"{what}: such a rate says little about the code; measure again on an idle machine"
 
 
 def _by_pass(above: Sample, below: Sample) -> Sample:
@@ -240,10 +240,10 @@ def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
 
 def _why_struck(cell: CellSummary) -> str:
     return {
-        Doubt.OTHER_WORK: f"other work than {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
+        Doubt.OTHER_WORK: f"not the same work as {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
         Doubt.ABOVE_CEILING: "significantly faster than the bare simulator",
-        Doubt.CONTESTED: "it polls on CPUs that others had, too",
-        Doubt.NOT_PINNED: "not held to the CPUs that it owns",
+        Doubt.CONTESTED: "it busy-waits on CPUs that other processes used, too",
+        Doubt.NOT_PINNED: "not pinned to its CPUs",
     }[Doubt(cell.why_struck)]
 
 
@@ -254,5 +254,5 @@ def _lack(cell: CellSummary) -> str | None:
     if not cell.sample.rates:
         return "no window was measured"
     if min(cell.sample.rates) <= 0:
-        return "a window without any step"
+        return "a window without a step"
     return None

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     Size = tuple[int, int]
 
-_VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # as far as vebench verify goes in any case
-# With fewer, Student's quantile alone makes an interval about as wide as what it is to resolve: 3.18 at four windows,
-# 4.30 at three, 12.7 at two. Of repeats there may be fewer, where many cells show together how processes vary.
+_VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # what vebench verify covers in any case
+# With fewer windows, Student's quantile alone makes intervals too wide: it is 3.18 for four windows, 4.30 for three and
+# 12.7 for two. Fewer repeats are enough where many cells together show how processes vary.
 ENOUGH = 4
 _LEAST_FREEDOM = 2
 WIDE = 0.2
 _FEWEST_BATCHES = 50
 _LOOP_LIMIT_NS = 1_000
-# Reported in steps, so that cells with about the same share have the same finding.
+# Rounded to these values, so that cells with similar shares have the same finding.
 _LOOP_SHARES = (0.01, 0.1)
 _RANGE_LENGTH = 3
-# A run of which a larger share of cells did not have their CPUs shows what else the machine did.
+# A run is unusable if a larger share of its cells was disturbed or throttled.
 UNUSABLE_ABOVE = 0.5
 
 
@@ -72,7 +72,7 @@ class Sweep:
 
     @cached_property
     def retrograde(self) -> frozenset[CellKey]:
-        """The cells that are significantly slower than with fewer workers, though each worker has a CPU."""
+        """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
         by_curve = {of_key(curve[0].key): curve for curve in curves(self.cells)}
         return _slower(
             (cell, cell, fewer)
@@ -85,7 +85,7 @@ class Sweep:
 
 
 def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> frozenset[CellKey]:
-    """Return the first of each three cells if the second is slower than the third, all tested together."""
+    """Return the first cell of each triple whose second cell is slower than its third, all tested together."""
     ratios = {
         (about.key, other.key, one.key): contrast([(1.0, one.sample), (-1.0, other.sample)])
         for about, one, other in pairs
@@ -95,7 +95,7 @@ def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> fr
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
-    """Return what is found about ``cell``, which is one of the sweep's, in the order in which JSON and CSV list it."""
+    """Return the findings on ``cell``, one of the sweep's, in the order in which JSON and CSV list them."""
     rules = (_outcome, _work, _precision, _speed, _machine, _course)
     return tuple(finding for rule in rules for finding in rule(cell, sweep))
 
@@ -105,46 +105,46 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
         again = f"{sweep.head.resume_command(sweep.file)} measures it again"
         if cell.faulty_repeats:
-            see = f"see {sweep.file}{LOG_SUFFIX} for what it printed, if anything; once that is fixed, {again}"
+            see = f"see {sweep.file}{LOG_SUFFIX} for its output, if any; after fixing the problem, {again}"
             yield Finding(Code.FAILED, share + (cell.reason or NO_REASON), see)
         else:
-            yield Finding(Code.INCOMPLETE, f"{share}ended by the user while measured", again)
+            yield Finding(Code.INCOMPLETE, f"{share}interrupted by the user", again)
     if cell.status == "skipped":
-        remedy = "provide what it lacks, or leave it out with -b and --workers"
+        remedy = "provide what is missing, or leave it out with -b and --workers"
         yield Finding(Code.SKIPPED, cell.reason or NO_REASON, remedy)
 
 
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    # Of a task's usual backends, all are compared.
+    # A backend of the table is compared together with all others.
     verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
     if cell.why_struck == Doubt.OTHER_WORK:
-        message = f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; compared with nothing"
+        message = f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; excluded from comparisons"
         again = f"{verify} shows where"
-        if cell.found_to_differ and cell.proof is not None:  # a backend that is stepped tells more than a recording
+        if cell.found_to_differ and cell.proof is not None:  # stepping the backend shows more than a recording
             options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
             if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
                 options += ["--steps", str(cell.proof.mismatch.step + 100)]
             command = sweep.head.verify_command(cell.env, [cell.label], *options)
             again = f"{command} steps it again, and may name the fault"
-        yield Finding(Code.DIFFERENT_WORK, message, f"{again}; leave it out with -b, or take another task")
+        yield Finding(Code.DIFFERENT_WORK, message, f"{again}; leave it out with -b, or choose another task")
     if cell.verdict == "unverified" and cell.status == "ok":
         if cell.verdict_reason:
-            message = f"could not be shown to do the same work as {REFERENCE}: {cell.verdict_reason}"
-            remedy = "choose a task on which it can be, or compare what it returns yourself"
+            message = f"its work could not be compared with that of {REFERENCE}: {cell.verdict_reason}"
+            remedy = "choose a task on which it can be compared, or compare its rows yourself"
         else:
-            message = f"not compared with {REFERENCE}: whether it does the same work is not known"
+            message = f"not compared with {REFERENCE}: it is unknown whether it does the same work"
             remedy = f"{verify} compares it; or measure with --verify"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof is None:
         return
     if cell.status == "ok" and cell.unproven_repeats and cell.proof.verdict != "different":
         share = f"{cell.unproven_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
-        message = f"{share}what it returned while it was measured was not compared: {cell.proof.reason or NO_REASON}"
-        remedy = "if you need that proof, start a new run: --resume does not measure again what went well"
+        message = f"{share}the rows recorded while it was measured were not compared: {cell.proof.reason or NO_REASON}"
+        remedy = "if you need this proof, start a new run: --resume does not repeat cells that succeeded"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof.invalid is not None:
         message = f"the environment returns invalid values, with every backend: {cell.proof.invalid}"
-        remedy = "mend the environment, or what its spaces declare"
+        remedy = "fix the environment, or the spaces that it declares"
         yield Finding(Code.INVALID_VALUES, message, remedy)
 
 
@@ -158,19 +158,19 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.status == "ok" and too_few:
         effect = "no interval" if seen < FEWEST_FOR_INTERVAL else "a poor interval"
         if cell.repeats - cell.failed_repeats > 1 and seen > 1:
-            message = f"{seen} repeats give {effect}: each counts as one observation"
+            message = f"{seen} repeats give {effect}: each repeat is one observation"
             yield Finding(Code.IMPRECISE, message, f"measure with --repeats {ENOUGH} or more")
         else:
             counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
             yield Finding(Code.IMPRECISE, f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
     elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
-        message = f"its ± is wider than {WIDE:.0%}: the rate is little more than a guess"
+        message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
         remedy = "measure on an idle machine, with a longer --duration, more --rounds or more --repeats"
         yield Finding(Code.IMPRECISE, message, remedy)
     if cell.status == "ok" and until is not None and (half is None or half > until):
         again = sweep.head.resume_command(sweep.file)
-        message = f"not within ±{100 * until:.3g}% of its level when the time was up (--until)"
-        remedy = f"{again} goes on; or measure with a larger --budget, or on an idle machine"
+        message = f"the interval was still wider than ±{100 * until:.3g}% when the time was up (--until)"
+        remedy = f"{again} continues; or measure with a larger --budget, or on an idle machine"
         yield Finding(Code.IMPRECISE, message, remedy)
 
 
@@ -187,8 +187,8 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = f"use {REFERENCE} here{more_work}"
         yield Finding(Code.SLOWER, "slower than a plain Python loop with one worker", remedy)
     if cell.key in sweep.retrograde:
-        message = "slower than with fewer workers, though there is a CPU for each"
-        remedy = "use fewer workers, or give each more to do with --envs-per-worker"
+        message = "slower than with fewer workers, although each worker has a CPU"
+        remedy = "use fewer workers, or a larger --envs-per-worker"
         yield Finding(Code.SLOWER, message, remedy)
     if cell.status != "ok":
         return
@@ -203,10 +203,10 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if others := [engine for engine in unlike if engine.elsewhere and engine not in diverging]:
         matching = " ".join(engine.matching for engine in others)
         message = "; ".join(engine.words for engine in others)
-        yield Finding(Code.OTHER_PACKAGES, message, f"install there {matching}, if its library allows it")
+        yield Finding(Code.OTHER_PACKAGES, message, f"install {matching} there, if its library allows it")
     own = cell.own_classes
     if own is not None and own.refused:
-        message = f"stepped Gymnasium's class and no class of its own: {own.refused}"
+        message = f"used Gymnasium's class instead of its own: {own.refused}"
         yield Finding(Code.FALLBACK, message, own.remedy or "leave it out with -b")
     elif own is not None and own.uncompiled:
         yield Finding(Code.FALLBACK, f"its own class could be faster: {own.how}", own.remedy)
@@ -215,7 +215,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
     backend = cell.entry
     if (cell.oversubscribed or cell.crowded) and cell.status != "skipped":
-        cpus = f"the {cell.cpus_owned} CPU{'' if cell.cpus_owned == 1 else 's'} owned"
+        cpus = f"its {cell.cpus_owned} CPU{'' if cell.cpus_owned == 1 else 's'}"
         if cell.crowded:
             smaller = "with a smaller --envs-per-worker, or " if cell.envs_per_worker > 1 else ""
             message = f"more processes or threads than {cpus}"
@@ -225,46 +225,46 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
             remedy = f"measure with --workers {workers}, or on more CPUs"
             yield Finding(Code.OVERSUBSCRIBED, f"more workers than {cpus}", remedy)
     if cell.throttled_windows:
-        message = "held back by the container's CPU quota; windows that were are left out where there are others"
+        message = "throttled by the container's CPU quota; throttled windows are left out if others remain"
         remedy = "give the container more CPUs (--cpus), or measure with fewer --workers"
         yield Finding(Code.THROTTLED, message, remedy)
     if cell.disturbed:
-        # Of the two, one at least took so much.
+        # At least one of the two took that much.
         by_whom = [("other processes", cell.others_share), ("the hypervisor", cell.stolen_share)]
         culprits = " and ".join(name for name, share in by_whom if share > TAKEN_SHARE / 2) or "others"
         hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
         message = f"{culprits} took over {TAKEN_SHARE:.0%} of {whose}"
-        yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows others' load")
+        yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows the load of others")
     if cell.why_struck == Doubt.CONTESTED:
         yield Finding(
             Code.POLLING,
-            "its processes poll for each other without sleeping, and others had its CPUs, too: its rate is not low but "
-            "invalid, and compared with nothing",
+            "its processes busy-wait, and other processes used the same CPUs: its rate is invalid and excluded from "
+            "comparisons",
             "measure on an idle machine, with no more --workers than CPUs",
         )
     too_few_cpus = not cell.strayed and cell.processes + 1 > cell.cpus_owned  # the caller polls, too
     if cell.status == "ok" and not cell.struck and backend.spins and too_few_cpus:
         yield Finding(
             Code.POLLING,
-            "its processes, or the caller, poll without sleeping and have fewer CPUs than they are: the worst that it "
-            "can do, which says nothing of it with a CPU for each",
+            "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case, not the rate with "
+            "a CPU for each",
             "measure with fewer --workers than CPUs and --pin none",
         )
     if cell.strayed:
-        message = f"ran on other CPUs than those it owns{'; compared with nothing' if cell.struck else ''}"
-        remedy = "measure where the CPU affinity of a process can be set, or say so with --pin none"
+        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.struck else ''}"
+        remedy = "measure on a system that can set CPU affinity, or pass --pin none"
         yield Finding(Code.UNPINNED, message, remedy)
     if cell.unbound is not None:
-        message = f"its memory could not be bound to nodes: {cell.unbound}; it came from the node that touched it first"
+        message = f"its memory could not be bound to nodes: {cell.unbound}; it was allocated by first touch"
         remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --pin without mem"
         yield Finding(Code.UNPINNED, message, remedy)
-    # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Only processes that step
-    # Gymnasium's environments are looked at: EnvPool has threads that wait and hand out work.
+    # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
+    # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
     in_processes = backend.steps_gymnasium and cell.threads == 1 and not cell.reference_row
     if in_processes and cell.most_threads > 1 and cell.status == "ok":
-        message = "processes with more threads than the one that steps: some library has started threads of its own"
-        remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are set to 1 already"
+        message = "its processes have extra threads: a library has started threads of its own"
+        remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"
         yield Finding(Code.EXTRA_THREADS, message, remedy)
 
 
@@ -272,58 +272,58 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     null = sweep.by_key.get(replace(cell.key, backend=NULL))
     loop = None if null is None or cell.ns_per_batch is None else null.ns_per_batch
     if loop is not None and cell.ns_per_batch is not None:
-        remedy = "measure on an idle machine, or give each batch more to do with --envs-per-worker"
+        remedy = "measure on an idle machine, or with a larger --envs-per-worker"
         shares = [share for share in _LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
         if cell is null and loop.median > _LOOP_LIMIT_NS:
             message = f"the measuring loop itself costs over {_LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
             yield Finding(Code.LOOP_COST, message, remedy)
         elif cell is not null and shares:
-            yield Finding(Code.LOOP_COST, f"over {shares[-1]:.0%} of the time is the measuring loop's own", remedy)
+            yield Finding(Code.LOOP_COST, f"the measuring loop itself takes over {shares[-1]:.0%} of the time", remedy)
     steady = cell.stability
     if steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
             verb, how = "rises", "with a longer --warmup"
-        message = f"{verb} by more than {DRIFT:.0%} from the first window to the last, beyond chance"
-        remedy = f"measure {how}, and look at the windows in the run file: their median holds for a moment only"
+        message = f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last"
+        remedy = f"measure {how}; the median of these windows is not a steady rate"
         yield Finding(Code.DRIFTING, message, remedy)
     elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
         share = f" in {steady.unsettled} of {cell.repeats} repeats" if cell.repeats > 1 else ""
-        message = f"the rate had not settled when warm-up ended at its bound{share}"
+        message = f"the rate had not settled when warm-up reached its limit{share}"
         remedy = "measure with a longer --warmup; on a busy machine the rate may never settle"
         yield Finding(Code.DRIFTING, message, remedy)
     if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
-        message = f"windows of fewer than {_FEWEST_BATCHES} batches"
+        message = f"windows have fewer than {_FEWEST_BATCHES} batches"
         remedy = "measure with a longer --duration, or with fewer --workers or --envs-per-worker"
         yield Finding(Code.SHORT_WINDOWS, message, remedy)
     if steady.outliers:
-        what = "1 window lies" if steady.outliers == 1 else f"{steady.outliers} windows lie"
-        message = f"{what} apart from the others; kept, and in the interval"
-        remedy = "nothing, if they are few; otherwise look for what else runs (other programs, timers, another machine)"
+        what = "1 window is an outlier" if steady.outliers == 1 else f"{steady.outliers} windows are outliers"
+        message = f"{what}; kept, and included in the interval"
+        remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
         yield Finding(Code.OUTLIERS, message, remedy)
     if steady.bursts:
-        message = "resets come in bursts: some windows hold many, others few or none"
-        remedy = "measure with a --duration that holds several episodes, so that each window has its share"
+        message = "resets come in bursts: some windows have many, others few or none"
+        remedy = "use a --duration that spans several episodes"
         yield Finding(Code.OUTLIERS, message, remedy)
 
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:
-    """Return the findings about the run as a whole, which has these cells, and about its file, named ``file``."""
+    """Return the findings on the run as a whole, which has these cells, and on its file, named ``file``."""
     found = [unusable(cells), *quota(run.header.host)]
     pins = run.header.spec.pin.pins
     if not pins or not run.header.host.pinning:
-        on_linux = "measure on Linux, where the CPU affinity of a process can be set"
+        on_linux = "measure on Linux, which can set CPU affinity"
         remedy = on_linux if pins else "measure without --pin none"
-        message = "no cell was held to CPUs of its own: cells of few workers could use all of them"
+        message = "cells were not pinned: those with few workers could use all CPUs"
         found.append(Finding(Code.UNPINNED, message, remedy))
     found.append(incomplete(run, file))
-    remedy = f"{run.header.resume_command(file)} measures again what this line held"
+    remedy = f"{run.header.resume_command(file)} measures the cell of this line again"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]
     return tuple(finding for finding in found if finding is not None)
 
 
 def unusable(cells: Sequence[CellSummary]) -> Finding | None:
-    """Return a finding if most cells of a run, reference rows too, were measured while their CPUs were not theirs."""
+    """Return a finding if most cells of a run, including reference rows, were disturbed or throttled."""
     measured = [cell for cell in cells if cell.windows]
     disturbed, throttled = sum(cell.disturbed for cell in measured), sum(cell.throttled for cell in measured)
     bad = sum(cell.disturbed or cell.throttled for cell in measured)
@@ -331,31 +331,31 @@ def unusable(cells: Sequence[CellSummary]) -> Finding | None:
         return None
     count = f"{bad} of {len(measured)} cell{'s' * (len(measured) != 1)}"
     if not throttled:
-        return Finding(Code.UNUSABLE, f"others took CPU time of {count}", "measure on an idle machine")
-    culprits = "others or a CPU quota" if disturbed else "a CPU quota"
-    return Finding(Code.UNUSABLE, f"{culprits} held back {count}", "measure on more CPUs, or with fewer --workers")
+        return Finding(Code.UNUSABLE, f"other processes disturbed {count}", "measure on an idle machine")
+    culprits = "other processes or a CPU quota" if disturbed else "a CPU quota"
+    return Finding(Code.UNUSABLE, f"{culprits} slowed {count}", "measure on more CPUs, or with fewer --workers")
 
 
 def incomplete(run: Run, file: str) -> Finding | None:
-    """Return a finding if cells that were planned are not in the file, or were ended by the user."""
+    """Return a finding if planned cells are missing from the file, or were interrupted by the user."""
     there, planned = sum(not cell.interrupted for cell in run.cells), run.header.cells
     if planned is None or there >= planned:
         return None
     return Finding(
-        Code.INCOMPLETE, f"{there} of {planned} cells", f"{run.header.resume_command(file)} measures the others"
+        Code.INCOMPLETE, f"{there} of {planned} cells", f"{run.header.resume_command(file)} measures the rest"
     )
 
 
 @dataclass(frozen=True)
 class Group:
-    """The same finding of several cells, named in ``places``: ``Ant-v5: gym-sync, gym-async at 4..256 workers``."""
+    """A finding of several cells, named in ``places``: ``Ant-v5: gym-sync, gym-async at 4..256 workers``."""
 
     finding: Finding
     places: tuple[str, ...]
 
 
 def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
-    """Return the findings of all cells, the gravest first, each once with the cells that it holds for."""
+    """Return the findings of all cells, the gravest first, each once with the cells that it applies to."""
     groups: dict[Finding, list[CellSummary]] = {}
     for cell in cells:
         for finding in cell.findings:
@@ -367,7 +367,7 @@ def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
 
 
 def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tuple[str, ...]:
-    """Return words for ``members`` of ``cells``, a line for each task, or for several in which they are the same."""
+    """Describe ``members`` of ``cells``: one line per task, or per group of tasks with the same members."""
     envs_by_text: dict[str, list[str]] = {}
     for env in dict.fromkeys(cell.env for cell in members):
         every = {cell.label for cell in cells if cell.env == env}
@@ -388,7 +388,7 @@ def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tupl
 
 
 def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
-    """Return words for the sizes of some cells among all ``swept``: ``4..256 workers``, ``1, 4 workers x 16 envs``."""
+    """Describe the sizes of some cells among all ``swept``: ``4..256 workers``, ``1, 4 workers x 16 envs``."""
     every_workers, every_envs = (sorted(set(counts)) for counts in zip(*swept, strict=True))
     workers_by_envs: dict[int, list[int]] = {}
     for workers, envs in sorted(set(members)):
@@ -404,7 +404,7 @@ def sizes(members: Iterable[Size], swept: Iterable[Size]) -> str:
 
 
 def _counted(counts: list[int], swept: list[int], noun: str) -> str:
-    """Return ``4..256 workers`` for a stretch of those swept, ``1, 4 workers`` for others."""
+    """Return ``4..256 workers`` for a contiguous range of the counts swept, else ``1, 4 workers``."""
     first = swept.index(counts[0])
     if len(counts) >= _RANGE_LENGTH and swept[first : first + len(counts)] == counts:
         return f"{counts[0]}..{counts[-1]} {noun}s"

@@ -29,16 +29,16 @@ BAND = 0.12  # half width of the 90 % band of log rates, just beyond the last po
 FEWEST = 4  # numbers of workers
 _WIDEST = 0.1  # half width of a measured rate, over it
 FARTHEST = 2  # times the largest number of workers measured
-UNPINNED = "workers, which were not pinned, use all cores before second threads"
-BOOST = "clocks, which may rise above their base, fall with more cores at work as they did so far"
+UNPINNED = "unpinned workers use all cores before second threads"
+BOOST = "boost clocks keep falling with the number of busy cores as they did so far"
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predicted frames per second of ``workers``, or why there is no prediction (``refused``).
+    """The predicted frames per second with ``workers`` workers, or why there is no prediction (``refused``).
 
     The ends of ``rate`` are those of a 90 % band, not of a 95 % interval. ``back_test`` is the root mean square error
-    of predictions of measured points from those of fewer workers, as a share. ``assumed``: what no point shows.
+    when each measured point is predicted from those with fewer workers. ``assumed``: assumptions that no point tests.
     """
 
     workers: int
@@ -49,7 +49,7 @@ class Forecast:
 
 
 def amdahl(points: Points, cores: float) -> float:
-    """Return the rate with so many cores, by weighted least squares: residuals are relative to the measured times."""
+    """Return the rate with ``cores`` cores, by weighted least squares: residuals are relative to the measured times."""
     times = [(at - 1, at / rate, (rate / at) ** 2) for at, rate in points]
     total = sum(weight for *_, weight in times)
     center = sum(more * weight for more, _, weight in times) / total
@@ -65,7 +65,7 @@ def amdahl(points: Points, cores: float) -> float:
 
 
 def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
-    """Return what a backend would reach with so many workers, or why that cannot be said."""
+    """Return the rate that a backend would reach with ``workers`` workers, or why it cannot be predicted."""
     left_out = {cell.workers: why for cell in curve if (why := _unfit(cell, order))}
     rates = {cell.workers: cell.frames_per_second for cell in curve if cell.workers not in left_out}
     known = {count: rate for count, rate in rates.items() if rate is not None}
@@ -86,9 +86,9 @@ def _unfit(cell: CellSummary, order: CpuOrder) -> str:
     reasons = {
         cell.status: cell.status != "ok",
         cell.why_struck: cell.struck,
-        "held back by a quota": cell.throttled,
+        "throttled by a quota": cell.throttled,
         "disturbed": cell.disturbed,
-        "more than the CPUs": cell.workers > len(order.cpus),
+        "more workers than CPUs": cell.workers > len(order.cpus),
         "no interval": rate is None or not rate.low,
     }
     return next((why for why, is_so in reasons.items() if is_so), "")
@@ -105,13 +105,13 @@ def _refused(
     widest = max(known, key=lambda count: known[count].half_width or 0.0, default=0)
     width = (known[widest].half_width or 0.0) if known else 0.0
     reasons = {
-        f"there are {len(order.cpus)} CPUs to work on: workers beyond them add nothing": workers > len(order.cpus),
+        f"only {len(order.cpus)} CPUs are usable: more workers add nothing": workers > len(order.cpus),
         f"{workers} workers were measured": workers in {cell.workers for cell in curve},
-        f"not all of its {idle} workers work at the same time": idle > 0,
-        f"{len(known)} numbers of workers measured{without}: {FEWEST} are needed": len(known) < FEWEST,
-        f"the rate of {widest} workers is known to ±{width:.0%}: measure with --until {_WIDEST:.0%}": width > _WIDEST,
-        f"fewer than the {least} workers measured": workers < least,
-        f"more than {FARTHEST} times the {most} workers measured": workers > FARTHEST * most,
+        f"its {idle} workers do not all step at the same time": idle > 0,
+        f"{len(known)} worker counts measured{without}: {FEWEST} are needed": len(known) < FEWEST,
+        f"the interval of {widest} workers is ±{width:.0%}: measure with --until {_WIDEST:.0%}": width > _WIDEST,
+        f"below the smallest measured count, {least}": workers < least,
+        f"more than {FARTHEST} times the largest measured count, {most}": workers > FARTHEST * most,
         "some of these workers would run on slower cores": any(cpu.slower for cpu in order.cpus[:workers]),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")
@@ -119,7 +119,7 @@ def _refused(
 
 @dataclass(frozen=True)
 class Cpu:
-    """One CPU. ``second``: one before it is on the same core. ``slower`` counts the kinds of core that are faster.
+    """One CPU. ``second``: an earlier CPU is on the same core. ``slower`` counts the kinds of core that are faster.
 
     ``region`` is its package, or its memory node on a machine of one package, None if unknown.
     """
@@ -131,19 +131,19 @@ class Cpu:
 
 @dataclass(frozen=True)
 class CpuOrder:
-    """The CPUs that can work at the same time, in the order in which workers take them, and what is assumed of it."""
+    """The CPUs that can work at the same time, in the order in which workers take them, and assumptions about it."""
 
     cpus: tuple[Cpu, ...]
     region_name: str = "package"
     assumed: tuple[str, ...] = ()
 
     def cores(self, workers: int, thread: float) -> float:
-        """Return the cores at work with so many workers, where a second thread of a core counts as ``thread`` cores."""
+        """Return the cores in use by ``workers`` workers; a second thread of a core counts as ``thread`` cores."""
         return sum(thread if cpu.second else 1.0 for cpu in self.cpus[:workers])
 
     @property
     def kinks(self) -> tuple[tuple[int, str], ...]:
-        """After how many workers others begin to gain something else, by rising number, and what."""
+        """The numbers of workers after which the gain per worker changes, ascending, each with the reason."""
         found = []
         for after, cpu in enumerate(self.cpus):
             before = self.cpus[:after]
@@ -157,7 +157,7 @@ class CpuOrder:
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
-    """Return the CPUs of a run in the order in which workers take them; None if they are of several hosts."""
+    """Return the CPUs of a run in the order in which workers take them; None if they belong to several hosts."""
     if header.hosts:
         return None
     host, spec = header.host, header.spec

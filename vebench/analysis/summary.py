@@ -256,16 +256,16 @@ def _work(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> tuple[W
 
 
 def steps(proof: CellProof) -> str:
-    """Return in words how far a proof goes."""
+    """Describe how much a proof covers."""
     environments = f"{proof.environments} environment{'s' * (proof.environments != 1)}"
     if proof.environments < proof.num_envs:
         environments = f"{proof.environments} of {proof.num_envs} environments"
     whole = "all" if proof.steps >= proof.of_steps else f"{proof.steps:,} of"
-    return f"{proof.rows:,} rows on the way of {environments} through {whole} {proof.of_steps:,} steps"
+    return f"{proof.rows:,} rows of {environments} over {whole} {proof.of_steps:,} steps"
 
 
 def difference(proof: CellProof) -> str:
-    """Return in words how the work differs that a proof has found to be different."""
+    """Describe the difference that a proof has found."""
     where, found = "", proof.mismatch
     if found is not None:
         at = f"environment {found.env_id} after {found.step:,} steps"
@@ -274,7 +274,7 @@ def difference(proof: CellProof) -> str:
 
 
 def why_not_same(proof: CellProof) -> str | None:
-    """Return in words why a proof does not say that the work is the same, None if it does."""
+    """Return why a proof does not show that the work is the same, None if it does."""
     return difference(proof) if proof.verdict == "different" else proof.reason
 
 

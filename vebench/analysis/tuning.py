@@ -219,12 +219,12 @@ class Costs:
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
         if not alike:
             return None
-        return f"{alike[0].workers}x{alike[0].envs_per_worker} of it failed: {alike[0].reason}"
+        return f"its setting {alike[0].workers}x{alike[0].envs_per_worker} failed: {alike[0].reason}"
 
     def why_not(self, cell: Cell) -> str:
         """Return why there was no time for a cell."""
         if self._start(cell) > _MOST_SHARE * self.spec.budget:
-            return f"starting it takes more than {_MOST_SHARE:.0%} of the time: give a larger --budget"
+            return f"startup takes more than {_MOST_SHARE:.0%} of the time: use a larger --budget"
         return GIVEN_UP
 
     def _start(self, cell: Cell) -> float:

@@ -139,7 +139,7 @@ def _body(policy: PolicyChoice, shape: tuple[int, ...]) -> tuple[nn.Module, int]
         least = 36  # for which the last layer has one place
         if len(shape) != _PICTURE_AXES or min(shape[1:]) < least:
             raise ValueError(
-                f"policy nature-cnn takes stacked pictures, (stack, height, width) of {least} or more, "
+                f"policy nature-cnn takes stacked images, (stack, height, width), of {least} x {least} or more, "
                 f"not observations of shape {shape}: use mlp:64x64"
             )
         channels, height, width = shape

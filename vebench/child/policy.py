@@ -84,12 +84,12 @@ class PolicyChoice:
 
     @property
     def in_words(self) -> str:
-        """What acts and how it computes; empty for a tape."""
+        """The policy and how it computes; empty for a tape."""
         if self.kind == TAPE:
             return ""
         parts = [self.name]
         if self.is_network:
-            threads = f"{self.threads} thread{'s' * (self.threads != 1)} of torch"
+            threads = f"{self.threads} torch thread{'s' * (self.threads != 1)}"
             parts += [f"on {self.device}", *([threads] if self.device == "cpu" else []), self.precision]
             parts += ["compiled"] * self.compile
         if self.cpus:
@@ -118,11 +118,11 @@ def parse_policy(text: str) -> PolicyChoice:
     values: dict[str, Any] = {}
     for key, given in details.items():
         if key not in _DETAILS:
-            raise ValueError(f"no detail {key}; it has {', '.join(_DETAILS)}")
+            raise ValueError(f"no detail {key}; known: {', '.join(_DETAILS)}")
         if key == "cpus" and policy.kind == TAPE:
-            raise ValueError("cpus is for a policy that computes, such as mlp:64x64")
+            raise ValueError("cpus applies only to policies that compute, such as mlp:64x64")
         if key != "cpus" and not policy.is_network:
-            raise ValueError(f"{key} is for policies that are networks, such as mlp:64x64")
+            raise ValueError(f"{key} applies only to networks, such as mlp:64x64")
         fits, what = _DETAILS[key]
         values[key] = given if key == "cpus" else bracketed.value_of(given)
         if not fits(values[key]):
@@ -155,7 +155,7 @@ def _network(kind: str, sizes: tuple[int, ...]) -> PolicyChoice:
             raise ValueError(f"at most {_MOST_LAYERS} layers, each from 1 to {_MOST_WIDTH} wide")
         return PolicyChoice("mlp", sizes)
     if len(sizes) != 2 or not 1 <= sizes[0] <= _MOST_LAYERS or not 8 <= sizes[1] <= _MOST_WIDTH or sizes[1] % 8:  # noqa: PLR2004 - layers and width
-        raise ValueError(f"transformer:LAYERSxWIDTH has 1 to {_MOST_LAYERS} layers, and a width that 8 divides")
+        raise ValueError(f"transformer:LAYERSxWIDTH takes 1 to {_MOST_LAYERS} layers, and a width divisible by 8")
     return PolicyChoice("transformer", sizes)
 
 

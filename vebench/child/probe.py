@@ -162,15 +162,15 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
         except errors.Error:  # not a valid name of an environment
             raise _RefusedError("", names=ids) from None
         if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
-            raise _RefusedError(f"{taken[0]} is set by vebench, alike for every backend: leave it out")
+            raise _RefusedError(f"vebench sets {taken[0]} itself, to the same value for every backend: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as error:  # likewise
         if function is None and isinstance(error, errors.UnregisteredEnv):
             raise _RefusedError("", names=ids) from None
-        raise _RefusedError(f"it cannot be made: {_one_line(error)}") from error
+        raise _RefusedError(f"it cannot be created: {_one_line(error)}") from error
     if not isinstance(env, Env):
-        raise _RefusedError(f"it returns a {type(env).__name__}, not an environment of Gymnasium's")
+        raise _RefusedError(f"it returns a {type(env).__name__}, not a Gymnasium environment")
     return env
 
 
@@ -243,12 +243,12 @@ def _check_adapter(target: str, options: list[str]) -> None:
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     for option in options:
         if not takes_any and option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
+            has = f"known: {', '.join(known)}" if known else "it has none"
             raise _RefusedError(f"no option {option}; {has}", wanted=option, names=known)
     try:
         signature.bind(None, **dict.fromkeys(options))
     except TypeError as error:
-        raise _RefusedError(f"it cannot be built: {error}") from error
+        raise _RefusedError(f"it cannot be created: {error}") from error
 
 
 def _one_line(error: BaseException) -> str:

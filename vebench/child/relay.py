@@ -77,7 +77,7 @@ class _Relay:
         if self._child is not None and time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + _CHECK_S
             # A runner that cannot be reached any more must not leave anything behind.
-            late = "no end in the time that it has (--timeout)" if time.monotonic() > self._deadline else None
+            late = "timed out (--timeout)" if time.monotonic() > self._deadline else None
             if fault := late or self._child.fault():
                 self._over(self._child, fault)
         if 0 not in ready:
@@ -98,7 +98,7 @@ class _Relay:
             self._child.say(asked["say"])
         elif "end" in asked:
             self._cell = int(asked["end"])  # which may be one that was never started
-            self._over(self._child, "it was told to end")
+            self._over(self._child, "it was stopped")
 
     def _start(self, request: dict[str, Any]) -> None:
         setup = request["setup"]

@@ -130,7 +130,7 @@ class Windows:
 
     def _take_turn(self) -> None:
         if not os.read(self._request.go_ahead, 1):
-            raise EOFError("the parent has gone: there will be no next turn")
+            raise EOFError("the parent exited before the next turn")
         self._waited_ns += self._clock() - self._left
 
     def _measure_in_step(self) -> None:
@@ -143,7 +143,7 @@ class Windows:
             self._run(_IDLE_NS)
         line = os.read(self._request.go_ahead, 64)
         if not line:
-            raise EOFError("the parent has gone: the windows will never begin")
+            raise EOFError("the parent exited before the first window")
         pause = max(PAUSE_NS, self._duration // _PAUSE_SHARE)
         for number in range(self._settings.rounds):
             begin = int(line) + number * (self._duration + pause)

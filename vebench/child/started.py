@@ -150,7 +150,7 @@ class Started:
         left = memory_available()
         if left is None or left >= LEAST_MEMORY:
             return None
-        return f"memory ran out: {left // MEBIBYTE} MiB were left"
+        return f"out of memory: {left // MEBIBYTE} MiB were left"
 
     def end(self, mark: str, variable: str = guardian.TOKEN_VARIABLE) -> None:
         """End it with all processes that have the mark in this environment variable, and remove its folder."""

@@ -106,7 +106,7 @@ class Transcript:
         self._number += 1
         fault = malformed(batch, self._info)
         if fault is None and not self._info.reuses_buffers and (fault := self._changed()) is not None:
-            fault += ", though no reuse of buffers is declared"
+            fault += ", although the adapter declares no reuse of buffers"
         if fault is None and self._silence is not None:
             fault = self._silence.note(batch[4])
         if fault is not None:

@@ -75,7 +75,7 @@ class Trial:
         """Return the layout in words: ``with 2 environments``; without ``about``, before the backend is built."""
         count = self.workers * self.envs_per_worker if about is None else about.num_envs
         envs = "1 environment" if count == 1 else f"{count} environments"
-        return f"with {envs}" if self.exact else f"with {envs}, chance included"
+        return f"with {envs}" if self.exact else f"with {envs}, including randomness"
 
 
 def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:

@@ -232,7 +232,7 @@ class Replicas(Conversation):
         answers: list[_T] = []
         for name, answer in zip(self._names, [each.popleft() for each in self._arrived], strict=True):
             if not isinstance(answer, kind):
-                raise CellError(f"{name} answered {type(answer).__name__} where {kind.__name__} was expected")
+                raise CellError(f"{name} answered {type(answer).__name__} instead of {kind.__name__}")
             answers.append(answer)
         return answers
 
@@ -306,7 +306,7 @@ def common_window(windows: Sequence[ReplicaWindow]) -> Window:
     begin = max(one.start_ns for one in windows)
     end = min(one.start_ns + one.window.ns for one in windows)
     if end - begin < _LEAST_COMMON * max(one.window.ns for one in windows):
-        raise CellError("replicas hardly ran at the same time: a longer --duration would hold more batches")
+        raise CellError("replicas hardly ran at the same time: use a longer --duration")
     shares = [(end - begin) / one.window.ns for one in windows]
     return joined([one.window for one in windows], shares, end - begin)
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 # The reason of a cell that was at work when there was no time any more.
-GIVEN_UP = "no time was left: give a larger --budget"
+GIVEN_UP = "no time was left: use a larger --budget"
 BROKEN_OFF = "interrupted before it was compared"
 _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
@@ -225,7 +225,7 @@ class _CellAtWork:
             self._reason = str(error)
         self._log = self._conversation.log()
         if cell.is_base and not (cell.repeat or cell.replicas or self.windows):
-            why = f"not measured, as {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
+            why = f"not measured: {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
             self._over.setdefault((cell.task.id, cell.side), why)
 
     def outcome(self, reason: str | None = None) -> Outcome:
@@ -322,7 +322,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
             *_, (_, found) = _proven(loop, replace(job, steps=_LOOP_STEPS), launch)
             tried[task] = found if isinstance(found, Proof) else Proof("unverified")
         if task in tried and tried[task].failed:
-            why = f"not compared, as {registry.REFERENCE} cannot step {task.id}: {tried[task].reason}"
+            why = f"not compared: {registry.REFERENCE} cannot step {task.id}: {tried[task].reason}"
             yield cell, Proof("unverified", reason=why, failed=True)
         else:
             yield from _proven(cell, job, launch)

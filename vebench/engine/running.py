@@ -43,7 +43,7 @@ _GRACE_S = 30.0
 # The processes of a cell on a host may take this long to be ended.
 _ENDED_S = 10.0
 
-OTHER_PACE = "its clock runs at another pace than the runner's"
+OTHER_PACE = "its clock runs at a different speed from the runner's"
 # By how much windows may take longer than they claim: a share of their time, and as many nanoseconds for each as the
 # words of its begin and end may differ in how late they come. These differences are independent of each other, so that
 # their sum grows with the square root of the number of windows. Added to them are what others took of the CPU, and
@@ -119,7 +119,7 @@ class RunningCell(Conversation):
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time."""
         if wakeful() > self._deadline:
-            raise CellError(f"no end after {self._timeout:.3g} s (--timeout)")
+            raise CellError(f"timed out after {self._timeout:.3g} s (--timeout)")
 
     @abstractmethod
     def _heard(self) -> bytes | None:
@@ -222,7 +222,7 @@ class LocalCell(RunningCell):
         """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
         if wakeful() > self._deadline:
             how_far = self._how_far() if self._tells_where else ""
-            raise CellError(f"no end after {self._timeout:.3g} s ({self._option}){how_far}")
+            raise CellError(f"timed out after {self._timeout:.3g} s ({self._option}){how_far}")
         if fault := self._child.fault():
             raise CellError(fault)
 
@@ -342,7 +342,7 @@ class FarCell(RunningCell):
         error = error_ns * _NANO
         if error > max(MOST_ERROR_S, MOST_ERROR * self._request.settings.duration):
             raise CellError(
-                f"its clock is known to {error:.2g} s only, more than {MOST_ERROR:.0%} of a window: give a longer "
+                f"its clock is known only to within {error:.2g} s, over {MOST_ERROR:.0%} of a window: use a longer "
                 "--duration"
             )
         self._start()
@@ -402,7 +402,7 @@ class Pace:
     def _check_life(self, claimed: int) -> None:
         lived = self._clock() - self._started
         if claimed > (1 + _CLOCKS_DIFFER) * lived + _LATE_NS:
-            self._fast = f"{OTHER_PACE}: it counts {claimed / 1e9:.2f} s, and has lived for {lived / 1e9:.2f} s"
+            self._fast = f"{OTHER_PACE}: it counts {claimed / 1e9:.2f} s after running for {lived / 1e9:.2f} s"
 
     def _ended(self, window: Window) -> None:
         self._claimed += window.ns

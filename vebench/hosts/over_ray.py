@@ -130,7 +130,7 @@ def connect(
     nodes = named(ray.nodes())
     here = {name: node for name, node in nodes.items() if name in hosts}
     for name in hosts.keys() - here.keys():
-        _lost(hosts[name][1], f"the cluster has no node of that name now, but {', '.join(nodes)}")
+        _lost(hosts[name][1], f"the cluster has no such node now; it has {', '.join(nodes)}")
     consumer, environment = None, dict[str, str]()
     if deliver:
         context, name = ray.get_runtime_context(), secrets.token_hex(8)
@@ -145,9 +145,9 @@ def connect(
     group = placement_group(bundles, strategy="STRICT_SPREAD", bundle_label_selector=labels) if here else None
     if group is not None and not group.wait(_STARTED_S):
         remove_placement_group(group)
-        whose = f"are those of {' and '.join(_busy(ray, here)) or 'some of them'} claimed by others?"
+        whose = f"does another program use those of {' and '.join(_busy(ray, here)) or 'some of them'}?"
         for name in here:
-            _lost(hosts[name][1], f"Ray has not given all CPUs of the nodes for {_STARTED_S:g} s: {whose}")
+            _lost(hosts[name][1], f"Ray did not provide all CPUs of the nodes within {_STARTED_S:g} s: {whose}")
         return
     threads = []
     for index, (name, node) in enumerate(here.items()):
@@ -186,9 +186,9 @@ def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: A
         Thread(target=_carry_there, args=(ray, actor, reading), daemon=True).start()
         while said := ray.get(actor.hear.remote()):
             write_all(writing, said)
-        _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended there")
+        _lost(writing, ray.get(actor.last_words.remote()) or "its program has ended")
     except ray.exceptions.GetTimeoutError:
-        _lost(writing, f"Ray has started nothing there for {_STARTED_S:g} s")
+        _lost(writing, f"Ray started nothing there within {_STARTED_S:g} s")
     except ray.exceptions.RayError as error:
         _lost(writing, reason(error))
 

@@ -230,7 +230,7 @@ def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = Non
                     raise KeyboardInterrupt
                 if wakeful() > until:
                     for site in waiting:
-                        site.lost = f"no answer for {_REACHED_S:g} s"
+                        site.lost = f"no answer within {_REACHED_S:g} s"
                 wakeful.wait([site.descriptor for site in waiting], _FEED_S)
             yield {site.name: site for site in sites}
         finally:
@@ -313,7 +313,7 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
     try:
         asked = subprocess.run(words, capture_output=True, timeout=_REACHED_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer for {_REACHED_S:g} s") from None
+        raise UsageError(f"--hosts: Ray at {shown(address)}: no answer within {_REACHED_S:g} s") from None
     if asked.returncode:
         why = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
         raise UsageError(f"--hosts: Ray at {shown(address)}: {why}")

@@ -68,7 +68,7 @@ class Guarded:
             self._close()
             guardian.remove(str(self.scratch))
             if isinstance(error, OSError):
-                raise UsageError(f"cannot start a process that watches over others: {error.strerror}") from None
+                raise UsageError(f"cannot start the process that cleans up: {error.strerror}") from None
             raise
         return self
 

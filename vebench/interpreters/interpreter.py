@@ -141,7 +141,7 @@ def look_up(
     counts = len(found), len(facts.get("adapters", [])), len(facts.get("functions", []))
     whole = all("error" in env or env.keys() >= _WHOLE for env in found)
     if counts != (len(envs), len(adapters), len(functions)) or not whole:
-        raise UsageError(f"{about}: Python gave a wrong answer: it has not what was asked for")
+        raise UsageError(f"{about}: Python gave an incomplete answer")
     return facts
 
 
@@ -152,7 +152,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float, *, 
     whether ``python`` is known to be a Python. Raises UsageError, which begins with ``about``, if it does not start,
     does not answer or answers something else, StorageError if the scratch folder cannot be made.
     """
-    which = "Python" if examined else "is no Python that runs: it"
+    which = "Python" if examined else "is not a working Python: it"
     with Guarded() as guarded:
         process, answer, printed = _run(about, python, guarded, request, timeout)
     if len(answer) > _MOST_BYTES:

@@ -132,7 +132,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
             lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
             errors = [line for line in lines if line.lower().startswith("error")] or lines
             cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else error
-            raise NotHadError(f"{cause}; all of it: {log_file}") from None
+            raise NotHadError(f"{cause}; full log: {log_file}") from None
         found = examine_python("its Python", mine)
         needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
         if missing := sorted(package.name for package in needed if not found.has(package.module)):

@@ -100,7 +100,7 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     if policy != "local" and not nodes:
         return "no memory node is known for these CPUs"
     if _NUMBERS is None:
-        return "not on this system"
+        return "not supported on this system"
     reason = ""
     for mode in _MODES[policy]:
         wanted = [] if mode == _LOCAL else nodes[:1] if mode == _PREFERRED else nodes

@@ -198,7 +198,7 @@ def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     if not allowed - kept:
         raise UsageError(f"{option} {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
     if pin not in PIN_POLICIES and (both := sorted(kept.intersection(parse_cpu_list(pin)))):
-        raise UsageError(f"{option} {text}: --pin {pin} gives CPU {format_cpu_list(both)} to workers, too")
+        raise UsageError(f"{option} {text}: --pin {pin} also gives CPU {format_cpu_list(both)} to workers")
     return allowed - kept
 
 

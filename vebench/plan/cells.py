@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
 # Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
 # if it goes on later, with more memory for example.
-_NOTHING_BESIDE = "no backend that was asked for can run here"
+_NOTHING_BESIDE = "no requested backend can run here"
 MOST_PROCESSES = 256  # alive at the same time in a group, though those of only one cell work
 _GIB = 1 << 30
 # A rough estimate of memory, good enough to skip cells that would bring the machine down. One process with one
@@ -203,7 +203,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     if number > _MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
         raise UsageError(
-            f"{number} cells are too many, at most {_MAX_CELLS}: give fewer {swept}, --backend or --repeats"
+            f"{number} cells are too many, at most {_MAX_CELLS}: use fewer {swept}, --backend or --repeats"
         )
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
@@ -280,7 +280,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
     entry, own = choice.entry, where.interpreters.get(choice.label)
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
-        why_not = f"{choice.label} runs in an interpreter of this machine, which --hosts do not have"
+        why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
     least = _memory(task, choice, entry.shape_of(1, 1, 1, choice.options))
     for workers, envs in product(spec.workers, spec.envs_per_worker):
         cpus = () if where.hosts else where.placement.owned(workers)

@@ -191,7 +191,7 @@ def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
     except (FileNotFoundError, NotADirectoryError):
         return [], ""
     except OSError as error:
-        return [], f"{path}: {error.strerror}: verdicts that were kept there are not known"
+        return [], f"{path}: {error.strerror}: its verdicts are not available"
     found, damaged = [], 0
     for line in filter(None, lines):
         try:
@@ -203,7 +203,7 @@ def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
     if not damaged:
         return found, ""
     count = f"{damaged} damaged {'line is' if damaged == 1 else 'lines are'}"
-    return found, f"{path}: {count} left out; if you delete the file, vebench verify finds its verdicts again"
+    return found, f"{path}: {count} ignored; to restore all verdicts, delete the file and run vebench verify"
 
 
 @cache

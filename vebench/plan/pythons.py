@@ -35,7 +35,7 @@ def table() -> dict[str, str]:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     pythons = read.get(_TABLE, {})
     if not isinstance(pythons, dict) or not all(isinstance(python, str) for python in pythons.values()):
-        raise UsageError(f"{path}: [{_TABLE}] maps names to the paths of Pythons, as text")
+        raise UsageError(f"{path}: [{_TABLE}] must map names to paths of Pythons")
     return pythons
 
 
@@ -54,7 +54,7 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     if name in known:
         found = made.python_of(name)
         if found is None:
-            raise UsageError(f"--backend {shown(choice.label)}: vebench peers setup {name} makes this Python")
+            raise UsageError(f"--backend {shown(choice.label)}: create this Python with vebench peers setup {name}")
         return found
     near = did_you_mean(name, [*pythons, *known])
     raise UsageError(

@@ -89,7 +89,9 @@ def _full_name(name: str) -> str:
 
 def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
     if taken := sorted(suite.sets.intersection(arguments)):
-        raise UsageError(f"--env {shown(name)}: {taken[0]} is set by vebench, alike for every backend: leave it out")
+        raise UsageError(
+            f"--env {shown(name)}: vebench sets {taken[0]} itself, to the same value for every backend: leave it out"
+        )
 
 
 def asked_as(env: str, names: Sequence[str]) -> str:
@@ -170,7 +172,7 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
     near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])
     return (
         f"no such environment{near}; vebench list shows the known ones; "
-        "registered by a module of yours? write MODULE:ID; made by a function? MODULE:FUNCTION"
+        "if your own module registers it, write MODULE:ID; if a function creates it, MODULE:FUNCTION"
     )
 
 
@@ -194,7 +196,7 @@ def refuse_not_ours(spec: RunSpec, named: Container[str]) -> None:
     """Raise UsageError, which says how to allow it, for the first of these values that is not ``named`` by the user."""
     for value in not_ours(spec):
         if value not in named:
-            raise UsageError(f"{shown(value)}: the file names it, not you: add {ALLOW} if you trust the file")
+            raise UsageError(f"{shown(value)}: it comes from the file, not from you: add {ALLOW} if you trust the file")
 
 
 def _is_known(env: str) -> bool:

@@ -61,7 +61,7 @@ def run_files_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror}") from None
     if not files:
-        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name where your runs are")
+        raise UsageError(f"no run in {folder}/: measure first (vebench run --env Pong), or name a run file or folder")
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 

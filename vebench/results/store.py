@@ -63,7 +63,7 @@ class RunWriter:
             line = encode(header)
             msgspec.json.decode(line, type=RunRecord)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UsageError(f"a run file cannot hold what was asked for: {one_line(str(error))}") from None
+            raise UsageError(f"a run file cannot store this request: {one_line(str(error))}") from None
         try:
             if path.parent == DEFAULT_FOLDER:
                 path.parent.mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ class RunWriter:
         try:
             _write(self._fd, line)
         except OSError as error:
-            whole = "its 1 cell is whole" if len(self._cells) == 1 else f"its {len(self._cells)} cells are whole"
+            whole = "its 1 cell is intact" if len(self._cells) == 1 else f"its {len(self._cells)} cells are intact"
             remedy = "free some space" if error.errno in _NO_SPACE else "fix that"
             raise StorageError(
                 f"cannot write {self.path}: {error.strerror}; {whole}: "
@@ -160,8 +160,8 @@ class RunWriter:
             raise StorageError(f"{was}, and {path} cannot be written: {error.strerror}") from None
         if size:
             again = self.header.resume_command(str(path))
-            raise StorageError(f"{was}: what was in it is in {path} now; to go on: {again}")
-        self.notes.append(f"{was}: it was written again, with all of them")
+            raise StorageError(f"{was}: its contents are now in {path}; to continue: {again}")
+        self.notes.append(f"{was}: it was rewritten with all cells")
 
     def __enter__(self) -> Self:
         return self
@@ -213,10 +213,10 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
     """Return the run in ``data``, and the length of its complete lines in bytes."""
     *lines, cut_off = data.split(b"\n")
     if not _RUN_BEGINS.match(data):
-        what = "not a run file of vebench: the first line of one describes the run" if data else "empty: not a run file"
+        what = "not a vebench run file: the first line must describe the run" if data else "empty: not a run file"
         raise RunFileError(f"{name}, line 1: {what}")
     if not lines:
-        raise RunFileError(f"{name}, line 1: cut off: no cell was measured, so start the run again")
+        raise RunFileError(f"{name}, line 1: truncated: no cell was measured, so start the run again")
     cells: dict[CellKey, CellRecord] = {}
     number = 1
     try:
@@ -229,7 +229,7 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
                 cells[found.key] = replace(cells[found.key], proof=found.proof)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
-    notes = (f"{name}, line {len(lines) + 1}: cut off, left out",) if cut_off else ()
+    notes = (f"{name}, line {len(lines) + 1}: truncated, ignored",) if cut_off else ()
     return Run(header, tuple(cells.values()), notes), len(data) - len(cut_off)
 
 
@@ -246,10 +246,10 @@ def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
     if head.schema != SCHEMA:
         raise ValueError(f"written by another version of vebench (schema {head.schema}; this one reads {SCHEMA})")
     if head.type not in kinds:
-        raise ValueError(f"a line of type {shown(head.type)}, which schema {SCHEMA} does not have there")
+        raise ValueError(f"unexpected type {shown(head.type)} of line in schema {SCHEMA}")
     body, _, _ = line.rpartition(b',"crc32":')
     if sealed(body + b"}") != line + b"\n":
-        raise ValueError("its checksum (crc32) does not fit: the line was damaged, or changed after it was written")
+        raise ValueError("its checksum (crc32) does not match: the line was damaged or edited")
     return msgspec.json.decode(line, type=kinds[head.type])
 
 

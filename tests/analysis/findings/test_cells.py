@@ -57,7 +57,7 @@ def test_other_work_is_reported_with_how_it_differs() -> None:
     _, (found,) = findings(make_cell("for-loop", 1, STEADY), liar)
     assert (found.code, found.message) == (
         "different-work",
-        "not the same work as for-loop: frame skip 5 instead of 4; compared with nothing",
+        "not the same work as for-loop: frame skip 5 instead of 4; excluded from comparisons",
     )
 
 
@@ -152,7 +152,10 @@ def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
 def test_an_unstable_reference_is_said_in_one_line_with_the_others() -> None:
     (loop,), (other,) = findings(make_cell("for-loop", 1, NOISY), make_cell("gym-sync", 1, NOISY))
     assert loop == other
-    assert (loop.code, loop.message) == ("imprecise", "its ± is wider than 20%: the rate is little more than a guess")
+    assert (loop.code, loop.message) == (
+        "imprecise",
+        "the interval is wider than ±20%: the rate is only a rough estimate",
+    )
 
 
 def test_a_loop_that_costs_over_a_microsecond_is_reported() -> None:
@@ -170,7 +173,7 @@ def test_a_loop_that_costs_over_a_hundredth_of_a_batch_is_reported() -> None:
 @pytest.mark.parametrize(("steps", "share"), [(30_000, "1%"), (150_000, "1%"), (300_000, "10%"), (1_900_000, "10%")])
 def test_the_share_of_the_loop_is_reported_in_steps(steps: int, share: str) -> None:
     _, (found,) = findings(make_cell("null", 1, (2_000_000,) * 4), make_cell("for-loop", 1, (steps,) * 4))
-    assert found.message == f"over {share} of the time is the measuring loop's own"
+    assert found.message == f"the measuring loop itself takes over {share} of the time"
 
 
 def test_a_cell_that_did_not_get_as_precise_as_was_asked_is_reported() -> None:
@@ -232,7 +235,7 @@ def test_more_workers_than_cpus_are_reported_unless_skipped() -> None:
 
 def test_more_processes_than_cpus_are_reported() -> None:
     ((found,),) = findings(make_cell("gym-async", 2, STEADY, processes=16, envs_per_worker=8))
-    assert (found.code, found.message) == ("oversubscribed", "more processes or threads than the 2 CPUs owned")
+    assert (found.code, found.message) == ("oversubscribed", "more processes or threads than its 2 CPUs")
     assert "--envs-per-worker" in found.remedy
 
 
@@ -293,7 +296,7 @@ def test_processes_with_more_threads_than_step_are_reported(
         ("pufferlib", 0, 0, 4, True),
         ("pufferlib", 0, 0, 2, False),
         ("gym-async", 10**9, 0, 2, False),
-        ("pufferlib", 0, 4, 2, True),  # a CPU quota held back all windows
+        ("pufferlib", 0, 4, 2, True),  # a CPU quota slowed all windows
         ("pufferlib", 0, 3, 2, False),
         ("gym-async", 0, 4, 2, False),
     ],

@@ -33,10 +33,10 @@ WINDOWS = {
     ("cells", "message"),
     [
         (["calm", "disturbed"], None),
-        (["calm", "disturbed", "disturbed"], "others took CPU time of 2 of 3 cells"),
-        (["calm", "throttled", "throttled"], "a CPU quota held back 2 of 3 cells"),
-        (["calm", "throttled", "disturbed"], "others or a CPU quota held back 2 of 3 cells"),
-        (["disturbed"], "others took CPU time of 1 of 1 cell"),
+        (["calm", "disturbed", "disturbed"], "other processes disturbed 2 of 3 cells"),
+        (["calm", "throttled", "throttled"], "a CPU quota slowed 2 of 3 cells"),
+        (["calm", "throttled", "disturbed"], "other processes or a CPU quota slowed 2 of 3 cells"),
+        (["disturbed"], "other processes disturbed 1 of 1 cell"),
         ([], None),
     ],
 )
@@ -59,8 +59,8 @@ def test_a_run_without_pinning_is_reported() -> None:
 
 
 def test_notes_of_the_file_are_reported() -> None:
-    (finding,) = of_run(Run(make_header(), (), ("a.jsonl, line 3: cut off, left out",)), ())
-    assert (finding.code, finding.message) == ("incomplete", "a.jsonl, line 3: cut off, left out")
+    (finding,) = of_run(Run(make_header(), (), ("a.jsonl, line 3: truncated, ignored",)), ())
+    assert (finding.code, finding.message) == ("incomplete", "a.jsonl, line 3: truncated, ignored")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_less_than_a_cpu_is_reported_as_what_it_does() -> None:
     head = make_header()
     head = msgspec.structs.replace(head, host=msgspec.structs.replace(head.host, quota_cpus=0.5))
     (finding,) = of_run(Run(head, ()), ())
-    assert "less than one CPU: every cell will be held back" in finding.message
+    assert "less than one CPU: every cell will be throttled" in finding.message
 
 
 def groups_of(*cells: CellRecord) -> tuple[Group, ...]:

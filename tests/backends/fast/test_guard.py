@@ -47,7 +47,7 @@ def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_s
     remedy = REMEDIES.get(changed, "pip install 'mujoco==3.6.0' or 'mujoco==3.11.0'")
     run = words(vebench("run", "-e", TASK, "-w", "1", "-b", "fast-sync", *BRIEF, "-o", "run.jsonl", world=world_here()))
     assert f"fast-sync: Gymnasium's class: {why}" in run
-    assert f"fallback: stepped Gymnasium's class and no class of its own: {why}" in run
+    assert f"fallback: used Gymnasium's class instead of its own: {why}" in run
     (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert cell["steps"].startswith(f"Gymnasium's class: {why}")
     assert "no infos" not in cell["differences"]
@@ -56,7 +56,7 @@ def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_s
     for command in ("list", "doctor"):
         text = words(vebench(command))
         assert f"Gymnasium's class: {why}" in text
-        assert f"fallback: fast-sync, fast-async will step Gymnasium's class: {why}" in text
+        assert f"fallback: fast-sync, fast-async will use Gymnasium's class: {why}" in text
         assert remedy in text
 
 
@@ -107,7 +107,7 @@ def test_any_opencv_will_do_for_games(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:
     refused = classes.refusal(TASK, {"frame_skip", "xml_file"})
     assert refused is not None
-    assert refused.refused == "our own class for HalfCheetah-v5 has no xml_file"
+    assert refused.refused == "our own class for HalfCheetah-v5 does not support xml_file"
 
 
 def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_is_left_out_unless_asked_for(

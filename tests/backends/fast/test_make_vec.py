@@ -337,16 +337,16 @@ def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> 
 @pytest.mark.parametrize(
     ("arguments", "settings", "error", "words"),
     [
-        ((PONG, 2), {"stack_num": 4}, TypeError, "ALE/Pong-v5 has no setting stack_num: it is stack here"),
-        ((PONG, 2), {"frameskip": 4}, TypeError, "it is frame_skip here"),
-        ((PONG, 2), {"wrappers": []}, TypeError, "make_vec has no wrappers: put vector wrappers around"),
+        ((PONG, 2), {"stack_num": 4}, TypeError, "ALE/Pong-v5 has no setting stack_num: use stack"),
+        ((PONG, 2), {"frameskip": 4}, TypeError, "use frame_skip"),
+        ((PONG, 2), {"wrappers": []}, TypeError, "make_vec has no wrappers: wrap"),
         (
             (CHEETAH, 2),
             {"vectorization_mode": "async"},
             TypeError,
             "no vectorization_mode: leave it out; num_processes",
         ),
-        ((CHEETAH, 2), {"vector_kwargs": {}}, TypeError, "no vector_kwargs: name arguments"),
+        ((CHEETAH, 2), {"vector_kwargs": {}}, TypeError, "no vector_kwargs: pass"),
         ((PONG, 2), {"odd": 1}, TypeError, "ALE/Pong-v5 has no setting odd: it has any_noop, "),
         ((PONG, 2), {"frame_skp": 2}, TypeError, r"has no setting frame_skp \(did you mean frame_skip"),
         ((CHEETAH, 2), {"ctrl_cost_wieght": 1}, TypeError, r"ctrl_cost_wieght \(did you mean ctrl_cost_weight\?\)"),

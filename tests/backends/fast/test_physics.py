@@ -312,6 +312,6 @@ def test_settings_without_sense_are_refused(env_id: str, settings: dict[str, Any
 
 def test_a_task_says_how_it_steps_and_what_it_leaves_out() -> None:
     in_python = PhysicsTask("Ant-v5", {}, compiled=False)
-    assert in_python.how == "physics in Python (as asked for)"
+    assert in_python.how == "physics in Python (as requested)"
     assert in_python.leaves_out == ("no infos",)  # contacts are shown, so they are computed
     assert "mj_rnePostConstraint" in PhysicsTask("Hopper-v5", {}).leaves_out[1]

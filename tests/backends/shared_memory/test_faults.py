@@ -106,7 +106,7 @@ def test_an_exception_without_a_text_is_reported_too(env_id: int) -> None:
     with pytest.raises((WorkerError, SilentError)) as caught:
         ours.step(acts(env_id, T.RAISE))
     cause = caught.value if env_id == 3 else caught.value.__cause__
-    assert f"environment {env_id}: SilentError: <its text cannot be had: SystemExit>" in str(cause)
+    assert f"environment {env_id}: SilentError: <no text: SystemExit>" in str(cause)
     assert "in step\n" in str(cause)
     ours.reset()
     ours.close()

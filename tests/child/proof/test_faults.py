@@ -113,7 +113,7 @@ def found_in_cell(
     [
         (StaleLater, f"from step 2000 on observations are one step stale or {LATE}"),
         (BehindByOne, f"from step 1500 on observations are one step stale or {LATE}"),
-        (KeepsRunning, "a later reset does not begin as its seed says"),
+        (KeepsRunning, "a later reset ignores its seed"),
     ],
 )
 def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_shows_it_too(
@@ -124,7 +124,7 @@ def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_s
 
 
 def test_a_fault_that_the_recorder_has_seen_stands_though_the_rest_cannot_be_followed(tmp_path: Path) -> None:
-    fault = "rows counted that were not returned: batches without their 3 rows"
+    fault = "rows were counted but not returned: batches do not have 3 rows"
     unknown = Rows(7, np.arange(3), np.zeros(3), np.zeros(3, bool), np.zeros(3, bool), np.arange(3), np.zeros((3, 4)))
     proof = found_in_cell(tmp_path, Altered, (20,), [unknown, Ended(fault)])
     assert (proof.verdict, proof.fault) == ("different", fault)

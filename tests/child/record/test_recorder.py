@@ -151,7 +151,7 @@ def test_batches_that_are_shorter_between_two_that_are_kept_are_a_fault_though_r
         return Batch(*(array[ids] for array in batch))
 
     records, _ = recorded(backend, windows=1, spoil=shorter_and_longer)
-    assert "rows counted that were not returned" in fault_of(records)
+    assert "rows were counted but not returned" in fault_of(records)
 
 
 @pytest.mark.parametrize(("num_envs", "batch_size"), [(4, 4), (6, 2), (9, 4)])
@@ -181,7 +181,7 @@ def test_batches_of_another_length_than_reported_are_a_fault_by_name_whatever_th
     records = written(recorder)
     assert recorder.copies.broken is not None
     number, fault = recorder.copies.broken
-    assert fault_of(records) == fault == f"rows counted that were not returned: batches without their {batch_size} rows"
+    assert fault_of(records) == fault == f"rows were counted but not returned: batches do not have {batch_size} rows"
     assert 500 < number < 520
     (_, rows_kept) = histories(records)
     known = (
@@ -233,7 +233,7 @@ def test_what_is_reported_only_after_the_reset_is_a_fault_by_name() -> None:
     before = backend.info
     backend.info = replace(before, differences=(Difference("starts are blank", "observations", "start"),))
     recorder = Recorder(backend, backend.recv(), 0, Recording("", 5), before)
-    assert fault_of(written(recorder)).startswith("reports another differences while it runs")
+    assert fault_of(written(recorder)).startswith("changes its differences while it runs")
 
 
 def test_arrays_that_change_long_after_they_were_handed_out_are_a_fault_if_reuse_is_not_reported() -> None:
@@ -260,7 +260,7 @@ def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:
 
     records, _ = recorded(Played(6, 2), spoil=without_the_first)
     assert re.fullmatch(
-        r"environment 0 is left behind: it answered in none of the last [\d,]+ batches, nor in 5 s", fault_of(records)
+        r"environment 0 is left behind: no answer in the last [\d,]+ batches and 5 s", fault_of(records)
     )
 
 

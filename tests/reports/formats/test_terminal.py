@@ -156,7 +156,7 @@ def test_findings_come_before_the_table_with_what_they_mean_and_their_remedies(p
     assert text.index("failed: ") < text.index("In each cell: ") < text.index("frames/s (4 frames per step)")
     assert (
         "fault failed: timed out after 300 s in recv | see log (ALE/Pong-v5: gym-async at 4 workers) -> see "
-        "pong.jsonl.log for what it printed, if anything; once that is fixed, vebench run --resume pong.jsonl measures"
+        "pong.jsonl.log for its output, if any; after fixing the problem, vebench run --resume pong.jsonl measures"
     ) in " ".join(text.split())
 
 
@@ -179,7 +179,7 @@ def test_notes_are_only_shown_to_those_who_want_all(page: RunPage) -> None:
     assert "\nAll notes: vebench report --all pong.jsonl\n" in on_terminal(page, 40)
     assert "oversubscribed" not in on_terminal(page, 80)
     everything = on_terminal(replace(page, view=View(every_finding=True)), 80)
-    assert "\nnote     oversubscribed: more workers than the 2 CPUs owned" in everything
+    assert "\nnote     oversubscribed: more workers than its 2 CPUs" in everything
     assert "report --all" not in everything
 
 

@@ -152,7 +152,7 @@ def test_it_says_that_nothing_of_it_was_measured_and_has_a_row_for_each_backend(
 def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> None:
     listing = table_of(MACHINE, 16).listing
     assert listing.lines == (
-        "gym-sync: not predicted: not all of its 2 workers work at the same time",
+        "gym-sync: not predicted: its 2 workers do not all step at the same time",
         "shm-async: assumed: a second thread adds 20% of a core",
         "mine:<b>|Few: not predicted: 2 numbers of workers measured: 4 are needed",
     )

@@ -38,5 +38,5 @@ def test_why_a_check_says_what_it_says_is_explained_beside_the_verdict_but_is_no
     assert document.findings == ()
     assert all(item.gravity is None for item in document.remarks)
     assert "\n- **missing**: not in the candidate\n" in markdown.markdown_text(page)
-    assert "\n- **machine**: for-loop itself is not as fast as it was" in markdown.markdown_text(page)
+    assert "\n- **machine**: the rate of for-loop itself has changed" in markdown.markdown_text(page)
     assert "\nmissing\n  not in the candidate" in on_terminal(page, 120)

@@ -304,7 +304,7 @@ def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
         *(make_cell(name, 1, windows=taken) for name in ("gym-sync", "null")),
     )
     page = page_of(*cells)
-    notice = "unusable: others took CPU time of 2 of 3 cells; measure on an idle machine"
+    notice = "unusable: other processes disturbed 2 of 3 cells; measure on an idle machine"
     document = document_of(page)
     assert (document.notice, document.best) == (notice, "")
     assert "best" not in {text.tone for row in table_of(page).rows for text in row.texts}

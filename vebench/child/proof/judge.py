@@ -45,15 +45,15 @@ _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "rewards are clipped to [-1, 1]": lambda now, _: now._replace(reward=float(np.clip(now.reward, -1, 1))),
     "rewards are rounded to float16": lambda now, _: now._replace(reward=float(np.float16(now.reward))),
     "an end is not reported": lambda now, _: now._replace(terminated=False, truncated=False),
-    "terminated and truncated are confused": lambda now, _: now._replace(
+    "terminated and truncated are swapped": lambda now, _: now._replace(
         terminated=now.truncated, truncated=now.terminated
     ),
 }
 # What differs where all rows agree, by the field of the mismatch.
 _MISCOUNTED = {
-    "frames": "simulates {found} frames of {expected} claimed",
+    "frames": "simulates {found} frames but claims {expected}",
     "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
-    "ends": "reports {found} ends where there were {expected}",
+    "ends": "reports {found} ends of episodes instead of {expected}",
 }
 
 
@@ -90,14 +90,14 @@ class Judge:
     def about(self) -> About:
         """The first record. Raises CutOffError if there was none."""
         if self._about is None:
-            raise CutOffError("the recording does not begin with what the backend reports about itself")
+            raise CutOffError("the recording does not begin with the backend's description of itself")
         return self._about
 
     @property
     def now(self) -> History:
         """The history since the last reset. Raises CutOffError if there was none."""
         if self._history is None:
-            raise CutOffError("rows come before any reset")
+            raise CutOffError("rows come before the first reset")
         return self._history
 
     def take(self, record: Record) -> None:
@@ -283,13 +283,13 @@ def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> Actio
     own: ActionSpaceTree = trees.filled(about.action_form, spaces)
     if trees.form(own) != trees.form(actions):
         words = (trees.in_words(trees.form(space)) for space in (own, actions))
-        raise FaultError(f"actions are drawn from another space than the task's: {', not '.join(words)}")
+        raise FaultError(f"the action space is not the task's: {', not '.join(words)}")
     for (name, one), other in zip(trees.named_leaves(own), trees.leaves(actions), strict=True):
         if one.integer != other.integer or not (_one_bound(one.low, other.low) and _one_bound(one.high, other.high)):
             differ = f"bounds, shape or type differ{f' ({name})' if name else ''}"
-            raise FaultError(f"actions are drawn from another space than the task's: {differ}")
+            raise FaultError(f"the action space is not the task's: {differ}")
     if SUITES[task.suite].frames is None and about.frame_skip != task.frame_skip:
-        raise FaultError(f"claims {about.frame_skip} frames in a step that has {task.frame_skip}")
+        raise FaultError(f"claims {about.frame_skip} frames per step instead of {task.frame_skip}")
     return own
 
 
@@ -300,7 +300,7 @@ def _one_bound(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 def too_many_excused(share: float, most: float) -> str:
     """Return the fault of declared differences that apply to this share of all rows, where ``most`` is allowed."""
-    return f"declares differences in {share:.0%} of all rows, of which they may excuse {most:.0%}"
+    return f"declared differences affect {share:.0%} of all rows; at most {most:.0%} are allowed"
 
 
 def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
@@ -347,7 +347,7 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     ]
     if always or fitting:
         return " or ".join(always) or f"from step {step} on {' or '.join(fitting)}"
-    return "a later reset does not begin as its seed says" if step == 0 and len(judge.seeds) > 1 else None
+    return "a later reset ignores its seed" if step == 0 and len(judge.seeds) > 1 else None
 
 
 def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Callable[[int], Row | None]]:
@@ -360,7 +360,7 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
         changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
         if not all(np.array_equal(expected.observation, row.observation) for row in later):
-            changes["observations stand still"] = lambda now, _: now._replace(observation=first.observation)
+            changes["observations never change"] = lambda now, _: now._replace(observation=first.observation)
 
     def altered(change: Callable[[Row, Row], Row], at: int) -> Row | None:
         now, before = followed.expected_at(at), followed.expected_at(at - 1)
@@ -379,9 +379,9 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         if other is followed:
             continue
         if row is not None and len(shown) > 1 and all(np.array_equal(each, row.observation) for each in shown):
-            name = f"row {other.env_id} stands for every environment"
+            name = f"every environment returns row {other.env_id}"
         else:
-            name = f"environment {followed.env_id} shows the rows of environment {other.env_id}"
+            name = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
         predictions[name] = partial(of_another, other)
     return predictions
 

@@ -283,18 +283,18 @@ class History:
                 raise FaultError(f"{OUT_OF_ORDER}: batch {first} is not")
             return
         if first > self._known:
-            raise CutOffError(f"nothing says which environments are in batch {self._known}")
+            raise CutOffError(f"the environments of batch {self._known} were not recorded")
         if self._about.fewest_rows is not None and env_ids.shape[-1] < self._about.batch_size:
             missing = self._about.batch_size - env_ids.shape[-1]
             env_ids = np.pad(env_ids.astype(np.int64), ((0, 0), (0, missing)), constant_values=NO_ROW)
         if env_ids.ndim != 2 or env_ids.shape[1] != self._about.batch_size:  # noqa: PLR2004 - batches and rows
-            raise FaultError(f"a batch of {env_ids.shape[-1]} rows, where {self._about.batch_size} are reported")
+            raise FaultError(f"a batch of {env_ids.shape[-1]} rows instead of {self._about.batch_size}")
         news = env_ids[self._known - first :]
         if not len(news):
             return
         least = 0 if self._about.fewest_rows is None else NO_ROW
         if news.min() < least or news.max() >= self._about.num_envs:
-            raise FaultError(f"env_ids that are not in 0..{self._about.num_envs - 1}")
+            raise FaultError(f"env_ids outside 0..{self._about.num_envs - 1}")
         ascending = np.sort(news, axis=1)
         twice = ascending[:, 1:][(ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] != NO_ROW)]
         if twice.size:
@@ -306,7 +306,7 @@ class History:
         """Return the action that answered row ``place`` of batch ``number``."""
         if self._acted is not None:
             if number >= self._batches_acted:
-                raise CutOffError(f"nothing says which actions answered batch {number}")
+                raise CutOffError(f"the actions for batch {number} were not recorded")
             chosen: ArrayTree = trees.part(self._acted, (number, place))
             return chosen
         action: ArrayTree = trees.part(self._tape[(self.tape_at + number) % len(self._tape)], place)

@@ -44,10 +44,10 @@ _TOGETHER = 8  # environments that are looked at together to name a fault
 # Of --timeout, a search for a name among all environments may end at this share, and what is known be told in time.
 _MOST_OF_TIMEOUT = 0.8
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
-_NOTHING_COMPARED = "nothing that it returned could be compared"
-_BROKE_OFF = "its rows broke off"
+_NOTHING_COMPARED = "none of its rows could be compared"
+_BROKE_OFF = "its rows ended early"
 _NOT_REPEATABLE = (
-    "the environment gives other results each time, or beside others, with the same seed and the same actions"
+    "with the same seed and actions, the environment's results vary between runs or with other environments present"
 )
 
 
@@ -239,7 +239,7 @@ def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
     for count, claimed in zip(ended.windows, rows):  # noqa: B905 - not all may be known
         returned = count * about.batch_size if about.fewest_rows is None else count
         if claimed != returned:
-            return f"rows counted that were not returned: {claimed:,} in a window with {returned:,}"
+            return f"rows were counted but not returned: {claimed:,} in a window with {returned:,}"
     return None
 
 

@@ -166,8 +166,7 @@ def _silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> N
 
 
 def _left_behind(env_id: int, batches: int, seconds: float) -> str:
-    answered = f"it answered in none of the last {batches:,} batches, nor in {seconds:g} s"
-    return f"environment {env_id} is left behind: {answered}"
+    return f"environment {env_id} is left behind: no answer in the last {batches:,} batches and {seconds:g} s"
 
 
 class Silence:

@@ -48,7 +48,7 @@ CONSECUTIVE = 3
 # Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
 _HELD, _HELD_BYTES = 4, 16 << 20
 _NOTHING = np.empty(0, np.int64)
-ROWS_CHANGED = f"rows {CHANGED}, though no reuse of buffers is declared"
+ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
 Arrays = tuple[Any, ...]  # those of a batch
 
 
@@ -181,7 +181,7 @@ class Recorder:
             self._backend.reset(seed)
             arrays = tuple(self._backend.recv())
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
-            self._at_end = self._at_end or f"a second reset, with another seed, fails: {describe(error)}"
+            self._at_end = self._at_end or f"a second reset with another seed fails: {describe(error)}"
             return
         wrong = recording.malformed(arrays, self._info)
         rows = None if wrong is not None else self.copies.copy(0, arrays, self._is_shown_first)
@@ -204,7 +204,7 @@ class Recorder:
         if self._info.fewest_rows is not None and rows >= 0:
             self._rows += rows
         elif rows != batches * size and not self._is_over:
-            self.copies.breaks(number, f"rows counted that were not returned: batches without their {size} rows")
+            self.copies.breaks(number, f"rows were counted but not returned: batches do not have {size} rows")
         self.ids.tidy(CHUNK)
 
     def waited(self, missing: set[int], seconds: float) -> None:
@@ -283,7 +283,7 @@ class Copies:
         no other are ``held``, to see whether they change.
         """
         if not recording.is_plain(arrays):
-            self.breaks(number, recording.malformed(arrays, self._info) or "its rows are no plain arrays")
+            self.breaks(number, recording.malformed(arrays, self._info) or "its rows are not plain arrays")
             return None
         observations, rewards, terminated, truncated, env_ids = arrays
         try:

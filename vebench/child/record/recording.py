@@ -43,8 +43,8 @@ _TREES = frozenset({"observations", "actions"})
 _PLAIN = "biuf"
 NO_ROW = -1  # in place of an id, where a batch has fewer rows than others
 
-CHANGED = "change after they were handed out"
-OUT_OF_ORDER = "environments are not in the order of their ids, though it declares that they always are"
+CHANGED = "change after recv() returned them"
+OUT_OF_ORDER = "environments are not in the order of their ids, although the adapter declares that they are"
 NAMES = ("observations", "rewards", "terminated", "truncated", "env_ids")
 # The kinds of numbers that a field may have, and their name in messages.
 _NUMBERS = {
@@ -183,7 +183,7 @@ def read(file: IO[bytes]) -> Iterator[Record]:
     while True:
         line = file.readline(_MOST_LINE)
         if not line.endswith(b"\n"):
-            raise CutOffError("the recording is cut off")
+            raise CutOffError("the recording is truncated")
         try:
             body = json.loads(line)
             kind = _KINDS[body.pop("kind")]
@@ -236,9 +236,9 @@ def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever wa
     kind = type(tree).__name__
     problem = None
     if type(tree) not in (dict, OrderedDict, tuple):
-        problem = f"{name} are a {kind}, not a dict or tuple: what is made only on access is not measured"
+        problem = f"{name} are a {kind}, not a dict or tuple: lazy values are not supported"
     elif isinstance(tree, dict) and not all(type(key) is str for key in tree):
-        problem = f"{name} have keys that are no text"
+        problem = f"{name} have keys that are not strings"
     elif not tree:
         problem = f"{name} are an empty {kind}"
     parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
@@ -265,13 +265,13 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
 
 def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - whatever was returned
     if type(array) is not np.ndarray:
-        return f"{name} are a {type(array).__name__}, not a NumPy array: arrays made only on access are not measured"
+        return f"{name} are a {type(array).__name__}, not a NumPy array: lazy arrays are not supported"
     root = name.partition("/")[0]
     kinds, words = _NUMBERS[root]
     if array.dtype.kind not in kinds:
         return f"{name} are {array.dtype}, not {words}"
     if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
-        return f"{name} hold bytes that are neither 0 nor 1, so they are no bool"
+        return f"{name} contain bytes other than 0 and 1, so they are not bool"
     if array.ndim != 1 and root != "observations":
         return f"{name} have the shape {array.shape}, not one value for each row"
     return None
@@ -289,12 +289,12 @@ def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
     if set(lengths.values()) != {len(ids)} or not fewest <= len(ids) <= most:
         counts = ", ".join(f"{count} {name}" for name, count in lengths.items())
         size = str(most) if fewest == most else f"{fewest} to {most}"
-        return f"rows counted that were not returned: {len(ids)} env_ids, {counts}, in a batch of {size}"
+        return f"rows were counted but not returned: {len(ids)} env_ids, {counts}, in a batch of {size}"
     if len(set(ids)) != len(ids):
         twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
         return f"the same row twice in a batch: environment {twice[0]}"
     if not set(ids) <= set(range(info.num_envs)):
-        return f"env_ids {sorted(set(ids))} that are not in 0..{info.num_envs - 1}"
+        return f"env_ids {sorted(set(ids))} outside 0..{info.num_envs - 1}"
     return None
 
 
@@ -332,5 +332,5 @@ def changed(before: About, now: About) -> str | None:
     for name in _CONSTANT:
         one, other = getattr(before, name), getattr(now, name)
         if one != other and str(one) != str(other):  # bounds may be NaN
-            return f"reports another {name} while it runs: {other} instead of {one}"
+            return f"changes its {name} while it runs: {other} instead of {one}"
     return None

@@ -219,7 +219,7 @@ def test_backends_are_verified_as_the_command_does_it(vebench: Command, capsys: 
 
 def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(vebench: Command) -> None:
     start = FakeStart({"gym-async": interrupted})
-    with pytest.raises(KeyboardInterrupt, match=r"to go on: vebench run --resume a\.jsonl"):
+    with pytest.raises(KeyboardInterrupt, match=r"to continue: vebench run --resume a\.jsonl"):
         measure("CartPole", workers=1, backends=[*TRUTH], output="a.jsonl", world=fake_world(start), **BRIEF)
     assert vebench("run", "--resume", "a.jsonl", "-q", world=fake_world()).status == 0
     assert {cell.status for cell in load("a.jsonl").cells} == {"ok"}

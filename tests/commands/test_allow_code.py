@@ -369,7 +369,7 @@ def test_the_command_that_goes_on_with_a_run_of_the_users_own_code_can_be_pasted
     start = FakeStart({"mine:Sound": interrupted})
     plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound,gym-sync", "--set", "base=false", *ONE_PASS)
     stopped = vebench("run", *plan, "-o", "ours.jsonl", "-q", world=fake_world(start))
-    _, _, again = stopped.refusal.strip().partition("to go on: vebench ")
+    _, _, again = stopped.refusal.strip().partition("to continue: vebench ")
     assert again == f"run --resume ours.jsonl {ALLOW}"
     start.scripts = {}
     assert vebench(*again.split(), world=fake_world(start)).status == 0

@@ -213,7 +213,7 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
     assert (cell["verdict"], cell["proof"], cell["proof_rows"]) == ("identical", "unverified", 0)
     assert cell["proof_reason"] == "interrupted before it was compared"
     (finding,) = (finding for finding in cell["findings"] if finding["code"] == "unverified")
-    assert finding["message"].endswith("was not compared: interrupted before it was compared")
+    assert finding["message"].endswith("were not compared: interrupted before it was compared")
     assert "start a new run: --resume does not measure again" in finding["remedy"]
     assert "was not compared" in vebench("report", "run.jsonl").out
 
@@ -224,7 +224,7 @@ def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_i
     asked = (*ASKED[:-2], "-b", "shm-sync", "--repeats", "2", "-q", "-o", "run.jsonl")
     stopped = vebench(*asked, world=fake_world(start))
     assert "4 of 8 cells are in run.jsonl (2 without proof" in stopped.err
-    assert stopped.err.endswith("; to go on: vebench run --resume run.jsonl\n")
+    assert stopped.err.endswith("; to continue: vebench run --resume run.jsonl\n")
     reasons = [line["proof"]["reason"] for line in lines(Path("run.jsonl"), "proof")]
     assert reasons == ["interrupted before it was compared"] * 2
 

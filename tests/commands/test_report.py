@@ -224,7 +224,7 @@ def test_the_two_sides_of_a_comparison_are_told_apart_better_since_they_were_mea
     again = {cell: 1.06 * rate for cell, rate in OLD.items()}
     document = together(make_repeated(OLD, head), make_repeated(again, other))
     assert document.answers[0].sentences[0].startswith("Pong: B is 1.06x (±<0.1%)")
-    assert dict(document.facts)["compared"] == "frames/s; measured in turn, so that what slowed one slowed the other"
+    assert dict(document.facts)["compared"] == "frames/s; measured in turn, so disturbances affected both"
     apart = msgspec.structs.replace(other, started="2026-11-21T09:15:00+00:00")
     assert (
         "are not distinguishable"
@@ -294,7 +294,7 @@ def test_of_three_runs_each_is_compared_with_the_first() -> None:
     assert document.title == "3 runs side by side"
     (answer,) = document.answers
     assert [sentence.split(",")[0] for sentence in answer.sentences[:2]] == [
-        "Pong: each at its best",
+        "Pong: A and B",
         "Pong: C is 0.50x (±68%) as fast as A",
     ]
     assert answer.sentences[2].startswith("B, with the same backend, workers and CPUs: 1.55x")

@@ -32,7 +32,7 @@ def test_an_interrupted_run_is_resumed_where_it_ended(vebench: Command, tmp_path
     start.scripts = dict.fromkeys(("for-loop", "shm-sync", "yardstick"), interrupted_in_the_second)
     first = vebench("run", *PONG, "-w", "1", "-o", "run.jsonl", world=fake_world(start))
     assert first.status == 130
-    assert "1 of 3 cells are in run.jsonl; to go on: vebench run --resume run.jsonl" in first.err
+    assert "1 of 3 cells are in run.jsonl; to continue: vebench run --resume run.jsonl" in first.err
     again = FakeStart()
     assert vebench("run", "--resume", "run.jsonl", world=fake_world(again)).status == 0
     assert len(again.started) == 2

@@ -178,9 +178,9 @@ def test_what_takes_the_place_of_a_run_file_is_left_alone_and_status_is_2(vebenc
     world = fake_world(FakeStart({"shm-sync": replacing}))
     found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, "-q", world=world)
     kept = tmp_path / "run-kept.jsonl"
-    words = f"{path} was replaced while cells were measured: what was in it is in {kept} now"
+    words = f"{path} was replaced while cells were measured: its contents are now in {kept}"
     assert (found.status, path.read_text()) == (2, "another\n")
-    assert found.refusal == f"vebench: {words}; to go on: vebench run --resume {kept}\n"
+    assert found.refusal == f"vebench: {words}; to continue: vebench run --resume {kept}\n"
     assert kept.read_bytes() == away.read_bytes()
 
 
@@ -243,7 +243,7 @@ def test_what_looks_like_markup_in_a_files_name_is_none(vebench: Command, tmp_pa
     world = fake_world(FakeStart({"shm-sync": interrupted}))
     result = vebench("run", *PONG, "-w", "1,2", "-o", path, world=world)
     assert result.status == 130
-    assert f"cells are in {path}; to go on: vebench run --resume '{path}'" in result.err
+    assert f"cells are in {path}; to continue: vebench run --resume '{path}'" in result.err
 
 
 def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command, tmp_path: Path) -> None:

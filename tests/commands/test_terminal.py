@@ -37,7 +37,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(vebench: Com
     assert process.returncode == 130
     last = err.splitlines()[-1]
     assert re.fullmatch(
-        rf"vebench: interrupted: [1-3] of 4 cells are in {path}; to go on: vebench run --resume {path}", last
+        rf"vebench: interrupted: [1-3] of 4 cells are in {path}; to continue: vebench run --resume {path}", last
     )
     assert not [line for line in err.splitlines()[:-1] if not line.startswith("[")]
     assert statuses(path)[:1] == ["ok"]

@@ -59,6 +59,6 @@ def _set_up(one: Installation) -> int:
         console.note(f"{one.name}: could not be had: {error}")
         return _NOT_HAD
     except KeyboardInterrupt:
-        raise InterruptedRunError(f"interrupted: {one.name} is not set up; to go on, the same command") from None
+        raise InterruptedRunError(f"interrupted: {one.name} is not set up; run the same command to continue") from None
     console.note(f"{one.name}: set up: {path}{f'; {one.note}' if one.note else ''}")
     return _DONE

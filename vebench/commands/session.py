@@ -91,7 +91,7 @@ class Session:
     def go_on(self) -> str:
         """What a user who has interrupted is told to do."""
         header = self.run.header
-        return f"to {'compare again' if header.interpreter else 'go on'}: {header.resume_command(str(self.path))}"
+        return f"to {'compare again' if header.interpreter else 'continue'}: {header.resume_command(str(self.path))}"
 
     @property
     def run(self) -> Run:

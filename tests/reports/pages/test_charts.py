@@ -154,7 +154,7 @@ def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> No
     assert listing.lines == (
         "gym-sync: not predicted: its 2 workers do not all step at the same time",
         "shm-async: assumed: a second thread adds 20% of a core",
-        "mine:<b>|Few: not predicted: 2 numbers of workers measured: 4 are needed",
+        "mine:<b>|Few: not predicted: 2 worker counts measured: 4 are needed",
     )
 
 

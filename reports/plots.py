@@ -294,15 +294,8 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
         colour = looks[series.name, series.role]["color"]
         beside = series.mark.x if series.mark else max(series.points, key=lambda point: point[1].median)[0]
         middle = below + (len(series.points) - 1) / 2
-        space.annotate(
-            _shortened(_name(series), _LONGEST_BESIDE_BARS),
-            (0, middle),
-            xycoords=space.get_yaxis_transform(),
-            xytext=(-16, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-        )
+        name, axis = _shortened(_name(series), _LONGEST_BESIDE_BARS), space.get_yaxis_transform()
+        _write(space, name, (0, middle), (-16, 0), xycoords=axis, ha="right", va="center")
         for place, (x, estimate) in enumerate(series.points):
             (bar,) = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)
             if series.dashed:
@@ -312,25 +305,17 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
             space.hlines(below, low, min(estimate.median, end), color=GROUND.light, linewidth=2.2)
             space.hlines(below, low, high, color=INK.light, linewidth=0.9)
             if x == beside:
-                said = f"  {series.mark.text}" if series.mark else ""
-                space.annotate(
-                    f"{figures.number(estimate.median)}{said}",
-                    (max(high, min(estimate.median, end)), below),
-                    xytext=(3, 0),
-                    textcoords="offset points",
-                    va="center",
-                    color=INK.light if series.banded and said else MUTED.light,
-                    weight="bold" if series.banded and said else "normal",
-                    fontsize=8,
-                )
+                text = f"{figures.number(estimate.median)}{f'  {series.mark.text}' if series.mark else ''}"
+                wins = {"weight": "bold"} if series.mark and series.banded else {"color": MUTED.light}
+                _write(space, text, (high, below), (3, 0), va="center", fontsize=8, **wins)
             places.append(below)
             counts.append(f"{x:g}")
             below += 1
         below += _GAP
     space.set_xlabel(f"{_shortened(chart.y_label)}, with 95 % intervals")
     space.set_yticks(places, counts, fontsize=7)
-    space.annotate(chart.x_label, (0, 1), xycoords="axes fraction", xytext=(-3, 1), textcoords="offset points",
-                   ha="right", color=MUTED.light, fontsize=7)  # fmt: skip
+    head = {"ha": "right", "color": MUTED.light, "fontsize": 7}
+    _write(space, chart.x_label, (0, 1), (-3, 1), xycoords="axes fraction", **head)
     space.set_ylim(below - _GAP - 0.3, -0.7)
     space.set_xlim(0.0, end)
     space.grid(visible=False, axis="y")
@@ -338,6 +323,11 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     space.set_axisbelow(True)
     space.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
     space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _plain(x)))
+
+
+def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:  # noqa: ANN401 - as matplotlib has it
+    """Write a text so far from a place, in points."""
+    space.annotate(text, at, xytext=away, textcoords="offset points", **how)
 
 
 def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
@@ -348,18 +338,8 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     for mark in chart.marks:
         if left <= mark.x <= right:
             space.axvline(mark.x, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
-            space.annotate(
-                _shortened(mark.text),
-                (mark.x, 0),
-                xycoords=space.get_xaxis_transform(),
-                xytext=(-3, 4),
-                textcoords="offset points",
-                rotation=90,
-                ha="right",
-                va="bottom",
-                color=MUTED.light,
-                fontsize=8,
-            )
+            how = {"rotation": 90, "ha": "right", "va": "bottom", "color": MUTED.light, "fontsize": 8}
+            _write(space, _shortened(mark.text), (mark.x, 0), (-3, 4), xycoords=space.get_xaxis_transform(), **how)
     low, high = space.get_ylim()
     named: list[tuple[float, Line2D]] = []  # each with where it ends
     for index, series in enumerate(_with_points(chart)):
@@ -377,14 +357,9 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
         if _continued(series, chart) is None:
             named.append((medians[-1], line))
         if series.mark and series.banded:
-            space.annotate(
-                f"{name}: {series.mark.text}",
-                (series.mark.x, dict(series.points)[series.mark.x].median),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="left" if series.mark.x == left * _MARGIN else "right",
-                weight="bold",
-            )
+            place = series.mark.x, dict(series.points)[series.mark.x].median
+            side = "left" if series.mark.x == min(places) else "right"
+            _write(space, f"{name}: {series.mark.text}", place, (0, 6), ha=side, weight="bold")
     handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]
     if len(handles) < len(_with_points(chart)):
         handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **_FORECAST))

@@ -161,15 +161,6 @@ def test_a_format_writes_a_real_run_as_it_was_approved(form: Format, *, renew: b
     assert text.splitlines() == approved.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_figure_has_a_point_for_the_rate_of_every_cell() -> None:
-    page = page_of(*records({(backend, size): (size + 900, 990) for backend in BACKENDS for size in (1, 2, 16)}))
-    (section,), (document,) = page.sections, page.documents
-    points = set(map(html.unescape, POINT.findall(plots.svg(document.charts))))
-    rates = [(cell, rate) for cell in section.cells if (rate := cell.frames_per_second)]
-    assert len(rates) == 3 * len(BACKENDS)
-    assert points.issuperset(f"{cell.label}: {figures.rate(rate)}, workers: {cell.workers}" for cell, rate in rates)
-
-
 def test_the_points_of_a_figure_are_as_they_were_approved(*, renew: bool) -> None:
     page = RunPage.of([("pong.jsonl", store.read(SNAPSHOTS / "pong.jsonl"))], View(every_finding=True))
     (document,) = page.documents

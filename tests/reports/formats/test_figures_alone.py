@@ -34,11 +34,6 @@ def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path
     assert sorted(path.name for path in run.parent.iterdir()) == [f"figures.{form}", "run.jsonl"]
 
 
-def test_figures_are_written_to_any_file_if_the_format_is_named(vebench: Command, run: Path) -> None:
-    assert vebench("report", run, "-f", "svg", "-o", "figures").status == 0
-    assert (run.parent / "figures").read_text() == vebench("report", run, "-f", "svg").out
-
-
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [

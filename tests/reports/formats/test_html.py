@@ -182,10 +182,6 @@ def test_without_a_package_one_line_says_what_to_install(
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_run_without_a_cell_has_a_page() -> None:
-    assert "No cell has been measured yet." in words(parsed(html.html_page(page_of())))
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if BROWSER is None or DRIVER is None:

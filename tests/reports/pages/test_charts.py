@@ -51,10 +51,6 @@ def test_the_ideal_of_several_hosts_gains_by_the_cpus_of_all_of_them(sweep: Run)
     assert chart_of(there, "rate").marks == (Mark(3.0, "CPUs end"),)
 
 
-def test_a_mark_shows_where_workers_begin_to_share_cpus(page: RunPage) -> None:
-    assert chart_of(page, "rate").marks == (Mark(2.0, "CPUs end"),)
-
-
 def test_a_figure_has_two_cells_at_least_and_says_who_wins_on_which_machine() -> None:
     cells = (make_cell("for-loop", 1, (900,) * 4), make_cell("gym-sync", 1, (1900,) * 4))
     assert document_of(page_of(*cells[:1])).charts == ()
@@ -103,12 +99,6 @@ def test_a_forecast_continues_the_line_that_it_is_made_from() -> None:
     assert first.median == 40_000
     assert 40_000 < last.low < last.median < last.high
     assert chart.marks == (Mark(8.0, "second threads begin"),)
-
-
-def test_without_being_asked_for_nothing_is_predicted() -> None:
-    page = swept(header_of(8), 1, 2, 4, 8)
-    assert "forecast" not in {series.role for series in chart_of(page, "rate").series}
-    assert len(document_of(page).tables) == 1
 
 
 def test_the_ideal_goes_as_far_as_the_forecast() -> None:

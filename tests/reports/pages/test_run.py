@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -243,20 +242,12 @@ def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_w
 
 
 def test_classes_of_their_own_are_among_the_known_differences() -> None:
-    own, instead = OwnClasses("pictures compiled"), OwnClasses(refused="gymnasium is newer")
-    cells = [
-        *(make_cell("for-loop", workers, (1000,) * 4) for workers in (1, 2)),
-        *(
-            make_cell("fast-sync", workers, (2000,) * 4, own_classes=own, differences=("no infos",))
-            for workers in (1, 2)
-        ),
-    ]
-    ours = RunPage.of([("a.jsonl", Run(make_header(), tuple(cells)))])
-    table = table_of(ours)
-    assert table.listing.lines == ("fast-sync: own classes for this task, pictures compiled", "fast-sync: no infos")
-    fell_back = [replace(cell, own_classes=instead, differences=()) if cell.own_classes else cell for cell in cells]
-    table = table_of(RunPage.of([("a.jsonl", Run(make_header(), tuple(fell_back)))]))
-    assert table.listing.lines == ("fast-sync: Gymnasium's class: gymnasium is newer",)
+    for own, lines in (
+        (OwnClasses("pictures compiled"), ("own classes for this task, pictures compiled", "no infos")),
+        (OwnClasses(refused="gymnasium is newer"), ("Gymnasium's class: gymnasium is newer", "no infos")),
+    ):
+        cell = make_cell("fast-sync", 1, (2000,) * 4, own_classes=own, differences=("no infos",))
+        assert table_of(page_of(cell)).listing.lines == tuple(f"fast-sync: {line}" for line in lines)
 
 
 def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage) -> None:

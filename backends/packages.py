@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_DISTRIBUTION = "vebench-rl"  # the name of vebench itself on the package index, where `vebench` is another project
+# vebench itself is on no package index: pip installs its extras from the folder that it was cloned to.
+_IN_CLONE = "in vebench's clone: "
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def importable(module: str) -> bool:
 
 
 def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -> str:
-    """Return the command that installs the packages: ``pip install 'vebench-rl[atari]'``.
+    """Return the command that installs the packages, and where to run it: ``pip install '.[atari]'``.
 
     ``beside_vebench``: into vebench's own environment, where its extras bring versions that fit each other. Another
     interpreter need not have vebench, so packages are then named themselves, as are those that no extra brings.
@@ -106,5 +107,5 @@ def how_to_install(missing: Iterable[Package], *, beside_vebench: bool = True) -
     missing = list(missing)
     extras = dict.fromkeys(package.extra for package in missing if package.extra and beside_vebench)
     names = [package.name for package in missing if not (package.extra and beside_vebench)]
-    wanted = [f"'{_DISTRIBUTION}[{','.join(map(str, extras))}]'"] if extras else []
-    return f"pip install {' '.join((*wanted, *names))}"
+    wanted = [f"'.[{','.join(map(str, extras))}]'"] if extras else []
+    return f"{_IN_CLONE if extras else ''}pip install {' '.join((*wanted, *names))}"

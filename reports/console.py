@@ -9,21 +9,23 @@ import sys
 import warnings
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
 from vebench.errors import UsageError, one_line
-from vebench.reports.formats.registry import TERMINAL
+from vebench.reports import plots
+from vebench.reports.formats.registry import TERMINAL, Format
 from vebench.results import store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import IO
 
     from vebench.reports.document import Page
-    from vebench.reports.formats.registry import Content, Format
+    from vebench.reports.formats.registry import Content
 
 _silent = ContextVar("_silent", default=False)
 _NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and never replaced
@@ -96,6 +98,31 @@ def discard(stream: IO[str]) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """Where the page of a command goes: to standard output in a format, None for not at all, and into a report."""
+
+    printed: Format | None = TERMINAL
+    report: tuple[Path, Format] | None = None
+
+    def publish(self, page: Page, *, quiet: bool = False) -> None:
+        """Print the page unless it is ``quiet``, and write its report."""
+        if self.printed is not None and not quiet:
+            show(page, self.printed)
+        if self.report is not None:
+            path, form = self.report
+            save(page, form, path)
+            if form.beside and any(one.charts for one in page.documents) and (why := plots.missing()):
+                note(f"{path} has no figures: {why}")
+
+
+def refuse_unwritable(path: Path, option: str = "-o", sources: Iterable[Path] = ()) -> None:
+    """Raise UsageError if ``option`` names a file that cannot be written, a run file, or one of ``sources``."""
+    store.refuse_to_overwrite(path, sources, option)
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: name a file in a folder that exists")
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:

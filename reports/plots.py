@@ -14,10 +14,11 @@ from io import BytesIO
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.packages import Package, how_to_install, importable
+from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
+from vebench.reports.formats.registry import MATPLOTLIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,7 +114,6 @@ _STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
 _MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
 _LEAST_RATIO = 1.4
 PREDICTED = "predicted"
-MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
 _STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
 _STATES: Mapping[str, Mapping[str, Any]] = {
     "calm": {"color": MUTED.light, "marker": "o", "markersize": 3.0},
@@ -123,13 +123,13 @@ _STATES: Mapping[str, Mapping[str, Any]] = {
 LONGEST = 34  # characters of a name in a figure; reports have it in full
 
 
-def missing(what: str = "figures", package: Package = MATPLOTLIB) -> str:
-    """Return why there can be no ``what`` here and what to do, in a line; empty if ``package`` is installed."""
-    return "" if importable(package.module) else f"{what} need {package.name}: {how_to_install([package])}"
+def missing() -> str:
+    """Return why there can be no figures here and what to do, in a line; empty if they can be drawn."""
+    return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
 
 
 def svg_of(page: Page) -> str:
-    """Return all figures of ``page`` as SVG. Raises UsageError if it has none, or matplotlib is missing."""
+    """Return all figures of ``page`` as SVG. Raises UsageError if it has none."""
     return svg(_charts_of(page))
 
 
@@ -162,7 +162,7 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
 
     Its colours follow the reader's scheme, light or dark. Each series looks as in all charts ``among`` which these are.
     It is a file of its own; with ``part``, it is that part of an HTML page: without a ground, with ids that no other
-    part has, and its style touches nothing else. Raises UsageError if matplotlib is missing.
+    part has, and its style touches nothing else.
     """
     drawn = _file(partial(_figure, charts, among or charts, ground=not part), "svg", salt=part).decode()
     title = "; ".join(chart.title for chart in charts)
@@ -173,21 +173,19 @@ def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) ->
     """Return windows in the order of measuring as SVG, for a ``part`` of an HTML page.
 
     Each has the number of its pass, how far its rate is from its level, and its state; what is farther away than
-    ``limit`` is at the edge. Raises UsageError if matplotlib is missing.
+    ``limit`` is at the edge.
     """
     drawn = _file(partial(_strip, windows, limit), "svg", salt=part).decode()
     return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)
 
 
 def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
-    """Return ``charts``, at least one, on light ground. Raises UsageError if matplotlib is missing."""
+    """Return ``charts``, at least one, on light ground."""
     return _file(partial(_figure, charts, charts), form)
 
 
 def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
-    """Return the file of this form that matplotlib writes. Raises UsageError if it is missing."""
-    if reason := missing():
-        raise UsageError(reason)
+    """Return the file of this form that matplotlib writes."""
     from matplotlib import style  # noqa: PLC0415 - imported on use: only figures need it
 
     out = BytesIO()

@@ -20,7 +20,7 @@ from vebench.commands import verify as verifying
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
-from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, RunSpec
+from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, RunSpec, effort
 from vebench.reports import console, figures
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
@@ -54,6 +54,7 @@ class Plan(TypedDict, total=False):
     ``Counts`` a number, a sequence of numbers, or a text such as ``"1..8"``.
     """
 
+    effort: str
     workers: Counts
     envs_per_worker: Counts
     backends: Texts
@@ -238,7 +239,8 @@ def measure(
     KeyboardInterrupt
         If it is interrupted. Its text names the run file, which has all cells that were measured.
     """
-    given = {"envs": envs, **plan}
+    numbers = effort("run", plan.pop("effort")) if "effort" in plan else {}
+    given = {"envs": envs, **numbers, **plan}
     world = replace(world or World(), arguments=tuple(_typed(given)))
     with _quietly(progress=progress):
         spec = _spec({"workers": "1..4", **PLAN_OF_RUN, **given})

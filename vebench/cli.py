@@ -13,8 +13,8 @@ import typer
 from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
-from vebench.options import OUTPUT, option
-from vebench.plan.spec import HOW_LONG, OPTIONS, PLAN_OF_RUN, VERDICT, WHAT
+from vebench.options import option
+from vebench.plan.spec import ADVANCED, HOW_LONG, OPTIONS, OUTPUT, PLAN_OF_RUN, VERDICT, WHAT, effort
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 _command_of = cache(typer.main.get_command)  # with all its options, it takes a while to make
@@ -39,6 +39,8 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
     Every error that a user can meet becomes one line on standard error.
     """
     command = _command_of(app)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     try:
         # Typer's own entry point would report some of its errors itself.
         with command.make_context("vebench", [*arguments], obj=partial(_world, tuple(arguments), world)) as context:
@@ -109,14 +111,14 @@ def vebench(
 
 
 @app.command(
-    cls=options.with_plan(*OPTIONS, settings=("base", "interleave", "memory"), **PLAN_OF_RUN),
+    cls=options.with_plan(*OPTIONS, settings=("base", "interleave", "memory"), efforts="run", **PLAN_OF_RUN),
     context_settings={"allow_extra_args": True},  # so that the error can say how to name an environment
 )
 def run(
     context: typer.Context,
     *,
     verify: Annotated[bool, option(VERDICT, "", "First compare backends with a plain loop.", "--verify")] = False,
-    output: options.RunFile = None,
+    output: Annotated[Path | None, options.output_option("run", "Run file")] = None,
     resume: Annotated[Path | None, option(OUTPUT, "FILE", "Finish the run in this file, by its own plan.")] = None,
     allow_code: options.AllowCode = False,
     dry_run: Annotated[bool, option(OUTPUT, "", "Print the plan and measure nothing.", "--dry-run")] = False,
@@ -128,23 +130,25 @@ def run(
 
     \b
     vebench run -e Pong -w 1..8
+    vebench run -e Pong --quick -o report.html
     vebench run -e Ant,Hopper -b for-loop,envpool-sync -w 2 -o mujoco.jsonl
     """
     from vebench.commands import run as command
 
     if context.args:
         raise UsageError(f"{context.args[0]}: unexpected argument; to name an environment: --env {context.args[0]}")
+    file, outlet = options.outlet("run", output)
     if resume is not None:
-        kept = {"resume", "allow_code", "dry_run", "quiet"}
+        kept = {"resume", "allow_code", "dry_run", "quiet", *(["output"] if outlet.report else [])}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, context.obj(), dry_run=dry_run, allowed=allow_code, quiet=quiet)
+        return command.resume(resume, context.obj(), outlet=outlet, dry_run=dry_run, allowed=allow_code, quiet=quiet)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     budget, until = context.params["budget"], context.params["until"]
     if budget is not None and until is None:
         raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
     spec = options.spec_from(context, **PLAN_OF_RUN)
-    return command.start(spec, output, context.obj(), verify=verify, dry_run=dry_run, quiet=quiet)
+    return command.start(spec, file, context.obj(), outlet=outlet, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
 @app.command()
@@ -155,7 +159,7 @@ def report(
     ] = None,
     *,
     form: Annotated[str | None, options.format_option("run")] = None,
-    output: options.ReportFile = None,
+    output: Annotated[Path | None, options.output_option("run")] = None,
     every_finding: Annotated[
         bool,
         typer.Option("--all", help="Also show notes, the measuring loop's cost, all figures, and each of several."),
@@ -202,7 +206,8 @@ def report(
     chosen = column_names("--columns", columns or ())
     shown = None if panel is None else options.one_of("--panel", panel, PANELS)
     view = View(chosen, every_finding, published=published, forecast=forecast, panel=shown)
-    command.report(files or (), form, output, view)
+    _, outlet = options.outlet("run", output, form, measures=False)
+    command.report(files or (), outlet, view)
 
 
 @app.command(cls=options.Grouped)
@@ -212,9 +217,7 @@ def check(
     *,
     envs: options.OnlyEnvs = None,
     backends: options.OnlyBackends = None,
-    budget: Annotated[
-        float | None, options.budget("Longest time for measuring the baseline's plan. Default: 10m.")
-    ] = None,
+    budget: Annotated[float, options.budget("Longest time for measuring the baseline's plan.")] = 600.0,
     tolerance: options.Tolerance = "10%",
     metric: Annotated[
         str,
@@ -225,14 +228,15 @@ def check(
         ),
     ] = "yardstick",
     history: Annotated[
-        Path | None, option(VERDICT, "DIR", "Earlier runs, which show by how much runs differ. Default: an assumption.")
+        Path | None,
+        option(VERDICT, "DIR", "Earlier runs, which show by how much runs differ.  [default: an assumption]"),
     ] = None,
     allow_different_host: Annotated[
-        bool, option(VERDICT, "", "Compare even if machines or simulators differ.", "--allow-different-host")
+        bool, option(ADVANCED, "", "Compare even if machines or simulators differ.", "--allow-different-host")
     ] = False,
     form: Annotated[str, options.format_option("check")] = "terminal",
     junit: options.Junit = None,
-    output: options.RunFile = None,
+    output: Annotated[Path | None, options.output_option("check", "Run file of the candidate")] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
     """Compare a run with a baseline: slower, not slower, or inconclusive.
@@ -249,34 +253,34 @@ def check(
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     baseline, *candidates = runs
+    file, outlet = options.outlet("check", output, form)
     if len(candidates) > 1:
         raise UsageError(f"{candidates[1]}: give a baseline and at most one candidate")
     if candidates:
-        judging = context.params.keys() - {"output", "budget", "allow_code"}
+        judging = context.params.keys() - {"budget", "allow_code", *([] if outlet.report else ["output"])}
         options.refuse_plan(context, f"nothing is measured if a candidate is given ({candidates[0]})", judging)
     request = command.CheckRequest(
         baseline,
         candidates[0] if candidates else None,
-        output,
+        file,
         parse_share("--tolerance", tolerance),
         options.one_of("--metric", metric, ("yardstick", "speedup", "fps")),
         parse_envs(envs or ()),
         parse_backends(backends or ()),
         allow_different_host,
         history,
-        600.0 if budget is None else budget,
+        budget,
         allow_code,
     )
-    return command.run(request, context.obj(), form=registry.format_named(form, "check"), junit=junit)
+    return command.run(request, context.obj(), outlet=outlet, junit=junit)
 
 
 @app.command(
     cls=options.with_plan(
         *("envs", "backends", "workers", "envs_per_worker", "duration", "rounds", "repeats"),
         settings=("memory", "pin", "policy", "proof", "replicas", "seed", "timeout", "warmup"),
-        duration=1.0,
-        rounds=3,
-        repeats=5,
+        efforts="compare",
+        **effort("compare"),
     )
 )
 def compare(
@@ -290,7 +294,9 @@ def compare(
     tolerance: options.Tolerance = "5%",
     form: Annotated[str, options.format_option("check")] = "terminal",
     junit: options.Junit = None,
-    output: Annotated[Path | None, options.run_file("Run files; -a and -b are added to the name.")] = None,
+    output: Annotated[
+        Path | None, options.output_option("check", "Run files, with -a and -b added to the name")
+    ] = None,
 ) -> int:
     """Measure the same cells in Python A and Python B, in turn on the same CPUs, and judge whether B is slower.
 
@@ -305,9 +311,11 @@ def compare(
     from vebench.commands import compare as command
     from vebench.plan.grammar import parse_share
 
-    shown, share = registry.format_named(form, "check"), parse_share("--tolerance", tolerance)
-    spec, world = options.spec_from(context, proof="auto"), context.obj()
-    return command.start((a, b), spec, output, world, tolerance=share, budget=deciding, form=shown, junit=junit)
+    file, outlet = options.outlet("check", output, form)
+    spec, share = options.spec_from(context, proof="auto"), parse_share("--tolerance", tolerance)
+    return command.start(
+        (a, b), spec, file, context.obj(), tolerance=share, budget=deciding, outlet=outlet, junit=junit
+    )
 
 
 @app.command()
@@ -324,7 +332,7 @@ def history(
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
     form: Annotated[str | None, options.format_option("history")] = None,
-    output: options.ReportFile = None,
+    output: Annotated[Path | None, options.output_option("history")] = None,
 ) -> int:
     """Show the levels of many runs over time, and where they changed.
 
@@ -338,13 +346,13 @@ def history(
     from vebench.commands import report as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
+    _, outlet = options.outlet("history", output, form, measures=False)
     return command.history(
         folder,
         options.one_of("--metric", metric, ("auto", "fps", "speedup")),
         parse_envs(env or ()),
         parse_backends(backend or ()),
-        form,
-        output,
+        outlet,
     )
 
 
@@ -355,13 +363,13 @@ def tune(
     context: typer.Context,
     *,
     batch: Annotated[
-        int | None, option(WHAT, "N", "Rows of a batch, as the learner takes them. Default: any number.")
+        int | None, option(WHAT, "N", "Rows of a batch, as the learner takes them.  [default: any number]")
     ] = None,
     asynchronous: Annotated[str, option(WHAT, "ok|no", "Allow asynchronous backends.", "--async")] = "ok",
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[str, option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.")] = "5%",
     form: Annotated[str, options.format_option("tune")] = "terminal",
-    output: options.RunFile = None,
+    output: Annotated[Path | None, options.output_option("tune", "Run file")] = None,
     resume: Annotated[
         Path | None, option(OUTPUT, "FILE", "Go on with the race in this run file, for as long again.")
     ] = None,
@@ -379,15 +387,15 @@ def tune(
     """
     from vebench.commands import tune as command
 
-    shown = registry.format_named(form, "tune")
+    file, outlet = options.outlet("tune", output, form)
     wish = command.wish(batch, asynchronous, margin)
     if resume is not None:
-        kept = {"resume", "margin", "budget", "allow_code", "form"}
+        kept = {"resume", "margin", "budget", "allow_code", "form", *(["output"] if outlet.report else [])}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, wish, budget, shown, context.obj(), allowed=allow_code)
+        return command.resume(resume, wish, budget, outlet, context.obj(), allowed=allow_code)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    return command.start(options.spec_from(context), wish, output, shown, context.obj())
+    return command.start(options.spec_from(context), wish, file, outlet, context.obj())
 
 
 @app.command(cls=options.with_plan("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
@@ -396,7 +404,8 @@ def verify(
     *,
     steps: Annotated[int, option(HOW_LONG, "N", "Steps of each environment in the first layout, at least.")] = 400,
     num_envs: Annotated[int, option(WHAT, "N", "Environments stepped at a time in the first layout, or one more.")] = 2,
-    form: Annotated[str, options.format_option("verify")] = "terminal",
+    form: Annotated[str | None, options.format_option("verify")] = None,
+    output: Annotated[Path | None, options.output_option("verify")] = None,
 ) -> int:
     """Compare what backends return with what a plain loop returns.
 
@@ -411,10 +420,10 @@ def verify(
     """
     from vebench.commands import verify as command
 
-    shown = registry.format_named(form, "verify")
+    _, outlet = options.outlet("verify", output, form, measures=False)
     spec = options.spec_from(context)
     seed = context.params["seed"]
-    return command.verify(spec, seed, context.obj(), num_envs=num_envs, steps=steps, form=shown)
+    return command.verify(spec, seed, context.obj(), num_envs=num_envs, steps=steps, outlet=outlet)
 
 
 @app.command(name="list")

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import HOW_LONG, OPTIONS, VERDICT, WHAT, WHERE, RunSpec
+from vebench.plan.spec import ADVANCED, EFFORTS, GROUPS, HOW_LONG, OPTIONS, OUTPUT, VERDICT, WHAT, RunSpec, effort
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -21,41 +21,70 @@ if TYPE_CHECKING:
 
     from typer.models import OptionInfo
 
+    from vebench.reports.console import Outlet
     from vebench.reports.document import PageKind
 
 Name = TypeVar("Name", bound=str)
 
-OUTPUT = "Output and files"  # a group of the help, after those of a plan
 _FIELDS = RunSpec.__dataclass_fields__
 
 
 class Grouped(TyperCommand):
-    """A command whose help shows its options in groups."""
+    """A command whose help shows its options in groups, and defaults that are times with their units."""
+
+    def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
+        for one in params:
+            if one.metavar == "TIME" and one.default is not None:
+                one.default = _time(one.default)
+        super().__init__(*args, params=[*params], **how)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own copies of click's types
         """Write the options of each group."""
-        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT)}
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
         for one in self.get_params(ctx):
             if (line := one.get_help_record(ctx)) is not None:
-                groups.setdefault(getattr(one, "rich_help_panel", None) or "Help", []).append(line)
+                groups[getattr(one, "rich_help_panel", None) or OUTPUT].append(line)
         for name, lines in groups.items():
             if lines:
                 with formatter.section(name):
                     formatter.write_dl(lines)
 
 
-def with_plan(*fields: str, settings: Collection[str], **defaults: Any) -> type[Grouped]:  # noqa: ANN401 - values of fields
+def _time(seconds: float) -> str:
+    """Return a time as a user writes it: ``500ms``, ``90s``, ``5m``."""
+    minutes, rest = divmod(seconds, 60)
+    if minutes and not rest:
+        return f"{minutes:g}m"
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+
+
+def with_plan(
+    *fields: str,
+    settings: Collection[str],
+    efforts: str = "",
+    **defaults: Any,  # noqa: ANN401 - values of fields
+) -> type[Grouped]:
     """Return the class of a command that also has the options of these fields, and ``--set`` for the ``settings``.
 
-    They are no parameters of its function, which gets the spec by ``spec_from``.
+    They are no parameters of its function, which gets the spec by ``spec_from``. ``efforts`` is the command in the
+    table of ``--effort``, empty for one without.
     """
 
     class Planned(Grouped):
         def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
-            made = [(name, Annotated[_kind(name), of_plan(name)], field(default=defaults.get(name))) for name in fields]
-            others = ("settings", Annotated[list[str] | None, _settings(settings)], field(default=None))
+            made: list[Any] = []
+            if efforts:
+                level = option(HOW_LONG, "low|normal|high", _levels(efforts), "--effort")
+                quick = option(HOW_LONG, "", "The same as --effort low.", "--quick")
+                made.append(("effort", Annotated[str, level], field(default="normal")))
+                made.append(("quick", Annotated[bool, quick], field(default=False)))
+            made += [
+                (name, Annotated[_kind(name), of_plan(name)], field(default=defaults.get(name))) for name in fields
+            ]
+            if settings:
+                made.append(("settings", Annotated[list[str] | None, _settings(settings)], field(default=None)))
             app = typer.Typer(add_completion=False)
-            app.command()(make_dataclass("Plan", [*made, others] if settings else made))
+            app.command()(make_dataclass("Plan", made))
             self.of_plan = typer.main.get_command(app).params
             super().__init__(*args, params=[*self.of_plan, *params], **how)
 
@@ -66,10 +95,20 @@ def with_plan(*fields: str, settings: Collection[str], **defaults: Any) -> type[
     return Planned
 
 
+def _levels(command: str) -> str:
+    """Return what the levels of ``--effort`` stand for in a command, in words."""
+    words = []
+    for level in EFFORTS[command]:
+        repeats, rounds, duration, warmup = effort(command, level).values()
+        words.append(f"{level}: {repeats} passes of {rounds} windows of {_time(duration)}, {_time(warmup)} of warm-up")
+    return f"{'; '.join(words)}. Options for single numbers take precedence."
+
+
 def of_plan(name: str) -> OptionInfo:
     """Return the option of a field of ``RunSpec``."""
     group, metavar, meaning, *flags = OPTIONS[name]
-    return time_option(flags[0], meaning) if _kind(name) is float else option(group, metavar, meaning, *flags)
+    how = {"parser": _parsed("parse_duration", flags[0])} if metavar == "TIME" else {}
+    return option(group, metavar, meaning, *flags, **how)
 
 
 def _kind(name: str) -> Any:  # noqa: ANN401 - a type
@@ -88,7 +127,7 @@ def _settings(names: Collection[str]) -> OptionInfo:
         return given or []
 
     meaning = f"Another setting: {', '.join(names)}. Repeat."
-    return option(WHAT, "KEY=VALUE", meaning, "--set", callback=checked)
+    return option(ADVANCED, "KEY=VALUE", meaning, "--set", callback=checked)
 
 
 def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN401 - values of fields
@@ -104,6 +143,12 @@ def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN4
         for name, value in context.params.items()
         if name in _FIELDS and value not in (None, [], ())
     }
+    if "effort" in context.params:
+        given, level = _given(context), context.params["effort"]
+        if given >= {"effort", "quick"}:
+            raise UsageError("--quick is --effort low: leave out one of them")
+        numbers = effort(str(context.info_name), "low" if "quick" in given else level)
+        values |= {name: number for name, number in numbers.items() if name not in given}
     for text in context.params.get("settings") or ():
         key, _, value = text.partition("=")
         values[key] = PARSERS[key](value)
@@ -130,14 +175,9 @@ def _parsed(parse: str, *before: str) -> Callable[[str | float], Any]:
     return value
 
 
-def time_option(name: str, meaning: str, parse: str = "parse_duration") -> OptionInfo:
-    """Return an option that is a time, in seconds once it is parsed. A default is in seconds already."""
-    return option(HOW_LONG, "TIME", meaning, name, parser=_parsed(parse, name))
-
-
 def budget(meaning: str) -> OptionInfo:
     """Return the option for the longest time that a command may take, or add."""
-    return time_option("--budget", meaning, "parse_budget")
+    return option(HOW_LONG, "TIME", meaning, "--budget", parser=_parsed("parse_budget", "--budget"))
 
 
 def _file(text: str) -> Path:
@@ -147,25 +187,36 @@ def _file(text: str) -> Path:
     return output(text)
 
 
-def _run_file(text: str) -> Path:
-    """Return the run file that ``-o`` names. Raises UsageError for the name of a report, or a name of no file."""
-    suffix = Path(text).suffix.lower()
-    if text == "-" or suffix in registry.suffixes("run"):
-        raise UsageError(
-            f"-o {text}: -o is the run file (JSON Lines), such as run.jsonl; "
-            f"a table comes from vebench report -o report{suffix or '.md'}"
-        )
-    return _file(text)
+def output_option(kind: PageKind, run_file: str = "") -> OptionInfo:
+    """Return ``-o`` of a command with pages of this kind. ``run_file``: what it is for a command that measures."""
+    *first, last = (known.suffixes[0] for known in registry.of(kind) if known.suffixes)
+    suffixes = f"{', '.join(first)} or {last}"
+    meaning = f"Write to this file, in the format of its suffix: {suffixes}."
+    if run_file:
+        meaning = f"{run_file}. With {suffixes}, a report besides it.  [default: a new run file in .vebench/]"
+    return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_file)
 
 
-def run_file(meaning: str) -> OptionInfo:
-    """Return the option that names a file to measure into."""
-    return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_run_file)
+def outlet(
+    kind: PageKind, output: Path | None, form: str | None = None, *, measures: bool = True
+) -> tuple[Path | None, Outlet]:
+    """Return the run file that ``-o`` names, None if it names none, and where the page of a command goes.
+
+    A command that measures prints the page, and writes it where ``-o`` has the suffix of a report; other commands do
+    either. Raises UsageError for a report that cannot be written.
+    """
+    from vebench.reports.console import Outlet, refuse_unwritable  # noqa: PLC0415 - imported on use
+
+    if output is None or (measures and output.suffix.lower() not in registry.suffixes("run")):
+        return output, Outlet(registry.format_for(form, None, kind))
+    refuse_unwritable(output)
+    printed = registry.format_for(form, None, kind) if measures else None
+    return None, Outlet(printed, (output, registry.format_for(None if measures else form, output, kind)))
 
 
 def format_option(kind: PageKind) -> OptionInfo:
     """Return the option that names a format for pages of this kind."""
-    default = " Default: from the suffix of -o, or terminal." if kind in ("run", "history") else ""
+    default = "  [default: by the suffix of -o, or terminal]" if kind in ("run", "history", "verify") else ""
     return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
 
 
@@ -179,11 +230,15 @@ def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
 
 def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> None:
     """Raise UsageError, which names what to leave out, if any parameter was given but those ``besides``."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-    if excess := given.difference(besides):
+    if excess := _given(context).difference(besides):
         names = {one.name: one.opts[0] for one in context.command.params}
         raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Return the names of the parameters that the command line has."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 # Options of several commands that are no part of a plan.
@@ -192,8 +247,6 @@ OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.",
 OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
 Junit = Annotated[Path | None, option(OUTPUT, "FILE", "Also write the verdicts as JUnit XML.")]
-RunFile = Annotated[Path | None, run_file("Run file. Default: a new one in .vebench/.")]
-ReportFile = Annotated[
-    Path | None, option(OUTPUT, "FILE", "Write the report to this file.", "--output", "-o", parser=_file)
+AllowCode = Annotated[
+    bool, option(ADVANCED, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")
 ]
-AllowCode = Annotated[bool, option(OUTPUT, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")]

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, cast
 from vebench import __version__
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
-from vebench.backends.packages import Package
-from vebench.errors import UsageError
 from vebench.reports import figures
 from vebench.reports.columns import all_cells
 from vebench.reports.document import Document, Table, TableRow, Text
 from vebench.reports.formats import data
 from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import PREDICTED, missing, strip, svg
+from vebench.reports.plots import PREDICTED, strip, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
     Plain = Callable[[str], str]
 
-_JINJA2 = Package("jinja2", "jinja2", "report")
 _TEMPLATES = Path(__file__).with_name("templates")
 _WITH_HYPHEN = re.compile(r"(\S*-\S*)")
 _LIMITS = (0.05, 0.1, 0.2, 0.5)
@@ -45,7 +42,7 @@ _WITHIN = 0.95  # the share of windows that the limits must hold
 
 
 def html_page(page: Page) -> str:
-    """Return all documents as one HTML page. Raises UsageError if a package is missing that this needs."""
+    """Return all documents as one HTML page."""
     raw: tuple[str, str] | None = None  # the data for other programs with the name of its format
     sections: Sequence[Section] = ()
     if page.kind == "run":  # there is room for all that was found, and notes are folded
@@ -74,8 +71,6 @@ def html_page(page: Page) -> str:
 
 def _environment(plain: Plain) -> Environment:
     """Return what renders our templates, each text with file names as ``plain`` has them."""
-    if reason := missing("pages as HTML", _JINJA2):
-        raise UsageError(reason)
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
 
     environment = Environment(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vebench.backends.packages import Package, how_to_install, importable
 from vebench.errors import UsageError, shown
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "history", "verify"
 _EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list"}
 _RUN: frozenset[PageKind] = frozenset({"run"})
 _CHECK: frozenset[PageKind] = frozenset({"check"})
+MATPLOTLIB, _JINJA2 = Package("matplotlib", "matplotlib", "report"), Package("jinja2", "jinja2", "report")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Format:
     reader: str = ""
     beside: str = ""
     binary: bool = False
+    needs: tuple[Package, ...] = ()  # to render it
 
     def render(self, page: Page) -> Content:
         """Return ``page`` in this format; its module is imported on use."""
@@ -75,7 +78,7 @@ MARKDOWN = Format(
     beside="vebench.reports.formats.markdown:with_figures",
 )
 JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
-_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"))
+_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(_JINJA2, MATPLOTLIB))
 JUNIT = Format("junit", "vebench.reports.formats.data:junit", _CHECK)
 
 FORMATS: tuple[Format, ...] = (
@@ -88,46 +91,54 @@ FORMATS: tuple[Format, ...] = (
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     JUNIT,
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
-    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",)),
-    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True),
-    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True),
+    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), needs=(MATPLOTLIB,)),
+    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, needs=(MATPLOTLIB,)),
+    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True, needs=(MATPLOTLIB,)),
 )
 
 
 def format_named(name: str, kind: PageKind) -> Format:
-    """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none."""
-    for known in _of(kind):
+    """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none here."""
+    for known in of(kind):
         if known.name == name:
-            return known
-    raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in _of(kind))}")
+            return _usable(known)
+    raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in of(kind))}")
 
 
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
     """Return the format that was named, else that of the file to be written, else the terminal's.
 
-    Raises UsageError for a name or a suffix that means none.
+    Raises UsageError for a name or a suffix that means none, and for a format that needs what is not installed.
     """
     if name is not None:
         return format_named(name, kind)
     if path is None:
         return TERMINAL
-    for known in _of(kind):
+    for known in of(kind):
         if path.suffix.lower() in known.suffixes:
-            return known
-    names = ", ".join(known.name for known in _of(kind))
+            return _usable(known)
+    names = ", ".join(known.name for known in of(kind))
     raise UsageError(f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {names}")
+
+
+def _usable(form: Format) -> Format:
+    if missing := [package for package in form.needs if not importable(package.module)]:
+        names = " and ".join(package.name for package in missing)
+        raise UsageError(f"-f {form.name}: needs {names} ({how_to_install(missing)})")
+    return form
 
 
 def suffixes(kind: PageKind) -> tuple[str, ...]:
     """Return the suffixes that mean a format for pages of this kind."""
-    return tuple(suffix for known in _of(kind) for suffix in known.suffixes)
+    return tuple(suffix for known in of(kind) for suffix in known.suffixes)
 
 
 def choices(kind: PageKind) -> str:
     """Return the names of the formats for help: ``terminal, markdown or json``."""
-    *first, last = (f"{known.name} ({known.reader})" if known.reader else known.name for known in _of(kind))
+    *first, last = (f"{known.name} ({known.reader})" if known.reader else known.name for known in of(kind))
     return f"{', '.join(first)} or {last}"
 
 
-def _of(kind: PageKind) -> list[Format]:
+def of(kind: PageKind) -> list[Format]:
+    """Return the formats of pages of this kind."""
     return [known for known in FORMATS if kind in known.kinds]

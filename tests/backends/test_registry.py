@@ -68,10 +68,10 @@ def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_lo
 @pytest.mark.parametrize(
     ("missing", "command"),
     [
-        ([ALE_PY], "pip install 'vebench-rl[atari]'"),
-        ([ALE_PY, OPENCV, ENVPOOL], "pip install 'vebench-rl[atari,envpool]'"),
+        ([ALE_PY], "in vebench's clone: pip install '.[atari]'"),
+        ([ALE_PY, OPENCV, ENVPOOL], "in vebench's clone: pip install '.[atari,envpool]'"),
         ([GYMNASIUM], "pip install gymnasium"),
-        ([GYMNASIUM, IMAGEIO], "pip install 'vebench-rl[mujoco]' gymnasium"),
+        ([GYMNASIUM, IMAGEIO], "in vebench's clone: pip install '.[mujoco]' gymnasium"),
     ],
 )
 def test_what_is_missing_is_installed_by_an_extra_or_else_by_its_name(missing: list[Package], command: str) -> None:

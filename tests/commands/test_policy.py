@@ -104,7 +104,7 @@ def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command)
 def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vebench.plan.cells.importable", lambda module: module != "torch")
     result = vebench(*RUN, "-b", "gym-sync", "--policy", "mlp:64x64", world=fake_world())
-    needs = "vebench: --policy mlp:64x64: needs torch: pip install 'vebench-rl[torch]'\n"
+    needs = "vebench: --policy mlp:64x64: needs torch (in vebench's clone: pip install '.[torch]')\n"
     assert (result.status, result.err) == (2, needs)
 
 

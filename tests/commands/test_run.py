@@ -287,8 +287,8 @@ def test_where_no_backend_can_step_the_task_nothing_is_measured_and_each_missing
     assert found.status == 2
     assert found.err == (
         "vebench: nothing but null can run here: "
-        "not installed: ale-py, opencv-python-headless (pip install 'vebench-rl[atari]'); "
-        "not installed: envpool (pip install 'vebench-rl[envpool]')\n"
+        "not installed: ale-py, opencv-python-headless (in vebench's clone: pip install '.[atari]'); "
+        "not installed: envpool (in vebench's clone: pip install '.[envpool]')\n"
     )
 
 

@@ -103,7 +103,7 @@ def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
     done = vebench(*RUN, "--hosts", "ray")
     assert (done.status, done.refusal) == (
         2,
-        "vebench: --hosts: Ray at auto: needs Ray: pip install 'vebench-rl[ray]'\n",
+        "vebench: --hosts: Ray at auto: needs Ray (in vebench's clone: pip install '.[ray]')\n",
     )
 
 

@@ -127,7 +127,7 @@ def test_what_is_added_is_skipped_where_no_backend_can_run_beside_it() -> None:
 def test_what_is_added_is_skipped_where_it_cannot_run_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "ale_py" else True)
     ((*_, skip), _) = added(replace(SPEC, backends=(BackendChoice("envpool-sync"),)))
-    assert skip == "not installed: ale-py (pip install 'vebench-rl[atari]')"
+    assert skip == "not installed: ale-py (in vebench's clone: pip install '.[atari]')"
 
 
 def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
@@ -203,7 +203,7 @@ def test_a_reference_row_without_meaning_is_left_out_unless_it_was_asked_for() -
 def test_a_missing_package_is_the_reason_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "cv2" else True)
     assert one(BackendChoice("gym-sync"), 1).skip == (
-        "not installed: opencv-python-headless (pip install 'vebench-rl[atari]')"
+        "not installed: opencv-python-headless (in vebench's clone: pip install '.[atari]')"
     )
     assert one(BackendChoice("envpool-sync"), 1).skip is None
 
@@ -304,8 +304,11 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, duration=1e-12), "--duration 1e-12: must be"),
         (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or a number of seconds above 0"),
         (replace(SPEC, timeout=0.0), "--timeout 0: must be"),
-        (replace(SPEC, timeout=7.0), "--timeout 7: warm-up and windows alone take 7 s; 37 is enough"),
-        (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5: warm-up and windows alone take 361 s; 391 is enough"),
+        (replace(SPEC, timeout=7.0), "--timeout 7s: warm-up and windows alone take 7s; 37s is enough"),
+        (
+            replace(SPEC, timeout=5.0, duration=60.0),
+            "--timeout 5s: warm-up and windows alone take 361s; 391s is enough",
+        ),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec: RunSpec, complaint: str) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vebench.commands.session import World
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice, RunSpec
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.console import Outlet
     from vebench.results.records import Run, RunRecord
 
 
@@ -66,11 +66,11 @@ class CheckRequest:
     allowed: bool = False
 
 
-def run(request: CheckRequest, world: World, *, form: Format, junit: Path | None) -> int:
-    """Compare, print the verdicts in ``form`` and publish them for CI services. Returns the exit status."""
+def run(request: CheckRequest, world: World, *, outlet: Outlet, junit: Path | None) -> int:
+    """Compare, and publish the verdicts. Returns the exit status."""
     gate.check_junit(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     page = judge(request, world)
-    gate.publish(page, form, junit)
+    gate.publish(page, outlet, junit)
     return page.status
 
 

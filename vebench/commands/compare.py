@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.commands.session import World
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.console import Outlet
     from vebench.results.records import RunRecord
 
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
@@ -56,7 +56,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     *,
     tolerance: float,
     budget: float | None,
-    form: Format,
+    outlet: Outlet,
     junit: Path | None,
 ) -> int:
     """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
@@ -78,7 +78,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     spec = replace(spec, backends=spec.backends or _CONTESTANTS, interleave=spec.replicas == 1)
     sides = _sides(pythons, spec, files, world)
     page = _compared(sides, tolerance, budget, world)
-    gate.publish(page, form, junit)
+    gate.publish(page, outlet, junit)
     return page.status
 
 

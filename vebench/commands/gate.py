@@ -13,7 +13,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.commands.planning import known
 from vebench.errors import RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.reports import console
-from vebench.reports.console import save, show
+from vebench.reports.console import refuse_unwritable, save
 from vebench.reports.formats.data import workflow_commands
 from vebench.reports.formats.registry import JUNIT, MARKDOWN
 from vebench.results import paths, store
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import SpeedVerdict
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.console import Outlet
     from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
@@ -124,11 +124,9 @@ def check_junit(junit: Path | None, files: Sequence[Path]) -> None:
     """Raise UsageError if ``junit`` cannot be written, or is one of the run ``files``. Call this before measuring."""
     if junit is None:
         return
-    store.refuse_to_overwrite(junit, files, "--junit")
+    refuse_unwritable(junit, "--junit", files)
     if junit in files:
         raise UsageError(f"--junit {junit}: is also the run file: name another file")
-    if junit.is_dir() or not junit.parent.is_dir():
-        raise UsageError(f"--junit {junit}: name a file in a folder that exists")
 
 
 def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
@@ -178,8 +176,8 @@ def exit_status(found: Comparison) -> int:
     return UNDECIDED if unanswered or "inconclusive" in verdicts else DONE
 
 
-def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
-    """Write the verdicts to the places where CI services expect them, and print them in ``form``."""
+def publish(page: CheckPage, outlet: Outlet, junit: Path | None) -> None:
+    """Write the verdicts to the places where CI services expect them, and to the outlet."""
     if junit is not None:
         save(page, JUNIT, junit, "--junit")
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -187,4 +185,4 @@ def publish(page: CheckPage, form: Format, junit: Path | None) -> None:
         save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
-    show(page, form)
+    outlet.publish(page)

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from vebench.commands.session import World
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
+    from vebench.reports.console import Outlet
 
 _DONE, _OTHER_WORK, _UNDECIDED = 0, 1, 3
 
 
 def start(  # noqa: PLR0913 - one parameter for each option
-    spec: RunSpec, output: Path | None, world: World, *, verify: bool, dry_run: bool, quiet: bool
+    spec: RunSpec, output: Path | None, world: World, *, outlet: Outlet, verify: bool, dry_run: bool, quiet: bool
 ) -> int:
     """Measure a new run into ``output``, by default a new file in ``.vebench/``. Returns the exit status.
 
@@ -49,10 +50,12 @@ def start(  # noqa: PLR0913 - one parameter for each option
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
         plan = informed(plan, knowledge)
     path = output or paths.default_path(world.now(), spec.envs)
-    return _measured(RunWriter.create(path, head), plan, plan, world, quiet=quiet)
+    return _measured(RunWriter.create(path, head), plan, plan, world, outlet, quiet=quiet)
 
 
-def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: bool) -> int:
+def resume(  # noqa: PLR0913 - one parameter for each option
+    path: Path, world: World, *, outlet: Outlet, dry_run: bool, allowed: bool, quiet: bool
+) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
     With ``dry_run``, only the plan of what is missing is shown. ``allowed``: see ``planning.plan_to_finish``, also for
@@ -61,7 +64,7 @@ def resume(path: Path, world: World, *, dry_run: bool, allowed: bool, quiet: boo
     plan, left = planning.plan_to_finish(path, world, allowed=allowed, dry_run=dry_run)
     if dry_run:
         return _shown(left, f"{path}: ")
-    return _measured(RunWriter.resume(path), plan, left, world, quiet=quiet)
+    return _measured(RunWriter.resume(path), plan, left, world, outlet, quiet=quiet)
 
 
 def _shown(plan: Plan, whose: str = "") -> int:
@@ -70,7 +73,9 @@ def _shown(plan: Plan, whose: str = "") -> int:
     return _DONE
 
 
-def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, *, quiet: bool) -> int:
+def _measured(  # noqa: PLR0913 - what is measured, and where it goes
+    file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool
+) -> int:
     """Measure what is ``left`` of a plan, and show the run.
 
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.
@@ -78,8 +83,7 @@ def _measured(file: RunWriter, plan: Plan, left: Plan, world: World, *, quiet: b
     with session(file, world, quiet=quiet) as measuring:
         status = measuring.measure(plan, left)
     page = RunPage.of([(str(measuring.path), measuring.run)])
-    if not quiet:
-        show(page)
+    outlet.publish(page, quiet=quiet)
     (section,) = page.sections
     if other := [cell for cell in section.cells if cell.found_to_differ]:
         console.note(other_work(other))

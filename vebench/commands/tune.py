@@ -39,7 +39,6 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
 from vebench.plan.spec import PER_NODE, BackendChoice, check_count, check_spec
-from vebench.reports.console import show
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths
 from vebench.results.records import with_current_verdicts
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from vebench.commands.session import Session, World
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.console import Outlet
     from vebench.results.records import Run, RunRecord
 
 _DONE, _UNDECIDED = 0, 3
@@ -97,7 +96,7 @@ def wish(batch: int | None, asynchronous: str, margin: str) -> Wish:
     return Wish(batch, asynchronous == "ok", parse_share("--margin", margin))
 
 
-def start(spec: RunSpec, wish: Wish, path: Path | None, form: Format, world: World) -> int:
+def start(spec: RunSpec, wish: Wish, path: Path | None, outlet: Outlet, world: World) -> int:
     """Race the backends of ``spec``, by default all, on its task, and say what to use. Returns the exit status.
 
     The run file is ``path``, by default a new one in ``.vebench/``. Raises UsageError if nothing can be tried,
@@ -109,11 +108,11 @@ def start(spec: RunSpec, wish: Wish, path: Path | None, form: Format, world: Wor
     file = RunWriter.create(
         path or paths.default_path(world.now(), spec.envs), msgspec.structs.replace(head, cells=None)
     )
-    return _race(file, plan, wish, budget, form, world)
+    return _race(file, plan, wish, budget, outlet, world)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each decision
-    path: Path, wish: Wish, budget: float, form: Format, world: World, *, allowed: bool
+    path: Path, wish: Wish, budget: float, outlet: Outlet, world: World, *, allowed: bool
 ) -> int:
     """Go on with the race in the run file ``path`` for as long again, and say what to use. Returns the exit status.
 
@@ -124,15 +123,15 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     if not plan.spec.only:
         raise UsageError(f"--resume {path}: is no run of vebench tune: vebench run --resume finishes it")
     plan = _in_order(replace(plan, spec=replace(plan.spec, budget=budget)))
-    return _race(RunWriter.resume(path), plan, wish, whole, form, world)
+    return _race(RunWriter.resume(path), plan, wish, whole, outlet, world)
 
 
 def _race(  # noqa: PLR0913, PLR0917 - what a race needs
-    file: RunWriter, plan: Plan, wish: Wish, budget: _Budget, form: Format, world: World
+    file: RunWriter, plan: Plan, wish: Wish, budget: _Budget, outlet: Outlet, world: World
 ) -> int:
     with session(file, world, quiet=False) as measuring:
         page = _Racing(plan, measuring, wish, world, budget).over()
-        show(page, form)
+        outlet.publish(page)
     return _DONE if page.choice.decided else _UNDECIDED
 
 

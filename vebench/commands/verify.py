@@ -24,7 +24,6 @@ from vebench.plan.cells import expand, placement_of, report_order
 from vebench.plan.known_work import SAME, Knowledge, Known
 from vebench.plan.spec import check_count
 from vebench.reports import console
-from vebench.reports.console import show
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
 from vebench.reports.pages.verify import VerifyPage, why_not_identical
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
-    from vebench.reports.formats.registry import Format
+    from vebench.reports.console import Outlet
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 _MAX_STEPS = 10_000_000
@@ -51,11 +50,11 @@ _ENOUGH_STEPS = 5000
 
 
 def verify(  # noqa: PLR0913 - one parameter for each option
-    asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int, form: Format
+    asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int, outlet: Outlet
 ) -> int:
-    """Compare backends with the reference, and print the verdicts in ``form``. Returns the exit status."""
+    """Compare backends with the reference, and show the verdicts. Returns the exit status."""
     page = compared(asked, seed, world, num_envs=num_envs, steps=steps)
-    show(page, form)
+    outlet.publish(page)
     return status(page.proofs)
 
 

@@ -303,7 +303,7 @@ def _program(
 def require_ray(address: str) -> None:
     """Raise UsageError, with what to install, if Ray is not there."""
     if not importable(RAY.module):
-        raise UsageError(f"--hosts: Ray at {shown(address)}: needs Ray: {how_to_install([RAY])}")
+        raise UsageError(f"--hosts: Ray at {shown(address)}: needs Ray ({how_to_install([RAY])})")
 
 
 def nodes_of_ray(address: str) -> tuple[str, ...]:

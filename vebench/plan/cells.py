@@ -207,7 +207,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
         )
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
-        raise UsageError(f"--policy {spec.policy.label}: needs torch: {how}")
+        raise UsageError(f"--policy {spec.policy.label}: needs torch ({how})")
     where = _Where(placement, memory_available, has, interpreters, hosts)
     once = [cell for pair in pairs for cell in _cells(spec, *pair, where)]
     if spec.only:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from vebench.backends.entry import BackendEntry
 
-# Groups of options in the help.
-WHAT, HOW_LONG, WHERE, VERDICT = "What to measure", "How long", "Where", "Verdict"
+# Groups of options in the help, in its order.
+GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files", "Advanced")
+WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
 _MAX_ROUNDS = 1 << 16
@@ -43,19 +44,26 @@ _MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
 _MAX_SECONDS = 31 * 86400.0  # a month: longer waits overflow in system calls
 _MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
 _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that an error suggests
-# What ``vebench run`` and ``vebench.measure`` do unless something else is asked for. Several processes of few windows,
+# What --effort stands for, by command: numbers for these fields. Of ``vebench run`` several processes of few windows,
 # since processes differ more than windows do: docs/method.md has how this was chosen.
+_BY_EFFORT = ("repeats", "rounds", "duration", "warmup")
+EFFORTS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "run": {"low": (2, 2, 0.2, 0.2), "normal": (3, 2, 0.5, 0.5), "high": (10, 2, 0.5, 0.5)},
+    "compare": {"low": (3, 2, 0.5, 0.5), "normal": (5, 3, 1.0, 1.0), "high": (10, 3, 1.0, 1.0)},
+}
+
+
+def effort(command: str, level: str = "normal") -> dict[str, float]:
+    """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field. Raises UsageError."""
+    levels = EFFORTS[command]
+    if level not in levels:
+        raise UsageError(f"--effort {shown(level)}: must be one of {', '.join(levels)}")
+    return dict(zip(_BY_EFFORT, levels[level], strict=True))
+
+
+# What ``vebench run`` and ``vebench.measure`` do unless something else is asked for.
 PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
-    {
-        "base": True,
-        "interleave": True,
-        "proof": "auto",
-        "rounds": 2,
-        "repeats": 3,
-        "duration": 0.5,
-        "warmup": 0.5,
-        "timeout": 300.0,
-    }
+    {"base": True, "interleave": True, "proof": "auto", "timeout": 300.0, **effort("run")}
 )
 
 
@@ -204,9 +212,9 @@ class RunSpec:
         return self.warmup + min((_MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
-_BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers. Default: the usual ones."
-_COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies). Default: 1..4."
-_POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION. Default: tape (drawn beforehand)."
+_BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"
+_COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..4]"
+_POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape, drawn beforehand]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
@@ -215,21 +223,21 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "envs": (WHAT, "ENV", "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...", "--env", "-e"),
     "backends": (WHAT, "NAME", _BACKENDS, "--backend", "-b"),
     "workers": (WHAT, "COUNTS", _COUNTS, "--workers", "-w"),
-    "envs_per_worker": (WHAT, "COUNTS", "Environments of each worker. Default: 1.", "--envs-per-worker"),
+    "envs_per_worker": (WHAT, "COUNTS", "Environments of each worker.  [default: 1]", "--envs-per-worker"),
     "policy": (WHAT, "POLICY", _POLICY, "--policy"),
     "learner": (WHAT, "TIME[/STEPS]", _LEARNER, "--learner"),
-    "seed": (WHAT, "N", "Seed of all that is drawn at random.", "--seed"),
-    "duration": (HOW_LONG, "TIME", "Length of one window.", "--duration"),
-    "rounds": (HOW_LONG, "N", "Windows of a cell in each pass.", "--rounds"),
-    "warmup": (HOW_LONG, "TIME", "Least time before the first window.", "--warmup"),
+    "duration": (ADVANCED, "TIME", "Length of one window.", "--duration"),
+    "rounds": (ADVANCED, "N", "Windows of a cell in each pass.", "--rounds"),
+    "warmup": (ADVANCED, "TIME", "Least time before the first window.", "--warmup"),
     "repeats": (HOW_LONG, "N", "Passes, each in fresh processes.", "--repeats"),
     "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%.", "--until"),
-    "budget": (HOW_LONG, "TIME", "Longest time that --until adds. Default: 10m.", "--budget"),
-    "timeout": (HOW_LONG, "TIME", "Longest time for one cell.", "--timeout"),
+    "budget": (HOW_LONG, "TIME", "Longest time that --until adds.  [default: 10m]", "--budget"),
+    "timeout": (ADVANCED, "TIME", "Longest time for one cell.", "--timeout"),
+    "seed": (ADVANCED, "N", "Seed of all that is drawn at random.", "--seed"),
     "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),
-    "replicas": (WHERE, "N", _REPLICAS, "--replicas"),
+    "replicas": (ADVANCED, "N", _REPLICAS, "--replicas"),
     "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
-    "proof": (VERDICT, "HOW", "Compare what cells returned with a plain loop: auto, full or off.", "--proof"),
+    "proof": (ADVANCED, "HOW", "Compare what cells returned with a plain loop: auto, full or off.", "--proof"),
 }
 
 
@@ -265,7 +273,7 @@ def check_spec(spec: RunSpec) -> None:
     if spec.timeout <= spec.cell_seconds:
         enough = math.ceil(spec.cell_seconds + _STARTUP_ALLOWANCE)
         raise UsageError(
-            f"--timeout {spec.timeout:g}: warm-up and windows alone take {spec.cell_seconds:g} s; {enough} is enough"
+            f"--timeout {spec.timeout:g}s: warm-up and windows alone take {spec.cell_seconds:g}s; {enough}s is enough"
         )
 
 

@@ -166,7 +166,7 @@ def _missing(name: str, facts: Mapping[str, Any], registered: Sequence[str]) -> 
         there = not suite.namespace or any(each.startswith(suite.namespace) for each in registered)
         if suite.namespace and name.startswith(suite.namespace) and not there:
             needed = [package for package in suite.packages if package is not GYMNASIUM]
-            return f"{', '.join(package.name for package in needed)} not installed? {how_to_install(needed)}"
+            return f"{', '.join(package.name for package in needed)} not installed? ({how_to_install(needed)})"
     ours = {short_name(task.id).casefold(): short_name(task.id) for task in KNOWN}
     same = ours.get(short_name(name).casefold())
     near = f" (did you mean {same}?)" if same else _known(name) or did_you_mean(name, [*ours.values(), *registered])

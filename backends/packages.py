@@ -83,6 +83,8 @@ SHIMMY = Package("shimmy", "shimmy", "dm-control")  # takes the DeepMind Control
 MINIGRID = Package("minigrid", "minigrid", "minigrid")
 RAY = Package("ray", "ray", "ray", places=2)
 TORCH = Package("torch", "torch", "torch", places=0)
+MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
+JINJA2 = Package("jinja2", "jinja2", "report")
 
 # What torch is pinned to in interpreters of peers.
 TORCH_OF_PEERS = "torch==2.13.0"

@@ -14,11 +14,10 @@ from io import BytesIO
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.packages import how_to_install, importable
+from vebench.backends.packages import MATPLOTLIB, how_to_install, importable
 from vebench.backends.registry import ENTRIES
 from vebench.errors import UsageError, one_line
 from vebench.reports import figures
-from vebench.reports.formats.registry import MATPLOTLIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

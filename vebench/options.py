@@ -74,7 +74,7 @@ def with_plan(
         def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
             made: list[Any] = []
             if efforts:
-                level = option(HOW_LONG, "low|normal|high", _levels(efforts), "--effort")
+                level = option(HOW_LONG, "LEVEL", _levels(efforts), "--effort")
                 quick = option(HOW_LONG, "", "The same as --effort low.", "--quick")
                 made.append(("effort", Annotated[str, level], field(default="normal")))
                 made.append(("quick", Annotated[bool, quick], field(default=False)))
@@ -97,11 +97,11 @@ def with_plan(
 
 def _levels(command: str) -> str:
     """Return what the levels of ``--effort`` stand for in a command, in words."""
-    words = []
-    for level in EFFORTS[command]:
-        repeats, rounds, duration, warmup = effort(command, level).values()
-        words.append(f"{level}: {repeats} passes of {rounds} windows of {_time(duration)}, {_time(warmup)} of warm-up")
-    return f"{'; '.join(words)}. Options for single numbers take precedence."
+    words = [
+        f"{level} {repeats} x {rounds} of {_time(duration)}"
+        for level, (repeats, rounds, duration, _) in EFFORTS[command].items()
+    ]
+    return f"Passes x windows, after a warm-up as long: {', '.join(words)}. Explicit numbers take precedence."
 
 
 def of_plan(name: str) -> OptionInfo:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.packages import Package, how_to_install, importable
+from vebench.backends.packages import JINJA2, MATPLOTLIB, Package, how_to_install, importable
 from vebench.errors import UsageError, shown
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "history", "verify"
 _EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list"}
 _RUN: frozenset[PageKind] = frozenset({"run"})
 _CHECK: frozenset[PageKind] = frozenset({"check"})
-MATPLOTLIB, _JINJA2 = Package("matplotlib", "matplotlib", "report"), Package("jinja2", "jinja2", "report")
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ MARKDOWN = Format(
     beside="vebench.reports.formats.markdown:with_figures",
 )
 JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
-_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(_JINJA2, MATPLOTLIB))
+_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2, MATPLOTLIB))
 JUNIT = Format("junit", "vebench.reports.formats.data:junit", _CHECK)
 
 FORMATS: tuple[Format, ...] = (

@@ -463,6 +463,12 @@ def test_a_regression_is_one_even_if_the_reader_of_the_output_goes_away(
     assert (found.status, found.err) == (1, "")
 
 
+def test_the_verdicts_are_printed_and_written_to_a_report(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl")
+    assert check(a, b, "-o", "check.md").out == check(a, b).out
+    assert Path("check.md").read_text() == check(a, b, "-f", "markdown").out
+
+
 def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Path) -> None:
     found = check(runs("a.jsonl"), "-o", "now.jsonl", "--junit", "now.jsonl")
     assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)

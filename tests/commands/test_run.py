@@ -1,7 +1,6 @@
 """``vebench run``: what it plans, measures, keeps and shows, what it refuses, also where packages are missing."""
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -17,7 +16,6 @@ from vebench.child.answers import Answer, Failure
 from vebench.machine import pinning
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
-from vebench.reports.formats import registry as formats
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
 SHORT = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
@@ -129,11 +127,27 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
     assert [line.split()[1] for line in result.out.splitlines() if line.startswith("for-loop ")] == ["1", "2", "4"] * 3
 
 
-@pytest.mark.parametrize("suffix", formats.suffixes("run"))
-def test_the_name_of_a_report_is_refused_with_one_that_a_report_can_have(vebench: Command, suffix: str) -> None:
-    refused = vebench("run", "-e", "Pong", "-o", f"run{suffix.upper()}").refusal
-    advised = re.search(r"vebench report -o (\S+)$", refused)
-    assert formats.format_for(None, Path(advised[1]), "run")
+def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Command) -> None:
+    found = vebench("run", *PONG, "-w", "1", *ONE_PASS, "-o", "report.CSV", world=fake_world())
+    assert (found.status, "ALE/Pong-v5: frames/s" in found.out) == (0, True)
+    (path,) = Path(".vebench").iterdir()
+    assert vebench("report", path, "-f", "csv").out == Path("report.CSV").read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "numbers"),
+    [
+        (("--quick",), (2, 2, 0.2, 0.2)),
+        (("--effort", "high"), (10, 2, 0.5, 0.5)),
+        (("--effort", "low", "--repeats", "4", "--duration", "500ms"), (4, 2, 0.5, 0.2)),
+    ],
+)
+def test_effort_stands_for_numbers_and_those_that_are_given_win(
+    vebench: Command, typed: tuple[str, ...], numbers: tuple[float, ...]
+) -> None:
+    assert vebench("run", *PONG, "-w", "1", *typed, "-o", "run.jsonl", "-q", world=fake_world()).status == 0
+    spec = lines(Path("run.jsonl"))[0]["spec"]
+    assert tuple(spec[name] for name in ("repeats", "rounds", "duration", "warmup")) == numbers
 
 
 @pytest.mark.parametrize("name", ["b", "c.run"])

@@ -214,7 +214,7 @@ class RunSpec:
 
 _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"
 _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..4]"
-_POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape, drawn beforehand]"
+_POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
@@ -230,7 +230,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "rounds": (ADVANCED, "N", "Windows of a cell in each pass.", "--rounds"),
     "warmup": (ADVANCED, "TIME", "Least time before the first window.", "--warmup"),
     "repeats": (HOW_LONG, "N", "Passes, each in fresh processes.", "--repeats"),
-    "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow, such as 2%.", "--until"),
+    "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until"),
     "budget": (HOW_LONG, "TIME", "Longest time that --until adds.  [default: 10m]", "--budget"),
     "timeout": (ADVANCED, "TIME", "Longest time for one cell.", "--timeout"),
     "seed": (ADVANCED, "N", "Seed of all that is drawn at random.", "--seed"),

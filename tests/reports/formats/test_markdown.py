@@ -131,7 +131,7 @@ def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
     result = vebench("report", "run.jsonl", "-o", "report.md")
     assert (result.status, result.err) == (
         0,
-        "vebench: report.md has no figures: figures need matplotlib: pip install 'vebench-rl[report]'\n",
+        "vebench: report.md has no figures: figures need matplotlib (in vebench's clone: pip install '.[report]')\n",
     )
     assert not [*Path().glob("*.svg")]
 

@@ -78,5 +78,4 @@ def test_a_new_format_is_named_wherever_formats_are(with_points: Command) -> Non
     assert registry.choices("run").endswith(" pdf or points")
     assert with_points("report", "a.jsonl", "-f", "docx").refusal.endswith(" pdf, points\n")
     assert ".pdf, .pts;" in with_points("report", "a.jsonl", "-o", "a.docx").refusal
-    assert "vebench report -o report.pts" in with_points("run", "-e", "Pong", "-o", "run.pts").refusal
     assert "-f points: no such format" in with_points("check", "a.jsonl", "b.jsonl", "-f", "points").refusal

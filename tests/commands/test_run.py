@@ -1,6 +1,7 @@
 """``vebench run``: what it plans, measures, keeps and shows, what it refuses, also where packages are missing."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent

@@ -1,6 +1,6 @@
-"""The answer of a run in words: for each task which backend, with how many workers, or why none can be named.
+"""The answer of a run in words: the winner of each task with its number of workers, or why none can be named.
 
-What is the case is decided in ``vebench.analysis.answer``; here are the sentences, a few short ones for each task.
+``vebench.analysis.answer`` decides; this module writes the sentences, a few short ones for each task.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MOST_NAMED = 3  # backends in a sentence; of others only the number
 _FEWEST_REPEATS = 3
 _BACKENDS = ("-b", "--backend")
 _USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
-_SEEN = 0.9995  # what changes a rate less is not worth a word
-_NARROW_ENOUGH = "10%"  # for --until: half of the width from which on an interval says nothing
+_SEEN = 0.9995  # a correction closer to 1 does not show
+_NARROW_ENOUGH = "10%"  # for --until: half of the width that makes an interval too wide
 
 # In the singular and in the plural.
 DOUBTS = {
@@ -47,18 +47,18 @@ DOUBTS = {
         "is significantly faster than the bare simulator",
         "are significantly faster than the bare simulator",
     ),
-    Doubt.NOT_PINNED: ("was not held to its CPUs", "were not held to their CPUs"),
+    Doubt.NOT_PINNED: ("was not pinned to its CPUs", "were not pinned to their CPUs"),
     Doubt.CONTESTED: (
-        "polls on CPUs that others had, too, so that its rate says nothing",
-        "poll on CPUs that others had, too, so that their rates say nothing",
+        "polls on CPUs that other processes used, so its rate is not valid",
+        "poll on CPUs that other processes used, so their rates are not valid",
     ),
-    Doubt.NO_INTERVAL: ("has one window only", "have one window only"),
+    Doubt.NO_INTERVAL: ("has only one window", "have only one window"),
 }
 
 
 @dataclass(frozen=True)
 class Commands:
-    """The commands that sentences quote of a run: of its header, the name of its file, and what was found of it."""
+    """The commands that sentences quote: made from the header of a run, the name of its file, and its findings."""
 
     head: RunRecord
     file: str
@@ -71,26 +71,26 @@ class Commands:
 
     @property
     def incomplete(self) -> Finding | None:
-        """The finding that cells are missing, None if none is."""
+        """The finding that cells are missing, None if they are complete."""
         return self.finding(Code.INCOMPLETE)
 
     @property
     def more(self) -> str:
-        """The command that measures what is missing, or else the run's own with twice as many repeats."""
+        """The command that measures missing cells, or if there are none, the run's own with twice as many repeats."""
         if self.incomplete:
             return self.goes_on
         return self.again("--repeats", str(2 * max(self.head.spec.repeats, _FEWEST_REPEATS)))
 
     @property
     def more_certain(self) -> str:
-        """The command that makes rates as certain as they have to be. ``vebench compare`` has no --until."""
+        """The command that makes intervals narrow enough. ``vebench compare`` has no --until."""
         if self.head.interpreter is not None or self.incomplete:
             return self.more
         return self.goes_on if self.head.spec.until else self.again("--until", _NARROW_ENOUGH)
 
     @property
     def other_backends(self) -> str:
-        """The run's command with all backends; those that are not measured unless named remain named."""
+        """The run's command with all backends. Those that are measured only if they are named stay named."""
         asked = self.head.spec.backends
         if all(choice.is_ours and not choice.options for choice in asked):
             return self.again(without=_BACKENDS)
@@ -135,7 +135,7 @@ def _kept(command: str, left_out: Collection[str]) -> Iterator[str]:
 
 
 def answers(found: Mapping[str, TaskAnswer], commands: Commands) -> tuple[AnswerText, ...]:
-    """Return the answer of each task in words; one for the run if it has no cell yet, or as far as it is disturbed."""
+    """Return the answer of each task in words; one for the whole run if it has no cells or is unusable."""
     if not found:
         nothing = "No winner: nothing has been measured yet.", f"Measure with: {commands.goes_on}"
         return (AnswerText("", nothing, settled=False),)
@@ -162,7 +162,7 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
     left_out = caveat = tied = ""
     if answer.doubted and _median(answer.doubted[0][0]) > _median(winner):  # the highest of what does not count
         cell, doubt = answer.doubted[0]
-        left_out = f"Left out, though faster: {_short(cell)}, {rate_of(cell)}; it {DOUBTS[doubt][0]}."
+        left_out = f"Excluded although faster: {_short(cell)}, {rate_of(cell)}; it {DOUBTS[doubt][0]}."
     alone = winner.label == REFERENCE and not answer.tied and not left_out
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} {_where(commands)}: {_figure(winner, answer.selected)}{loop}."
@@ -182,8 +182,8 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
         if len(sentences) > _MOST_SENTENCES and least:
             sentences.remove(least)
     if winner.half_width is not None and winner.half_width > WIDE:
-        known = "The ± of its rate is wide because passes differed; between backends that cancels."
-        unknown = "Its ± is wide, but all other backends are significantly slower."
+        known = "Its interval is wide because passes differed; in ratios of backends this cancels."
+        unknown = "Its interval is wide, but all other backends are significantly slower."
         sentences.insert(1, known if winner is answer.known else unknown)
     return tuple(sentences)
 
@@ -211,9 +211,9 @@ def _without_winner(name: str, answer: TaskAnswer, commands: Commands) -> tuple[
 
 
 def _rank(cell: CellSummary, answer: TaskAnswer) -> str:
-    """Return what a cell is that is named though it does not win: not the one with the highest rate of all, perhaps."""
+    """Return what is special about a cell that is named although it does not win."""
     if answer.reason is Reason.WIDE or answer.perhaps:
-        return "The fastest that is known better"
+        return "The fastest with a usable interval"
     if answer.reason is Reason.ALONE:  # the loop that is there for speedups may be faster
         return "Its highest rate"
     higher = any(_median(other) > _median(cell) for other, _ in answer.doubted)
@@ -229,7 +229,7 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
         case Reason.NO_BACKEND:
             found = "only reference rows were measured", f"Measure with: {commands.again(without=_BACKENDS)}"
         case Reason.FAILED:
-            found = "no backend could be measured", f"Once what the findings name is mended, measure with: {goes_on}"
+            found = "no backend could be measured", f"After fixing what the findings name, measure with: {goes_on}"
         case Reason.DOUBTED:
             found = _doubted(answer, left, commands)
         case Reason.ALONE if sum(not choice.entry.reference_row for choice in commands.head.spec.backends) == 1:
@@ -238,13 +238,13 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
             found = f"only {left} has a rate", f"Measure the others with: {goes_on}"
         case Reason.WIDE if best:
             others = _listed([one_line(cell.label) for cell in answer.tied])
-            why = f"{_short(best)} has the highest rate, {rate_of(best)}, too uncertain to tell it from {others}"
+            why = f"{_short(best)} has the highest rate, {rate_of(best)}, too uncertain to distinguish it from {others}"
             found = why, f"Measure with: {commands.more_certain}"
     return found
 
 
 def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, str]:
-    """Return for which doubts the rates of which backends do not count, and what removes the first of them."""
+    """Return which backends' rates do not count and why, and the command that removes the first doubt."""
     doubted = [(cell, doubt) for cell, doubt in answer.doubted if one_line(cell.label) != left] or answer.doubted
     by_doubt: dict[Doubt, dict[str, None]] = {}
     for cell, doubt in doubted:
@@ -263,13 +263,13 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
 
 
 def _figure(cell: CellSummary, selected: float) -> str:
-    """Return a cell with its rate, and how much faster than a plain loop it is, if that was measured.
+    """Return a cell with its rate and, if it was measured, its speedup over a plain loop.
 
-    Both are less than in the table by the factor ``selected``, if that is seen.
+    Both are the table's times the factor ``selected``, which is said if it shows.
     """
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
     text = f"{setting_of(cell)}{on}, {rate_of(cell, selected)}{of_loop(cell, selected)}"
-    return f"{text}, corrected for having been chosen by its rate" if selected < _SEEN else text
+    return f"{text}, corrected for selection bias" if selected < _SEEN else text
 
 
 def setting_of(cell: CellSummary) -> str:
@@ -284,14 +284,14 @@ def rate_of(cell: CellSummary, selected: float = 1.0) -> str:
 
 
 def of_loop(cell: CellSummary, selected: float = 1.0) -> str:
-    """Return what follows a rate: how much faster than a plain loop that is, times ``selected``; empty if unknown."""
+    """Return what follows a rate: its speedup over a plain loop, times ``selected``; empty if unknown."""
     if cell.speedup is None or cell.label == REFERENCE:
         return ""
     return f", {figures.number(selected * cell.speedup.median)}x a plain loop {figures.distance(cell.speedup)}"
 
 
 def _workers(best: CellSummary, answer: TaskAnswer, commands: Commands) -> str:
-    """Return which smaller size does about as well, or that a larger one may do better; empty if neither."""
+    """Return which smaller size is about as fast, or that a larger one may be faster; empty if neither."""
     if (smaller := answer.smaller) is not None:
         verb = "reaches" if smaller.cell.workers == 1 else "reach"
         return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {figures.distance(smaller.share)}."
@@ -302,7 +302,7 @@ def _workers(best: CellSummary, answer: TaskAnswer, commands: Commands) -> str:
 
 
 def _without_leaving_gymnasium(winner: CellSummary, answer: TaskAnswer) -> str:
-    """Return what to take for Gymnasium's interface and environments, unless that is the winner; else empty."""
+    """Return the fastest with Gymnasium's interface and environments; empty if that is the winner."""
     interface, whole = answer.in_gymnasium, answer.of_gymnasium
     if interface is None:
         with_its = f"; with Gymnasium's: {_beside_loop(whole)}" if whole else ""
@@ -335,7 +335,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
-    """Return lines of Python that build what the cell built, and first how many of what its workers are.
+    """Return lines of Python that build what the cell built, after a comment that says what its workers are.
 
     There are none for several replicas, which are several programs.
     """

@@ -99,7 +99,7 @@ def wins(cell: str, rate: int, times: str = "", so_far: str = "", **spreads: str
 
 
 def left_out(cell: str, rate: int, why: str, **spreads: str) -> str:
-    return f"Left out, though faster: {figure(cell, rate, **spreads)}; it {why}."
+    return f"Excluded although faster: {figure(cell, rate, **spreads)}; it {why}."
 
 
 LOOP = curve("for-loop", {1: 1000})
@@ -116,9 +116,9 @@ NONE = "Pong on this machine, no winner"
 ONE_IS_WIDE = [*LOOP, *FAST, *noisy("gym-async", 2, *WIDE_STEPS)]
 UNCERTAIN = (
     f"{NONE}: gym-async with 2 has the highest rate, "
-    "9,798 frames/s (±>100%), too uncertain to tell it from shm-sync and for-loop."
+    "9,798 frames/s (±>100%), too uncertain to distinguish it from shm-sync and for-loop."
 )
-KNOWN_BETTER = f"The fastest that is known better: {figure('shm-sync with 2 workers', 7600, '1.90x')}."
+KNOWN_BETTER = f"The fastest with a usable interval: {figure('shm-sync with 2 workers', 7600, '1.90x')}."
 LOOP_COUNTS = f"The highest rate that counts: {figure('for-loop with 1 worker', 4000)}."
 
 SITUATIONS = {
@@ -254,7 +254,7 @@ SITUATIONS = {
             *noisy("gym-async", 2, *(steps - 50 for steps in WIDE_STEPS)),
         ],
         UNCERTAIN.replace("shm-sync", "GYM").replace("gym-async", "shm-sync").replace("GYM", "gym-async"),
-        f"The fastest that is known better: {figure('shm-sync with 4 workers', 9200, '2.30x')}.",
+        f"The fastest with a usable interval: {figure('shm-sync with 4 workers', 9200, '2.30x')}.",
         f"Measure with: {COMMAND} --until 10%",
     ),
     "only a size of the best backend is known": situation(
@@ -270,7 +270,7 @@ SITUATIONS = {
     "the highest rate is hardly known, but that it is the highest": situation(
         [*LOOP, *noisy("shm-sync", 2, 3000, 4000, 5000, 4200)],
         wins("shm-sync with 2 workers", 16_395, "4.10x", spread="±78%", error="±78%"),
-        "Its ± is wide, but all other backends are significantly slower.",
+        "Its interval is wide, but all other backends are significantly slower.",
     ),
     "all rates are hardly known, since passes differ, but not what they are to each other": situation(
         [
@@ -279,19 +279,19 @@ SITUATIONS = {
             for backend, steps in (("for-loop", 1000), ("gym-sync", 1010 + repeat), ("shm-sync", 1900 + 9 * repeat))
         ],
         wins("shm-sync with 1 worker", 6937, "1.91x", spread="±>100%", error="±0.7%"),
-        "The ± of its rate is wide because passes differed; between backends that cancels.",
+        "Its interval is wide because passes differed; in ratios of backends this cancels.",
         repeats=3,
     ),
     "one window each": situation(
         [*noisy("for-loop", 1, 1000), *noisy("gym-sync", 1, 990), *noisy("shm-sync", 2, 1900)],
-        f"{NONE}: no rate counts, since shm-sync, for-loop and gym-sync have one window only.",
+        f"{NONE}: no rate counts, since shm-sync, for-loop and gym-sync have only one window.",
         f"Measure with: {COMMAND} --repeats 10",
         repeats=5,
     ),
     "one window of the fastest": situation(
         [*LOOP, *FAST, *noisy("gym-async", 2, 2500)],
         FAST_WINS,
-        left_out("gym-async with 2", 10_000, "has one window only", spread="no interval"),
+        left_out("gym-async with 2", 10_000, "has only one window", spread="no interval"),
     ),
     "the fastest does other work": situation(
         [*LOOP, *FAST, *curve("envpool-sync", {2: 3000}, verdict="different")],
@@ -387,7 +387,7 @@ SITUATIONS = {
     "everything failed": situation(
         [*failed("for-loop", 1), *failed("gym-sync", 1)],
         f"{NONE}: no backend could be measured.",
-        f"Once what the findings name is mended, measure with: {RESUME}",
+        f"After fixing what the findings name, measure with: {RESUME}",
     ),
     "no cell is there": situation([], "No winner: nothing has been measured yet.", f"Measure with: {RESUME}"),
     "the user ended the first cell": situation(

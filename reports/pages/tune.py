@@ -1,4 +1,4 @@
-"""What to use, on one screen: the lines to paste, why, how sure, what it costs, and whether it matters."""
+"""The recommendation of a tuning, on one screen: code to paste, reasons, certainty, cost, and effect on training."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
 _NANOSECONDS = 1e9  # in a second
 _NOTES = (
-    "rate: frames/s; beside it: over the rate of the first row, with its 95 % interval.",
-    "a batch: how long it is waited for by what acts at once, and 99 of 100 at most; or its time on average.",
-    "envs of a row: how many are alive for each row of a batch; above 1, so many batches old may a row be.",
+    "relative: the rate divided by that of the first row, with its 95 % confidence interval.",
+    "batch: how long a policy that acts at once waits for one, the median and p99; or the mean time of one.",
+    "envs/row: environments for each row of a batch; above 1, a row may be that many batches old.",
 )
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the answer has to keep to.
+    """The constraints on the answer.
 
     ``batch``: rows of a batch, None for any. ``asynchronous``: whether batches may have rows of whichever environments
-    are ready. ``tolerance``: the share of the rate that may be given up for something simpler.
+    are ready. ``tolerance``: the share of the rate that may be given up for a simpler setup.
     """
 
     batch: int | None = None
@@ -57,11 +57,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class TunePage(DataPage):
-    """What to use of the settings that were tried in the run file ``file``. ``steps``: how long those of one take.
+    """The recommendation among the settings that were tried in the run file ``file``.
 
-    ``passed_over``: why settings were not tried, by their places. ``latencies``: how long a batch is waited for, of
-    those of which that was seen. ``pools``: the rate of what is recommended with a pool on each memory node, over that
-    of one pool; None if that was not tried.
+    ``steps``: step times of one environment. ``passed_over``: why settings were not tried, by their places.
+    ``latencies``: the waiting times for batches, where measured. ``pools``: the rate of the recommended setting with a
+    pool on each memory node, relative to one pool; None if that was not tried.
     """
 
     file: str
@@ -76,7 +76,7 @@ class TunePage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: the answer, what it stands on, and how to look at it."""
+        """One document: the answer, the figures that it rests on, and the commands to go on with."""
         known = dict(run_facts(self.run.header, self._cells))
         rivals = self.choice.rivals[:_MOST_RIVALS]
         shown = [(rival.cell, rival.ratio) for rival in rivals]
@@ -84,15 +84,15 @@ class TunePage(DataPage):
             shown.insert(0, (self.choice.best, None))
         more = len(self.choice.rivals) - len(rivals)
         table = Table(
-            title="What the best setting of each backend costs",
-            columns=("rate", "beside it", "a batch", "CPUs", "memory", "envs of a row", "same work"),
+            title="The best setting of each backend",
+            columns=("frames/s", "relative", "batch", "CPUs", "memory", "envs/row", "same work"),
             rows=tuple(TableRow(setting_of(cell), self._texts(cell, ratio)) for cell, ratio in shown),
             numbers=False,
-            notes=(*_NOTES, *((f"{more} more: vebench report.",) if more else ())),
+            notes=(*_NOTES, *((f"{more} more settings were tried.",) if more else ())),
         )
         policy = Table(
             title="Where the time goes",
-            columns=("of the loop's time",),
+            columns=("share of the loop's time",),
             rows=tuple(TableRow(setting_of(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
             numbers=False,
         )
@@ -103,9 +103,9 @@ class TunePage(DataPage):
                 title=one_line(self.headline),
                 facts=(
                     *((name, known[name]) for name in ("machine", "condition", "packages") if name in known),
-                    ("how sure", one_line(self.certainty)),
-                    ("look at it", f"vebench report {shlex.quote(self.file)}"),
-                    ("go on", self.run.header.resume_command(self.file)),
+                    ("certainty", one_line(self.certainty)),
+                    ("report", f"vebench report {shlex.quote(self.file)}"),
+                    ("continue", self.run.header.resume_command(self.file)),
                 ),
                 tables=(table, policy) if policy.rows else (table,),
                 explanations=tuple(self._doubts()),
@@ -130,12 +130,15 @@ class TunePage(DataPage):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The answer, how it compares with the fastest, and whether it matters."""
-        return (self.headline, *self._why(), *self._bends(), *self._matters(), f"{self.certainty}.")
+        """The answer, how it compares with the fastest, its effect on training, and last what to measure next."""
+        return (
+            *(self.headline, *self._why(), *self._bends(), *self._matters(), f"{self.certainty}."),
+            *(() if self.missed is None else self._resets(self.missed)),
+        )
 
     @property
     def certainty(self) -> str:
-        """How sure the answer is."""
+        """How certain the answer is."""
         words = f"{figures.counted(sum(cell.status == 'ok' for cell in self._choices), 'setting')} tried"
         if self.choice.chosen is None:
             return words
@@ -143,17 +146,17 @@ class TunePage(DataPage):
         claim = f"{none} is faster than {setting_of(self.choice.chosen)} by more than {self.wish.tolerance:.0%}"
         if self.choice.decided:
             return f"{words}; {claim}, with 95 % confidence"
-        return f"{words}; the time did not suffice to say that {claim}"
+        return f"{words}; there was not enough time to show that {claim}"
 
     @property
     def code(self) -> tuple[str, ...]:
-        """Lines of Python that build what is recommended; empty if that is not known."""
+        """Lines of Python that build the recommended setting; empty if there is none, or they are not known."""
         chosen = self.choice.chosen
         return () if chosen is None else code_of(chosen, self.run.header.spec)
 
     @property
     def data(self) -> dict[str, object]:
-        """The answer for programs: what to use, how sure, and every setting that was tried."""
+        """The answer for programs: what to use, how certain that is, and every setting that was tried."""
         choice, chosen, found = self.choice, self.choice.chosen, self.exchange
         workers, envs = ([], []) if chosen is None else bends(self._choices, chosen)
         named = {"chosen": chosen, "best": choice.best, "fastest": choice.fastest}
@@ -209,17 +212,17 @@ class TunePage(DataPage):
             rated = any(cell.frames_per_second for cell in self._choices)
             return "no setting is known to do the same work as a plain loop" if rated else "nothing could be measured"
         if self.choice.lack is Lack.WIDE:
-            return f"the rate of {setting_of(best)}, {rate_of(best)}, is little more than a guess"
+            return f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
             return "; ".join((f"the run is {finding.code}: {finding.message}; {finding.remedy}", *self._faster()))
         if self.choice.lack is Lack.DISTURBED and (cell := self.choice.disturbed):
-            taken = f"others took {1 - cell.share_left:.0%} of the time of its CPUs"
+            taken = f"other processes took {1 - cell.share_left:.0%} of its CPU time"
             why = f"{setting_of(cell)} may be faster than was measured: {taken}; measure on an idle machine"
             return "; ".join((why, *self._faster()))
         return "; ".join(self._faster())
 
     def _faster(self) -> Iterator[str]:
-        """Yield what is faster than the best setting that may be offered, by how much, and why it may not be."""
+        """Yield what is faster than the best setting that may be recommended, by how much, and why it may not be."""
         best, labels = self.choice.best, set()
         for rival in self.choice.faster:
             if rival.cell.label not in labels and rival.ratio is not None and best is not None:
@@ -238,29 +241,27 @@ class TunePage(DataPage):
         return f"{DOUBTS[rival.doubt][0]}{f' ({one_line(reason)})' if reason else ''}"
 
     def _why(self) -> Iterator[str]:
-        """Yield how the setting compares with the fastest, what it makes of the time of a step, and what ties."""
+        """Yield how the setting compares with the fastest, its step times and overhead, and which others tie."""
         chosen, fastest = self.choice.chosen, self.choice.fastest
         if chosen is None and fastest is not None:
-            yield f"The highest measured rate of those that may be offered: {setting_of(fastest)}, {rate_of(fastest)}."
+            yield f"The highest rate that may be recommended: {setting_of(fastest)}, {rate_of(fastest)}."
         if chosen is not None and fastest is not None:
             if chosen is not fastest:
-                simpler = f"and {one_line(chosen.label)} is simpler."
-                yield f"{setting_of(fastest)} is not known to be faster ({rate_of(fastest)}), {simpler}"
+                simpler = f"but not significantly, and {one_line(chosen.label)} is simpler."
+                yield f"{setting_of(fastest)} was faster ({rate_of(fastest)}), {simpler}"
             if self.steps is not None:
                 yield from _times(self.steps, chosen)
-            if self.missed is not None:
-                yield self._resets(self.missed, chosen)
             if self.exchange is not None:
-                yield _handing_over(self.exchange, chosen)
+                yield _overhead(self.exchange, chosen)
         others = [cell for cell in self.choice.tied if cell is not fastest]
         if others:
             more = len(others) - _MOST_TIED
             named = [*map(setting_of, others[:_MOST_TIED]), *([f"{more} more"] if more > 0 else [])]
-            yield f"Not told apart from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
+            yield f"Not distinguishable from the fastest, and within {self.wish.tolerance:.0%}: {', '.join(named)}."
 
     @property
     def exchange(self) -> Exchange | None:
-        """What handing over takes what is recommended, or, if that hands nothing over, the fastest that does."""
+        """The overhead of the recommended setting, or if that has none, of the fastest setting that has some."""
         chosen = self.choice.chosen
         if chosen is None:
             return None
@@ -269,43 +270,39 @@ class TunePage(DataPage):
 
     @property
     def missed(self) -> MissedResets | None:
-        """What the windows of what is recommended leave out of the resets, None if that is little."""
+        """The share of resets that the windows of the recommended setting miss, None if it is small."""
         chosen = self.choice.chosen
         if self.steps is None or chosen is None:
             return None
         return missed_resets(self.steps, chosen, self.wish.tolerance)
 
-    def _resets(self, missed: MissedResets, chosen: CellSummary) -> str:
-        """Return what windows shorter than episodes leave out, and what to measure instead."""
+    def _resets(self, missed: MissedResets) -> Iterator[str]:
+        """Yield what windows shorter than episodes miss, and the command that measures it."""
+        chosen = self.choice.chosen
+        if chosen is None:
+            return
         measure = (
             f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'{REFERENCE},{chosen.label}')} "
             f"-w {chosen.workers} --envs-per-worker {chosen.envs_per_worker} --duration {ceil(missed.seconds)}"
         )
-        most, least = ("", "") if self.steps is not None and self.steps.ends else ("up to ", "at least ")
-        return (
-            f"Resets are hardly in these rates: they take {most}{missed.share:.0%} of an environment's time in the "
-            f"long run, and windows hold fewer than {EPISODES} episodes of each. Settings with many environments look "
-            f"the faster for it; {least}this has them: {measure}"
+        most = "" if self.steps is not None and self.steps.ends else "up to "
+        yield (
+            f"These rates include few resets, which take {most}{missed.share:.0%} of an environment's time in the long "
+            f"run: windows hold fewer than {EPISODES} episodes of each environment. This favours settings with many "
+            f"environments. To include resets, measure with: {measure}"
         )
 
     def _bends(self) -> Iterator[str]:
-        """Yield what fewer workers, or other numbers of environments for each, reach of what is recommended."""
+        """Yield the shares of its rate that fewer workers, or other numbers of environments per worker, reach."""
         if self.choice.chosen is None:
             return
         workers, envs = bends(self._choices, self.choice.chosen)
-        parts = []
-        if workers:
-            reached = ", ".join(f"{figures.counted(one.cell.workers, 'worker')} {one.share:.0%}" for one in workers)
-            parts.append(f"with {reached} of its rate")
-        if envs:
-            each = f"{figures.counted(envs[0].cell.envs_per_worker, 'environment')} for each worker"
-            others = [f"with {one.cell.envs_per_worker} {one.share:.0%}" for one in envs[1:]]
-            parts.append(", ".join((f"with {each} {envs[0].share:.0%}", *others)))
+        parts = [f"{one.share:.0%} with {figures.counted(one.cell.workers, 'worker')}" for one in workers]
+        parts += [f"{one.share:.0%} with {one.cell.envs_per_worker} environments per worker" for one in envs]
         if parts:
-            yield f"W{'; '.join(parts)[1:]}."
+            yield f"Of its rate remain {', '.join(parts)}."
         if self.pools is not None:
-            reached = figures.in_sentence(self.pools, "x")
-            yield f"With a pool on each memory node (vebench run --replicas node), {reached} of it."
+            yield f"A pool on each memory node (--replicas node) reaches {figures.in_sentence(self.pools, 'x')} its rate."
 
     @property
     def _gain(self) -> float | None:
@@ -322,11 +319,11 @@ class TunePage(DataPage):
         if chosen is None or learner is None or chosen.learning is None:
             return
         found = chosen.learning
-        beside = "" if self._gain is None else f", {self._gain:.2f}x of what it is with a plain loop"
+        gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
         yield (
-            f"With a learner of {learner_words(learner)}, sampling is {found.sampling:.0%} of training: "
-            f"{figures.number(found.steps_per_second)} steps/s{beside}, and at most {found.at_most:.2f}x with a faster "
-            "sampler."
+            f"With a learner that takes {learner_words(learner)}, sampling is {found.sampling:.0%} of training time. "
+            f"Training makes {figures.number(found.steps_per_second)} steps/s{gain}; a faster sampler could make it at "
+            f"most {found.at_most:.2f}x as fast."
         )
 
     def _not_tried(self) -> Iterator[tuple[str, str]]:
@@ -339,11 +336,11 @@ class TunePage(DataPage):
                 yield place, one_line(self.passed_over.get(place, GIVEN_UP))
 
     def _not_offered(self) -> list[tuple[Rival, str]]:
-        """Return what has a rate, and may not be recommended, with why."""
+        """Return the settings that have a rate but may not be recommended, each with the reason."""
         return [(rival, why) for rival in self.choice.rivals if (why := self._why_not(rival))]
 
     def _doubts(self) -> Iterator[Remark]:
-        """Yield what was not tried, of each backend in one line: the label alone if nothing of it was; and why not."""
+        """Yield what was not tried, in one line for each backend, and what may not be recommended, with the reasons."""
         tried = {cell.label for cell in self._choices if cell.status == "ok"}
         parts = ((place.rpartition(":"), reason) for place, reason in self._not_tried())
         sizes_by_label = figures.by_key(((label, reason), size) for (label, _, size), reason in parts)
@@ -359,7 +356,7 @@ class TunePage(DataPage):
             yield Remark("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
         for rival, reason in self._not_offered():
             command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
-            yield Remark("not offered", f"{setting_of(rival.cell)} {reason}", (), command)
+            yield Remark("not recommended", f"{setting_of(rival.cell)} {reason}", (), command)
 
     def _texts(self, cell: CellSummary, ratio: Estimate | None) -> tuple[Text, ...]:
         """Return the places of a row; ``ratio`` is the cell's rate over that of the best."""
@@ -381,13 +378,13 @@ class TunePage(DataPage):
         )
 
     def _batch(self, cell: CellSummary) -> Text:
-        """Return how long a batch is waited for, or takes on average if that was not seen."""
+        """Return the waiting time for a batch, or its mean time if that was not measured."""
         if (seen := self.latencies.get(cell.key)) is not None:
             median, late = map(figures.short_time, (seen.p50_ns, seen.p99_ns))
             return Text((median, f"p99 {late}"), "plain", seen.p50_ns)
         if cell.ns_per_batch is None:
             return Text((figures.DASH,), "missing")
-        return Text((figures.short_time(cell.ns_per_batch.median), "on average"), "plain", cell.ns_per_batch.median)
+        return Text((figures.short_time(cell.ns_per_batch.median), "mean"), "plain", cell.ns_per_batch.median)
 
     def _facts(self, cell: CellSummary) -> dict[str, object]:
         seen = self.latencies.get(cell.key)
@@ -411,26 +408,34 @@ class TunePage(DataPage):
 
 
 def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
-    """Yield how long steps take, and what the backend makes of that."""
+    """Yield how long a step and a reset take, and how often the setting completes a step."""
     step, late, reset = map(figures.short_time, (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
-    yield f"A step of one environment takes {step} (99 of 100 at most {late}), a reset {reset}."
+    yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
     if chosen.steps_per_second:
         each = _NANOSECONDS / chosen.steps_per_second.median
-        at_once = f"{steps.step_p50_ns / each:.2g} stepped at a time, and handing over took nothing"
         cpus = figures.counted(chosen.cpus_owned, "CPU")
-        yield f"Here one is done every {figures.short_time(each)}, as if {at_once}, on {cpus}."
+        yield (
+            f"This setting completes a step every {figures.short_time(each)} on {cpus}, as if "
+            f"{steps.step_p50_ns / each:.2g} ran at the same time without overhead."
+        )
 
 
-def _handing_over(found: Exchange, chosen: CellSummary) -> str:
-    """Return what handing over takes, and the break-even: for what is recommended, or why a loop is."""
+def _overhead(found: Exchange, chosen: CellSummary) -> str:
+    """Return the overhead of a batch, and the break-even: of the recommended setting, or of another than the loop."""
     hand_over, bound = (time.scaled(_NANOSECONDS) for time in (found.hand_over, found.break_even))
-    name = "it" if found.cell is chosen else setting_of(found.cell)
-    together = f"{figures.counted(found.at_once, 'environment')} at a time"
+    name = "Its" if found.cell is chosen else f"For {setting_of(found.cell)}, the"
+    together = f"{figures.counted(found.at_once, 'environment')} stepping at a time"
     if not hand_over.high:
-        return f"Beside steps, {together}, handing over takes {name} next to nothing."
-    takes = f"{figures.short_time(hand_over.median)} {figures.distance(hand_over)}"
-    what = f"a batch of {found.cell.batch_size} takes {name} {takes} beside steps, {together}"
-    below = f"less than {figures.short_time(bound.median)} {figures.distance(bound)}"
-    less = below if bound.low else f"at most {figures.short_time(bound.high or 0.0)}"
+        return f"{name} overhead per batch is too small to measure ({together})."
+    takes, less = (
+        f"{figures.short_time(time.median)} {figures.distance(time)}"
+        if time.low
+        else figures.short_time(time.high or 0)
+        for time in (hand_over, bound)
+    )
+    most, below = "" if hand_over.low else "at most ", "less than" if bound.low else "at most"
     here = figures.short_time(found.step * _NANOSECONDS)
-    return f"Handing over {what}: a plain loop is faster where a step takes {less}; here it takes {here}."
+    return (
+        f"{name} overhead is {most}{takes} per batch of {found.cell.batch_size} ({together}): a plain loop is faster "
+        f"if a step takes {below} {less}; here it takes {here}."
+    )

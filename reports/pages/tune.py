@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
 _NANOSECONDS = 1e9  # in a second
 _NOTES = (
+    "setting: workers x environments per worker.",
     "relative: the rate divided by that of the first row, with its 95 % confidence interval.",
     "batch: how long a policy that acts at once waits for one, the median and p99; or the mean time of one.",
     "envs/row: environments for each row of a batch; above 1, a row may be that many batches old.",
@@ -86,14 +87,16 @@ class TunePage(DataPage):
         table = Table(
             title="The best setting of each backend",
             columns=("frames/s", "relative", "batch", "CPUs", "memory", "envs/row", "same work"),
-            rows=tuple(TableRow(setting_of(cell), self._texts(cell, ratio)) for cell, ratio in shown),
+            rows=tuple(TableRow(_place(cell), self._texts(cell, ratio)) for cell, ratio in shown),
+            corner="setting",
             numbers=False,
             notes=(*_NOTES, *((f"{more} more settings were tried.",) if more else ())),
         )
         policy = Table(
             title="Where the time goes",
             columns=("share of the loop's time",),
-            rows=tuple(TableRow(setting_of(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
+            rows=tuple(TableRow(_place(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
+            corner="setting",
             numbers=False,
         )
         settled = self.choice.chosen is not None
@@ -302,7 +305,8 @@ class TunePage(DataPage):
         if parts:
             yield f"Of its rate remain {', '.join(parts)}."
         if self.pools is not None:
-            yield f"A pool on each memory node (--replicas node) reaches {figures.in_sentence(self.pools, 'x')} its rate."
+            reached = figures.in_sentence(self.pools, "x")
+            yield f"A pool on each memory node (--replicas node) reaches {reached} its rate."
 
     @property
     def _gain(self) -> float | None:
@@ -407,6 +411,10 @@ class TunePage(DataPage):
         }
 
 
+def _place(cell: CellSummary) -> str:
+    return f"{one_line(cell.label)} {cell.workers}x{cell.envs_per_worker}"
+
+
 def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
     """Yield how long a step and a reset take, and how often the setting completes a step."""
     step, late, reset = map(figures.short_time, (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
@@ -428,10 +436,8 @@ def _overhead(found: Exchange, chosen: CellSummary) -> str:
     if not hand_over.high:
         return f"{name} overhead per batch is too small to measure ({together})."
     takes, less = (
-        f"{figures.short_time(time.median)} {figures.distance(time)}"
-        if time.low
-        else figures.short_time(time.high or 0)
-        for time in (hand_over, bound)
+        f"{figures.short_time(one.median)} {figures.distance(one)}" if one.low else figures.short_time(one.high or 0)
+        for one in (hand_over, bound)
     )
     most, below = "" if hand_over.low else "at most ", "less than" if bound.low else "at most"
     here = figures.short_time(found.step * _NANOSECONDS)

@@ -200,12 +200,13 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
 def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
     """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold")
-    left = 0 if table.numbers else width - sum(_needed(table, index) for index in block)
-    grid.add_column(table.corner, overflow="fold", max_width=max(len(table.corner), width // _LABEL_SHARE, left))
     side: JustifyMethod = "right" if table.numbers else "left"
-    for index in block:
+    labels, *widths = _widths(table, block, width)
+    grid.add_column(table.corner, overflow="fold", max_width=labels, width=None if table.numbers else labels)
+    for index, wide in zip(block, widths, strict=True):
         aligned = len({len(line) for row in table.rows for line in row.texts[index].lines}) == 1
-        grid.add_column(Line(table.columns[index], justify=side), justify="left" if aligned else side, overflow="fold")
+        head, justify = Line(table.columns[index], justify=side), "left" if aligned else side
+        grid.add_column(head, justify=justify, overflow="fold", width=None if table.numbers else wide)
     apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
     for row in table.rows:
         if row.reference_row and not apart:
@@ -215,13 +216,24 @@ def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
     return grid
 
 
+def _widths(table: Table, block: Sequence[int], width: int) -> list[int]:
+    """Return the widths of the labels and of columns: what words need, and as much more as there is for prose."""
+    columns = [(table.corner, *(row.label for row in table.rows))]
+    columns += [
+        (table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index]))) for index in block
+    ]
+    widths = [_label_width(table, width), *(_needed(table, index) - _GAP for index in block)]
+    spare = width - sum(widths) - _GAP * len(block)
+    for place, texts in enumerate(columns):
+        more = max(0, min(spare, max(map(len, texts)) - widths[place]))
+        widths[place] += more
+        spare -= more
+    return widths
+
+
 def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
-    """Yield the columns' indices, as many at a time as fit beside the labels; all of them if they hold prose."""
-    if not table.numbers:
-        yield range(len(table.columns))
-        return
-    labels = max(len(text) for text in (table.corner, *(row.label for row in table.rows)))
-    left = start = min(labels, width // _LABEL_SHARE)
+    """Yield the columns' indices, as many at a time as fit beside the labels without breaking a word."""
+    left = start = _label_width(table, width)
     block: list[int] = []
     for index in range(len(table.columns)):
         needed = _needed(table, index)
@@ -234,10 +246,19 @@ def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
 
 
 def _needed(table: Table, index: int) -> int:
-    """Return how wide a column is, with the gap before it."""
-    return _GAP + max(
-        [len(table.columns[index]), *(len(line) for row in table.rows for line in _marked(row.texts[index]))]
+    """Return how wide a column is at least, with the gap before it."""
+    return _GAP + _widest(
+        table, (table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index])))
     )
+
+
+def _label_width(table: Table, width: int) -> int:
+    return min(_widest(table, (table.corner, *(row.label for row in table.rows))), width // _LABEL_SHARE)
+
+
+def _widest(table: Table, texts: Iterable[str]) -> int:
+    """Return the length of the longest text, or of the longest word in prose."""
+    return max(len(piece) for text in texts for piece in ([text] if table.numbers else text.split() or [""]))
 
 
 def _marked(text: Text) -> tuple[str, ...]:

@@ -360,7 +360,8 @@ class TunePage(DataPage):
             yield Remark("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
         for rival, reason in self._not_offered():
             command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
-            yield Remark("not recommended", f"{setting_of(rival.cell)} {reason}", (), command)
+            remedy = "compare the work with:" if command else ""
+            yield Remark("not recommended", f"{setting_of(rival.cell)} {reason}", (), remedy, command)
 
     def _texts(self, cell: CellSummary, ratio: Estimate | None) -> tuple[Text, ...]:
         """Return the places of a row; ``ratio`` is the cell's rate over that of the best."""

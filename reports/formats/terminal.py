@@ -224,8 +224,9 @@ def _widths(table: Table, block: Sequence[int], width: int) -> list[int]:
     ]
     widths = [_label_width(table, width), *(_needed(table, index) - _GAP for index in block)]
     spare = width - sum(widths) - _GAP * len(block)
-    for place, texts in enumerate(columns):
-        more = max(0, min(spare, max(map(len, texts)) - widths[place]))
+    lacks = {place: max(map(len, texts)) - widths[place] for place, texts in enumerate(columns)}
+    for place in sorted(lacks, key=lacks.__getitem__):  # those first that are soon on one line
+        more = max(0, min(spare, lacks[place]))
         widths[place] += more
         spare -= more
     return widths

@@ -38,7 +38,7 @@ _NANOSECONDS = 1e9  # in a second
 _NOTES = (
     "setting: workers x environments per worker.",
     "relative: the rate divided by that of the first row, with its 95 % confidence interval.",
-    "batch: how long a policy that acts at once waits for one, the median and p99; or the mean time of one.",
+    "batch time: how long a policy that acts at once waits for one, the median and p99; or its mean time.",
     "envs/row: environments for each row of a batch; above 1, a row may be that many batches old.",
 )
 
@@ -86,7 +86,7 @@ class TunePage(DataPage):
         more = len(self.choice.rivals) - len(rivals)
         table = Table(
             title="The best setting of each backend",
-            columns=("frames/s", "relative", "batch", "CPUs", "memory", "envs/row", "same work"),
+            columns=("frames/s", "relative", "batch time", "CPUs", "memory", "envs/row", "same work"),
             rows=tuple(TableRow(_place(cell), self._texts(cell, ratio)) for cell, ratio in shown),
             corner="setting",
             numbers=False,

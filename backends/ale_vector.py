@@ -84,7 +84,7 @@ class AleVectorAsync:
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        An asynchronous pool is built again for that, but the first time: rows from before the reset that nobody has
+        After the first time, an asynchronous pool is rebuilt for that: rows from before the reset that were not
         received would come after it.
         """
         if not (self._fresh or self.info.in_order):

@@ -132,7 +132,7 @@ class BackendInfo:
     # Every batch has all environments in the order of their ids. Otherwise vebench notes the ids of each batch.
     in_order: bool = False
     # The arrays of a batch are overwritten once the next actions are sent, or later. Otherwise they never are while
-    # somebody holds them.
+    # they are referenced.
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = ()  # from the reference ``for-loop``, declared before any comparison
     engines: tuple[Engine, ...] = ()  # simulators of which it has a copy of its own

@@ -57,7 +57,7 @@ def reseed(environment: gymnasium.Env[Any, Any], seed_of: Callable[[int | None],
     def seeded(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return reset(seed=seed_of(seed), options=options)
 
-    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be told
+    environment.reset = seeded  # type: ignore[method-assign] # the only place where it can be set
 
 
 def spaces_of(task: Task) -> Spaces:

@@ -1,6 +1,6 @@
 """Processes that step shares of the environments in shared memory, as samplers do: ``queue`` and ``torch-mp``.
 
-They differ in how the caller and a worker tell each other to go on (``Bells``).
+They differ in how the caller and a worker notify each other (``Bells``).
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 # What a worker is told, if it is not the seed of a reset.
 _STEP, _CLOSE = -1, -2
 _LOOK_S = 0.5  # how often the caller looks whether workers are alive
-_LONGEST = 1 << 16  # bytes of a worker's failure, of which the caller of semaphores is told no more
+_LONGEST = 1 << 16  # bytes of a worker's failure, more is not reported to the caller of semaphores
 _CLOSE_S = 2.0  # a worker may take this long to close its environments before it is killed
 
 
 class Bells(Protocol):
-    """How the caller tells workers to go on, and they tell it that they are done."""
+    """How the caller notifies workers to go on, and they notify it that they are done."""
 
     def call(self, worker: int, word: int) -> None:
-        """Tell a worker to go on: ``_STEP``, ``_CLOSE``, or the seed of a reset."""
+        """Notify a worker to go on: ``_STEP``, ``_CLOSE``, or the seed of a reset."""
 
     def wait(self, worker: int) -> int:
         """Wait for the caller's word, in the worker."""
 
     def tell(self, worker: int, failure: str) -> None:
-        """Tell the caller that it is done, and how it failed, if it did; in the worker."""
+        """Notify the caller, from the worker, that it is done, and how it failed, if it did."""
 
     def told(self, timeout: float) -> tuple[int, str] | None:
         """Wait for a worker to be done. Returns which one is, and how it failed; None after ``timeout`` seconds."""
@@ -68,7 +68,7 @@ def _in_memory(array: NDArray[np.generic]) -> NDArray[np.generic]:
 def _in_tensor(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """Return NumPy's view of a copy in a tensor that processes share."""
     from torch import from_numpy  # noqa: PLC0415 - imported on use
-    from torch import multiprocessing as mp  # noqa: PLC0415 - likewise
+    from torch import multiprocessing as mp  # noqa: PLC0415 - same reason
 
     mp.set_sharing_strategy("file_descriptor")  # it has no name that could be left behind
     view: NDArray[np.generic] = from_numpy(array).share_memory_().numpy()
@@ -78,7 +78,7 @@ def _in_tensor(array: NDArray[np.generic]) -> NDArray[np.generic]:
 class Processes:
     """``min(workers, CPUs owned)`` forked processes, none of which is the caller. Rewards are float64.
 
-    ``shared`` returns a copy of an array in shared memory, ``bells`` what so many workers are rung with. After
+    ``shared`` returns a copy of an array in shared memory, ``bells`` what a number of workers are notified with. After
     ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows of those workers that are done,
     ``recv_min`` rows at least.
     """
@@ -102,7 +102,7 @@ class Processes:
         self._bells = bells(workers)
         self._timeout, self._fewest = recv_timeout, min(recv_min, count)
         self._busy: set[int] = set()
-        self._done: list[int] = []  # workers, in the order in which they told
+        self._done: list[int] = []  # workers, in the order in which they finished
         self._last: list[int] = []  # those that were received last
         self._stepping = self._closed = False
         self.info = spaces.info(

@@ -23,7 +23,7 @@ class Threads(CountsInside, OneInFlight):
     """``min(workers, CPUs owned)`` threads of a ``ThreadPoolExecutor``, each pinned to a CPU. Rewards are float64.
 
     They run at the same time as far as environments let go of Python's lock (the GIL). Environments that draw from a
-    generator of their module, and not from their own, draw in an order that nobody knows.
+    generator of their module, and not from their own, draw in an unknown order.
     """
 
     def __init__(self, setup: Setup) -> None:

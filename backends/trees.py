@@ -105,7 +105,7 @@ class TreeRows:
     def __iter__(self) -> Iterator[Tree]:
         """Return an iterator over the trees of single rows."""
         rows: Iterator[Tree] = zip(*self._parts)  # noqa: B905 - for each step, and of equal length
-        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - likewise
+        return (dict(zip(self._keys, row)) for row in rows) if self._is_dict else rows  # noqa: B905 - same reason
 
     def copy(self) -> TreeRows:
         """Return a copy of all rows."""

@@ -83,7 +83,7 @@ def note(text: str) -> None:
 
 
 def write_error(text: str) -> None:
-    """Write ``text`` to standard error. Whoever does not read it misses it; the exit status stays the same."""
+    """Write ``text`` to standard error. If that is closed, the text is lost; the exit status stays the same."""
     try:
         sys.stderr.write(text)
     except AttributeError:  # the process was started without one

@@ -172,7 +172,7 @@ class Mark:
 class ChartLine:
     """One line of a figure, or group of bars: its points, by rising ``x``. ``name`` is in the key.
 
-    Lines of one ``family``, by default the name, have one colour; ``dashed`` tells two of them apart. A ``banded`` line
+    Lines of one ``family``, by default the name, have one colour; ``dashed`` sets two apart. A ``banded`` line
     shows its intervals; bars always do. ``mark`` is what is said of one of the points.
     """
 

@@ -124,7 +124,7 @@ class _Screen:
             self._view.stop()
 
     def be_quiet(self) -> None:
-        """Write nothing more: nobody reads it, or the disk behind it is full."""
+        """Write nothing more: the reader is gone, or the disk is full."""
         self._console.quiet = True
         discard(self._console.file)
 

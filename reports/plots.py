@@ -104,7 +104,7 @@ _BAR, _GAP, _AROUND = 0.125, 0.7, 0.8  # the height of a bar in inches, the gap 
 _LONGEST_BESIDE_BARS = 22  # characters of a name
 _LINE = 0.19  # of the key, in inches: a chart with many series is higher
 _FARTHEST = 2.0  # an interval widens the axis by this factor at most: one that says nothing must not flatten the others
-_ROOM = 1.25  # likewise on a linear axis, over the highest value
+_ROOM = 1.25  # the same for a linear axis, over the highest value
 _MARGIN = 1.1  # of an axis, at either end
 _DASHES, _PALE = (0.0, (5.0, 1.5)), 0.25  # of asynchronous backends: their lines, and the inside of their bars
 _FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
@@ -246,7 +246,7 @@ def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
 
 def _figure(charts: Sequence[Chart], among: Sequence[Chart], *, ground: bool = True) -> Figure:
     """Return ``charts`` as a figure, transparent without ``ground``."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use
 
     groups = figures.by_key((chart.group, number) for number, chart in enumerate(charts))
     columns = max(map(len, groups.values()))
@@ -276,7 +276,7 @@ def _height(chart: Chart) -> float:
 
 def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     """Draw a group of bars for each series, one for each number of workers: the winner first, the bounds last."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - imported on use
 
     def last(found: tuple[int, ChartLine]) -> tuple[bool, bool, float]:
         series = found[1]
@@ -328,7 +328,7 @@ def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, f
 
 
 def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use
 
     _lay_axes(space, chart)
     left, right = space.get_xlim()
@@ -365,7 +365,7 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
 
 def _lay_axes(space: Axes, chart: Chart) -> None:
     """Set title, names, limits and ticks. Numbers of workers are logarithmic, because most sweeps double them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator  # noqa: PLC0415 - imported on use
 
     space.set_xlabel(f"{_shortened(chart.x_label)} (log scale)")
     space.set_ylabel(f"{_shortened(chart.y_label)}{'' if chart.linear else ' (log scale)'}")
@@ -392,8 +392,8 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
 
 
 def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use: as above
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - imported on use: as above
+    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - imported on use
 
     whole = Figure(_STRIP, layout="constrained", facecolor="none")
     space = whole.subplots()

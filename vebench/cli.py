@@ -79,7 +79,7 @@ def _was_interrupt(error: BaseException | None) -> bool:
 def _fail(text: str, status: int) -> int:
     try:
         typer.echo(f"vebench: {one_line(text)}", err=True)
-    except OSError:  # nobody reads standard error: the exit status has to be enough
+    except OSError:  # standard error is closed: the exit status has to be enough
         _discard(sys.stderr)
     return status
 

@@ -48,7 +48,7 @@ def keep_opencv_to_one_thread() -> None:
 def make_registered(task: Task) -> gymnasium.Env[Any, Any]:
     """Return an environment that Gymnasium has registered, or the suite's plugin on import."""
     import gymnasium  # noqa: PLC0415 - imported on use
-    from gymnasium.wrappers import FilterObservation  # noqa: PLC0415 - likewise
+    from gymnasium.wrappers import FilterObservation  # noqa: PLC0415 - same reason
 
     suite, arguments = SUITES[task.suite], dict[str, Any](task.arguments)
     if suite.plugin is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WIDTH = 60  # of the narrowest terminal: a line that is wrapped cannot always be pasted
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _HARMLESS = re.compile(r"[\w./:-]+", re.ASCII)
-# Of Gymnasium's AtariPreprocessing, if it is not told otherwise.
+# Defaults of Gymnasium's AtariPreprocessing.
 _FRAME_SKIP = 4
 # Games whose action 0 presses a button: AtariPreprocessing makes no no-ops there.
 _WITHOUT_NOOP = frozenset({"ALE/Backgammon-v5", "ALE/VideoCheckers-v5"})

@@ -16,7 +16,7 @@ enum { ALIGNMENT = 64 };
 struct commons {
 	char *base;
 	size_t shared, size; /* bytes in common, which come first; and all, with the scratch */
-	int64_t users;       /* blocks of MuJoCo's, and whoever made it */
+	int64_t users;       /* blocks of MuJoCo's, and the creator */
 	struct commons *next;
 };
 
@@ -25,7 +25,7 @@ static _Thread_local struct {
 	int active;
 	struct commons *in;
 	char *next, *end;
-	size_t scratch, asked; /* a request of so many bytes means the scratch; all others together */
+	size_t scratch, asked; /* a request of this size means the scratch; all others together */
 	int scratches;         /* how often that was asked for */
 } area;
 
@@ -112,7 +112,7 @@ char *vebench_commons_scratch(const struct commons *in)
 	return in->base + in->shared;
 }
 
-/* Whoever made it needs it no longer. */
+/* Its creator needs it no longer. */
 void vebench_commons_leave(struct commons *in)
 {
 	take_lock();

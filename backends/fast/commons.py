@@ -174,7 +174,7 @@ class Area:
         address = self._take(size)
         ctypes.memmove(address, ctypes.addressof(structure), size)
         copy: Any = type(structure).from_address(address)
-        copy.area = self  # as above
+        copy.area = self  # see zeros
         return cast("_Structure", copy)
 
     def data(self, model: Any, count: int) -> list[Any]:  # noqa: ANN401 - MuJoCo has no types
@@ -251,7 +251,7 @@ def _hooks() -> Iterator[None]:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process is there that has not ended. One that nobody has waited for yet has ended.
+    """Return whether a process exists and has not ended. A zombie has ended.
 
     One that cannot be looked at, for want of a descriptor or of ``/proc``, counts as running: who is taken for dead
     ends a team.

@@ -1,4 +1,4 @@
-/* Steps of MuJoCo's physics for many environments in one call. It is told everything by pointers, those of MuJoCo's
+/* Steps of MuJoCo's physics for many environments in one call. It gets everything by pointers, those of MuJoCo's
  * own functions included, so that it is built without MuJoCo and knows nothing of how its structures are laid out.
  * `physics.py` fills the structures in: the two files must agree on them.
  *
@@ -51,7 +51,7 @@ struct physics {
 	char error[1024];
 	/* In lines of their own, since several processes may write them. */
 	char apart[128];
-	_Atomic uint64_t untaken; /* the first of the environments that nobody has taken yet, and, above it, their end */
+	_Atomic uint64_t untaken; /* the first of the environments not taken yet, and, above it, their end */
 	char apart_too[120];
 	_Atomic int64_t finished; /* how many environments were taken and are done with */
 };
@@ -190,7 +190,7 @@ static int64_t take_last(struct physics *all)
 	return -1;
 }
 
-/* Nobody can take more of them; what was not taken counts as done with. */
+/* No more of them can be taken; those not taken count as done. */
 static void withdraw(struct physics *own)
 {
 	uint64_t left = atomic_exchange(&own->untaken, 0);
@@ -220,8 +220,8 @@ void vebench_physics_offer(struct physics *own)
 
 /* Steps what was offered, and what others have offered and not begun. Returns how many of its own environments are not
  * healthy then; -1 after an error of MuJoCo's with one of them; -2 if others still have some of them: then it is to be
- * called again. What to do at an error is set for the whole process meanwhile: whoever calls this sees to it that
- * nobody else does. */
+ * called again. What to do at an error is set for the whole process meanwhile: the caller ensures that
+ * nothing else sets it. */
 int64_t vebench_physics(struct physics *own, struct physics *const *others, int64_t count)
 {
 	on_error theirs = *own->user_error;
@@ -248,7 +248,7 @@ int64_t vebench_physics(struct physics *own, struct physics *const *others, int6
 	return unhealthy;
 }
 
-/* Takes back what was offered. Returns whether nobody has any of it any more: if not, it is to be called again. */
+/* Takes back what was offered. Returns whether no process has any of it any more; if not, call it again. */
 int vebench_physics_withdraw(struct physics *own)
 {
 	withdraw(own);

@@ -77,7 +77,7 @@ class Rules:
     - ``row``: the parts of an observation, in order.
     - ``reward``: takes what is seen of a batch; returns what writes its rewards after each step.
     - ``around``: what is read both before and after the physics; ``after``: what is read afterwards, by names.
-    - ``healthy``: the bounds that tell whether an environment is healthy; ``ends``: whether its episode ends if not.
+    - ``healthy``: the bounds within which an environment is healthy; ``ends``: whether its episode ends if not.
     """
 
     row: tuple[Slice, ...]

@@ -116,7 +116,7 @@ _POINTER = ctypes.c_void_p
 def _function(name: str, result: type[ctypes._SimpleCData[int]] | None, *arguments: type) -> Callable[..., int]:
     """Return a function of the library, which is called without letting go of the interpreter's lock: it is short."""
     compiled = library()
-    assert compiled is not None  # noqa: S101 - whoever asks has seen that there is one
+    assert compiled is not None  # noqa: S101 - callers have checked that there is one
     return ctypes.PYFUNCTYPE(result, *arguments)((name, compiled))
 
 
@@ -127,7 +127,7 @@ def _address(array: NDArray[np.uint8]) -> int:
 class _Drawing:
     """``picture.c`` for screens and pictures of one size, with the greys that are known.
 
-    ``screens``: where the emulator puts its two screens. ``grey``: a screen in grey, for whoever needs one. Raises
+    ``screens``: where the emulator puts its two screens. ``grey``: a screen in grey, where one is needed. Raises
     ValueError if the C part is not made for these sizes.
     """
 

@@ -124,7 +124,7 @@ class Building:
     def _build(self) -> FastTask:
         env_id, settings, compiled = self._arguments
         ours = class_of(env_id)
-        assert ours is not None  # noqa: S101 - whoever asks has seen that there is one
+        assert ours is not None  # noqa: S101 - callers have checked that there is one
         kind: type[FastTask] = load_target(ours.target)
         _check_registered(env_id)
         return kind(env_id, settings, compiled=compiled)
@@ -141,7 +141,7 @@ def _check_registered(env_id: str) -> None:
     must be loaded.
     """
     ours, spec = class_of(env_id), gymnasium.spec(env_id)
-    assert ours is not None  # noqa: S101 - as above
+    assert ours is not None  # noqa: S101 - see above
     if spec.entry_point != ours.entry_point:
         name = getattr(spec.entry_point, "__qualname__", str(spec.entry_point))
         raise ValueError(f"{env_id} is registered as {name}, not as {ours.entry_point}")

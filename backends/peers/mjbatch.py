@@ -63,9 +63,9 @@ class _Simulations:
 
     def __init__(self, setup: Setup, environment: Any, rows: Any, threads: int) -> None:  # noqa: ANN401 - untyped
         import mujoco  # noqa: PLC0415 - imported on use
-        from mjbatch import Batch as Simulations  # noqa: PLC0415 - likewise
+        from mjbatch import Batch as Simulations  # noqa: PLC0415 - same reason
 
-        from vebench.backends.fast.physics_tasks import RULES, Seen  # noqa: PLC0415 - likewise
+        from vebench.backends.fast.physics_tasks import RULES, Seen  # noqa: PLC0415 - same reason
 
         self._mujoco = mujoco
         self._origin = environment.unwrapped

@@ -34,12 +34,12 @@ RAY_BYTES = 512 * MIB  # of Ray's own processes
 
 @contextmanager
 def local_ray(cpus: int) -> Iterator[None]:
-    """Start a Ray on this machine, which may use so many CPUs; it ends with the context."""
+    """Start Ray on this machine with this number of CPUs; it ends with the context."""
     import secrets  # noqa: PLC0415 - not for its entry alone
-    import tempfile  # noqa: PLC0415 - likewise
+    import tempfile  # noqa: PLC0415 - same reason
 
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise it writes one into the home folder
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
     import ray  # noqa: PLC0415 - imported on use
 
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:

@@ -107,7 +107,7 @@ def _told(name: str, field: str) -> Any:  # noqa: ANN401 - rlpyt has no types
 
 def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa: ANN401 - rlpyt has no types
     import torch  # noqa: PLC0415 - imported on use
-    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: PLC0415 - likewise
+    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler as Sampler  # noqa: PLC0415 - same reason
 
     each = setup.envs_per_worker
     agent_told = _told("AgentInfo", "nothing")
@@ -115,7 +115,7 @@ def _sampler(setup: Setup, actions: Any, steps: int, seed: int) -> Any:  # noqa:
     class Seeded(Sampler):
         """The sampler, with a seed for each environment: rlpyt's own are the same for some of them."""
 
-        def _assemble_workers_kwargs(self, affinity: Any, seed: Any, n_envs_list: Any) -> Any:  # noqa: ANN401 - as above
+        def _assemble_workers_kwargs(self, affinity: Any, seed: Any, n_envs_list: Any) -> Any:  # noqa: ANN401 - see above
             kwargs = super()._assemble_workers_kwargs(affinity, seed, n_envs_list)
             return [{**one, "seed": seed + rank * each} for rank, one in enumerate(kwargs)]
 
@@ -162,7 +162,7 @@ class _Environment:
 
     spaces = observation_space = None
 
-    def __init__(self, task: Task, actions: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, task: Task, actions: Any) -> None:  # noqa: ANN401 - see above
         self._environment = make(task)
         self._info = _told("EnvInfo", "timeout")
         self._seed: int | None = None

@@ -58,16 +58,16 @@ class SampleFactory(OneInFlight):
         self._start()
 
     def _start(self) -> None:
-        """Start the workers. They make their environments once they are told to begin."""
+        """Start the workers. They make their environments on request."""
         import logging  # noqa: PLC0415 - not for its entry alone
-        from multiprocessing.sharedctypes import RawValue  # noqa: PLC0415 - likewise
+        from multiprocessing.sharedctypes import RawValue  # noqa: PLC0415 - same reason
 
         from sample_factory.algo.sampling.sampler import EventLoop, ParallelSampler  # noqa: PLC0415 - imported on use
-        from sample_factory.algo.utils.env_info import extract_env_info  # noqa: PLC0415 - likewise
-        from sample_factory.algo.utils.make_env import make_env_func_non_batched  # noqa: PLC0415 - likewise
-        from sample_factory.algo.utils.shared_buffers import BufferMgr  # noqa: PLC0415 - likewise
-        from sample_factory.algo.utils.tensor_dict import to_numpy  # noqa: PLC0415 - likewise
-        from sample_factory.envs.env_utils import register_env  # noqa: PLC0415 - likewise
+        from sample_factory.algo.utils.env_info import extract_env_info  # noqa: PLC0415 - same reason
+        from sample_factory.algo.utils.make_env import make_env_func_non_batched  # noqa: PLC0415 - same reason
+        from sample_factory.algo.utils.shared_buffers import BufferMgr  # noqa: PLC0415 - same reason
+        from sample_factory.algo.utils.tensor_dict import to_numpy  # noqa: PLC0415 - same reason
+        from sample_factory.envs.env_utils import register_env  # noqa: PLC0415 - same reason
 
         self._seed: c_longlong = RawValue("q")
         logging.getLogger("rl").setLevel(logging.ERROR)
@@ -166,7 +166,7 @@ def _environment(
     base: c_longlong,
     _name: str,
     _cfg: object,
-    place: Any,  # noqa: ANN401 - as above
+    place: Any,  # noqa: ANN401 - see above
     _mode: object,
 ) -> gymnasium.Env[Any, Any]:
     """Return an environment with spaces that the library takes, seeded with its id, as it does, plus ``base``."""

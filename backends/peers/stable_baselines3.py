@@ -27,7 +27,7 @@ ONE_FLAG = Difference("an end that is also a time limit is reported as terminate
 
 
 class _VecEnv(OneInFlight):
-    """What both have: seeds, and one flag for the end of an episode, from which the infos tell limits on time."""
+    """What both have: seeds, and one flag for the end of an episode; infos mark time limits."""
 
     frames_from = THE_SIMULATOR
     rewards: str  # the type in which the library hands them over
@@ -77,7 +77,7 @@ class SB3Dummy(CountsInside, _VecEnv):
 
 
 class SB3Subproc(_VecEnv):
-    """A process for each environment, all told and heard over pipes, observations included. Rewards are float64.
+    """A process for each environment; all data goes over pipes, including observations. Rewards are float64.
 
     Processes start as the library starts them by default, by ``forkserver``: each imports the library, and with it
     torch.

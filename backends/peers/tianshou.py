@@ -70,7 +70,7 @@ class TianshouDummy(CountsInside, _VectorEnv):
 
 
 class TianshouSubproc(_VectorEnv):
-    """``SubprocVectorEnv``: a process for each environment, all told and heard over pipes, observations included."""
+    """``SubprocVectorEnv``: a process for each environment; all data goes over pipes, including observations."""
 
     def __init__(self, setup: Setup) -> None:
         from tianshou.env import SubprocVectorEnv  # noqa: PLC0415 - imported on use
@@ -111,7 +111,7 @@ class TianshouRay(_VectorEnv):
 class _ToBeMade:
     """What an actor receives as an environment, which is made on arrival.
 
-    The library makes environments in the calling process. Ray would send them with their buffers, in which nobody can
+    The library makes environments in the calling process. Ray would send them with their buffers, in which one cannot
     write then, as ``AtariPreprocessing`` does.
     """
 

@@ -69,7 +69,7 @@ def _forking() -> Iterator[None]:
 def _wrapped(maker: Callable[[], Any]) -> Any:  # noqa: ANN401 - TorchRL is imported on use
     """Return an environment as TorchRL has it, actions as numbers and not as one-hot vectors."""
     import torch  # noqa: PLC0415 - imported on use
-    from torchrl.envs import GymWrapper  # noqa: PLC0415 - likewise
+    from torchrl.envs import GymWrapper  # noqa: PLC0415 - same reason
 
     torch.set_num_threads(1)
     return GymWrapper(maker(), categorical_action_encoding=True)
@@ -92,7 +92,7 @@ class TorchRLParallel(OneInFlight):
 
     def __init__(self, setup: Setup) -> None:
         from torch import tensor  # noqa: PLC0415 - imported on use
-        from torchrl.envs import ParallelEnv  # noqa: PLC0415 - likewise
+        from torchrl.envs import ParallelEnv  # noqa: PLC0415 - same reason
 
         self._tensor = tensor
         spaces = _spaces(setup)
@@ -135,7 +135,7 @@ class TorchRLParallel(OneInFlight):
         self._processes.clear()
 
 
-def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:  # noqa: ANN401 - as above
+def _seeded(maker: Callable[[], Any], seeds: Array[c_int64], index: int) -> Any:  # noqa: ANN401 - see above
     """Return an environment as TorchRL has it, whose next reset takes its seed from ``seeds``, if there is one."""
 
     def seed_of(given: int | None) -> int | None:
@@ -161,7 +161,7 @@ class TorchRLAsync:
         from multiprocessing import RawArray  # noqa: PLC0415 - not for its entries alone
 
         from torch import tensor  # noqa: PLC0415 - imported on use
-        from torchrl.envs import AsyncEnvPool  # noqa: PLC0415 - likewise
+        from torchrl.envs import AsyncEnvPool  # noqa: PLC0415 - same reason
 
         self._tensor = tensor
         spaces = _spaces(setup)
@@ -170,7 +170,7 @@ class TorchRLAsync:
         blank = spaces.rows(setup.batch_size)
         self._blank = blank._replace(rewards=blank.rewards.astype(np.float32))
         self._seeds: Any = RawArray("q", [_NO_SEED] * count)
-        self._unreset = self._unstepped = 0  # environments that were told to reset, and to step, and were not received
+        self._unreset = self._unstepped = 0  # environments that were asked to reset, and to step, and were not received
         self._waiting = False
         self.info = spaces.info(setup, num_envs=count, processes=count, in_order=ratio == 1, **_REPORTED)
         every = makers(replace(setup, envs_per_worker=ratio * setup.envs_per_worker))

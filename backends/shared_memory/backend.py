@@ -176,7 +176,7 @@ class ShmSync(_SharedMemoryBackend):
         super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
         self._stepping = False
         self._given: ArrayTree = self._actions
-        # Without workers nobody else needs to see the actions: they are not copied into shared memory.
+        # Without workers only the caller needs the actions: they are not copied into shared memory.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
 

@@ -151,7 +151,7 @@ def ignore_sigint() -> None:
 
 
 def leave_to_caller() -> None:
-    """Let this process, a worker, do nothing at signals that its caller handles: the caller tells it what to do.
+    """Let this worker process ignore signals that its caller handles: the caller instructs it.
 
     They go to all processes of a terminal or of a cluster's job. A handler, unlike ``SIG_IGN``, is not passed on to
     programs that an environment starts; only Ctrl-C is to be ignored by these, too.

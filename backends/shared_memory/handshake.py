@@ -4,7 +4,7 @@ A word has one writer. The writer writes its data, then the word. The other side
 
     worker:  polls ``request`` --changed--> works --> writes ``done``, wakes the caller if it is asleep --> polls again
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
-    either:  polled in vain --> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps while ``asleep`` is 1
+    either:  polled too long -> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps while ``asleep`` is 1
 
 Why the other side then sees the data, and why no wake-up is lost: docs/shared-memory.md, "The handshake". In short: x86
 keeps the order of stores and of loads, and elsewhere both sides call a ``light_fence`` between word and data. The waker
@@ -151,7 +151,7 @@ def _poll_ns() -> float:
 
 
 class Waiter:
-    """Waits for one side: it polls for ``spin_ns`` at most, less if that was in vain lately, and then sleeps.
+    """Waits for one side: it polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
 
     ``flag`` is the word that says that this side is asleep.
     """
@@ -191,7 +191,7 @@ class Waiter:
             nap = min(2 * nap, _LAST_NAP_SECONDS)
             now = time.monotonic()
         flag[0] = 0
-        # In reach: it would not have slept if it had polled for a little longer. Otherwise all polling was in vain.
+        # In reach: it would not have slept if it had polled for a little longer. Otherwise polling was useless.
         in_reach = (time.monotonic() - start) * 1e9 < self._most_ns
         self._polls = min(self._most, 2 * self._polls) if in_reach else self._least
         return True

@@ -78,7 +78,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
 
     def step_wait(self) -> tuple[Value, Value, Value, list[Info]]:
         """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""
-        envs: Any = self.envs  # likewise
+        envs: Any = self.envs  # see reset
         observations, rewards, terminated, truncated, infos = envs.step_wait()
         ended = terminated | truncated
         for env_id in np.flatnonzero(ended).tolist():

@@ -208,7 +208,7 @@ class Team:
     # The end.
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
-        """End every worker: by itself ``within`` so many seconds, or else by force; at once after an interrupt.
+        """End every worker, and kill those that do not end ``within`` seconds; all at once after an interrupt.
 
         A second call does what an interrupt has kept the first from, or nothing. Another thread that is waiting for a
         round gets a WorkerError. One that is stepping the caller's own share is waited for as long; if it takes longer,

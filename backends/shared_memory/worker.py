@@ -248,8 +248,8 @@ class WorkerHandle:
             fence()
         for worker in workers:
             worker._sent = entry = worker._sent + 1  # noqa: SLF001 - its own class
-            worker._request[0] = entry  # noqa: SLF001 - likewise
-            if worker._asleep[0]:  # noqa: SLF001 - likewise
+            worker._request[0] = entry  # noqa: SLF001 - same reason
+            if worker._asleep[0]:  # noqa: SLF001 - same reason
                 worker.wake()
 
     def ask(self, index: int) -> None:
@@ -344,7 +344,7 @@ class WorkerHandle:
         return f"the worker of environments {self.start} to {self.stop - 1} died ({ended})"
 
     def has_ended(self, within: float) -> bool:
-        """Return whether the process ends within so many seconds."""
+        """Return whether the process ends within this many seconds."""
         try:
             return bool(connection.wait([self.process.sentinel], max(0.0, within)))
         except ValueError:  # it was forgotten

@@ -3,7 +3,7 @@
 Spreadsheets run what looks like a formula, and names come from outside: in CSV, a text that begins like one gets a
 quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
 
-Annotations are not in the table of formats: nobody asks for them by name. They are written whenever a check or a
+Annotations are not in the table of formats: they cannot be requested by name. They are written whenever a check or a
 comparison runs in a GitHub workflow, beside the format that was asked for.
 """
 

@@ -71,7 +71,7 @@ def html_page(page: Page) -> str:
 
 def _environment(plain: Plain) -> Environment:
     """Return what renders our templates, each text with file names as ``plain`` has them."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use: as above
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),

@@ -84,7 +84,7 @@ def _names(tables: list[Table]) -> list[str]:
 
 
 def _caption(table: Table, document: Document, *, several: bool) -> Iterator[str]:
-    """Yield the sentences above a table. Those of ``several`` documents are told apart by the title of theirs."""
+    """Yield the sentences above a table. With ``several`` documents each has its document's title."""
     if table.about == "answer":
         yield from (answer.sentences[0] for answer in document.answers if answer.group == table.group)
     if table.about != "others" and document.notice:

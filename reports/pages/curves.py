@@ -164,7 +164,7 @@ class Prediction:
 
 
 def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
-    """Return what each backend of a run would reach with so many workers, or why that cannot be said."""
+    """Return the rate that each backend of a run would reach with more workers, or why it is not predicted."""
     order = cpu_order(header, cells)
     shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
     if order is None:

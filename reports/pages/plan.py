@@ -56,7 +56,7 @@ class PlanPage(Page):
         turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
         start = f"of which {STARTUP_SECONDS:g} s a cell to start it"
         proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
-        resolves = ""  # what it can tell on an ordinary machine
+        resolves = ""  # what it can resolve on an ordinary machine
         if (found := foresee(self.plan, _TOLERANCE)) is not None:
             resolves = (
                 f"speedups within about ±{found.half:.0%}; of two such runs, check --metric speedup finds a backend "

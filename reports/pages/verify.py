@@ -88,7 +88,7 @@ class VerifyPage(DataPage):
         ]
 
     def again(self, cell: Cell, *, steps: int | None = None) -> str:
-        """Return the command that compares a backend in the same way again; or, drawn anew, over so many ``steps``."""
+        """Return the command that repeats the comparison of a backend; with ``steps``, one of that length."""
         words = [
             *("-e", asked_as(cell.task.id, self.spec.envs)),
             *("-b", cell.backend.label),

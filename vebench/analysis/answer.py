@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
 
-# Fewer workers, or a simpler backend that cannot be told from the fastest, do as well if they reach this share of the
+# Fewer workers, or a simpler backend not distinguishable from the fastest, are as good if they reach this share of the
 # best rate.
 _AS_GOOD = 0.95
-# Where none does, fewer are worth a word if they give up a fifth of the rate at most.
+# Otherwise, fewer workers are mentioned if they lose at most a fifth of the rate.
 _WORTH_A_WORD = 0.8
 
 
@@ -41,7 +41,7 @@ class Reason(Enum):
     FAILED = auto()  # no cell has a rate, and some have failed or could not run
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
-    WIDE = auto()  # the highest rate is hardly known, and some other backend cannot be told from it
+    WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
 
 
 class Smaller(NamedTuple):
@@ -53,14 +53,14 @@ class Smaller(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """What the cells of one task say to somebody who has to choose a backend and a number of workers.
+    """The answer for one task to the question which backend and how many workers to use.
 
     ``reason`` is why there is no winner, None if there is one. ``contestants`` are the labels of the backends to choose
     from: those asked for with a rate that is not in doubt. ``best`` is the cell with the highest rate that is not in
     doubt; if there is a winner, the simplest to use of those that do as well. ``known`` is the fastest of those that
     are known well enough. If it stands for a backend against others, the size of that with a higher rate is ``perhaps``
     faster. ``selected`` is the factor that corrects the rate of ``best`` for having been chosen by its rate. ``tied``
-    are the best cells of other backends that cannot be told from the fastest. ``rising``: the most workers that were
+    are the best cells of other backends not distinguishable from the fastest. ``rising``: the most workers that were
     measured were the best, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that need no
     interface but Gymnasium's, None if ``best`` is one of them; ``of_gymnasium`` of those whose environments are
     Gymnasium's, too, None unless the other one steps environments of our own. ``doubted``: the fastest first.
@@ -103,7 +103,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
 
     ``usable``: the run as a whole is not too disturbed. The best rate that is known to 20 % wins, unless a higher one
-    that is hardly known is of another backend and cannot be told from it. A rate that is hardly known wins only if all
+    that is uncertain, of another backend, is not distinguishable from it. A rate that is hardly known wins only if all
     other backends are significantly slower even so. A rate that is in doubt is passed over.
     """
     choices = [cell for cell in cells if not cell.reference_row]
@@ -211,7 +211,7 @@ def _uncontested(
 def _contest(
     valid: Sequence[CellSummary], known: Sequence[CellSummary]
 ) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
-    """Return the cell that stands against other backends, their best cells not told from it, and if it is too wide.
+    """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is too wide.
 
     It is the cell with the highest known rate, if that is a size of the backend with the highest rate: whichever of the
     two is faster, the backend is the same. Otherwise, or if it does not win, it is the cell with the highest rate.

@@ -34,7 +34,7 @@ NOTHING = Sample((), one_process=False)
 
 
 class Doubt(StrEnum):
-    """Why a rate is compared with no other; the first four strike it in tables, in these words."""
+    """Why a rate is excluded from comparisons; the first four are shown in tables in these words."""
 
     OTHER_WORK = "other work"
     ABOVE_CEILING = "above ceiling"
@@ -133,7 +133,7 @@ class CellSummary:
 
     @property
     def share_left(self) -> float:
-        """What others left of the time of its CPUs, as a share: 1 unless it was disturbed."""
+        """The share of its CPUs' time that it had to itself: 1 unless it was disturbed."""
         return max(0.0, 1 - self.stolen_share - self.others_share) if self.disturbed else 1.0
 
     @property
@@ -187,17 +187,17 @@ class CellSummary:
 
     @property
     def why_struck(self) -> str:
-        """Why the cell's rate is compared with no other, in a word or two; empty if it may be."""
+        """Why the cell's rate is excluded from comparisons, in a word or two; empty if it is not."""
         return Doubt.OTHER_WORK if self.verdict == "different" else self.struck_for
 
     @property
     def struck(self) -> bool:
-        """Whether the cell's rate is compared with no other."""
+        """Whether the cell's rate is excluded from comparisons."""
         return bool(self.why_struck)
 
     @property
     def doubt(self) -> Doubt | None:
-        """Why its rate is compared with no other, None if it may be. The reference does its own work."""
+        """Why its rate is excluded from comparisons, None if it is not. The reference does its own work."""
         if self.struck:
             return Doubt(self.why_struck)
         if self.verdict == "unverified" and self.label != REFERENCE:
@@ -208,7 +208,7 @@ class CellSummary:
 
     @property
     def work(self) -> str:
-        """Its verdict in words: with ``(before)`` if only that is known, and none of its rows were compared here."""
+        """Its verdict in words, with ``(before)`` if none of its own rows were compared."""
         if self.verdict not in SAME or self.label == REFERENCE:
             return self.verdict or ""
         if self.proof is None or not self.proof.rows:
@@ -217,7 +217,7 @@ class CellSummary:
 
     @property
     def found_to_differ(self) -> bool:
-        """Whether it was found to do other work while it was measured, and this was not known before."""
+        """Whether its work was found to differ while it was measured, and this was not known before."""
         return self.proof is not None and self.proof.verdict == "different" and not self.known_to_differ
 
     @property
@@ -227,7 +227,7 @@ class CellSummary:
 
     @property
     def condition(self) -> Condition:
-        """What it was measured under, as far as it decides how much its rate varies."""
+        """The conditions of the measurement that decide how much its rate varies."""
         if self.backend == NULL:
             return "overhead"
         if self.disturbed:
@@ -246,12 +246,12 @@ class CellSummary:
 
     @property
     def reference_row(self) -> bool:
-        """Whether the cell is there to be compared with, and is no backend to choose."""
+        """Whether the cell is a reference row, not a backend to choose."""
         return self.entry.reference_row
 
     @property
     def loop_ns_per_batch(self) -> Estimate | None:
-        """What the measuring loop itself costs for each batch; None for every backend but ``null``."""
+        """The cost of the measuring loop per batch; None for every backend but ``null``."""
         return self.ns_per_batch if self.backend == NULL else None
 
 
@@ -266,7 +266,7 @@ def yardstick_of(key: CellKey) -> CellKey:
 
 
 def is_base(key: CellKey) -> bool:
-    """Return whether the cell is its own base: its speedup is no figure."""
+    """Return whether the cell is its own base, so that its speedup is 1 by definition."""
     return key == base_of(key)
 
 

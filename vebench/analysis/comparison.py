@@ -14,7 +14,7 @@ at 5 %, as for the equivalence of two drugs (D. Schuirmann, Journal of Pharmacok
 It needs no correction: to pass wrongly, the very group that is slower must be missed (R. Berger, Multiparameter
 hypothesis testing and acceptance sampling, Technometrics 24, 1982).
 
-Only the cells of a slower or faster group are then told apart, tested beside each other; all others have the verdict of
+Only the cells of a slower or faster group are then tested individually, together; all others have the verdict of
 their group. What holds in 95 % is what is said of groups.
 
 Side by side, the ratios and their intervals are the same. A check asks whether code became slower, so it takes no cells
@@ -48,7 +48,7 @@ FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
 SAME_LEVEL = 0.05  # of the one-sided test by which a group is the same
 _NOT_SLOWER = ("same", "faster")
 POWER = 0.8  # with which a difference that can be resolved is found
-# By how much runs of the same code differ, as standard deviations of log rates, and as if known from so many runs: each
+# By how much runs of the same code differ, as standard deviations of log rates, and their degrees of freedom: each
 # as a whole, since what else runs on the host, clocks and temperature change from day to day; and each cell by itself,
 # since memory is laid out anew. ``--history`` replaces both by what it shows. The first is that of seven runs of one
 # plan on a shared machine of two CPUs, by what the kernel's counters do not show.

@@ -1,6 +1,6 @@
 """A gate that looks at its data as passes are added, and stops when it knows, or when it cannot. Pure functions.
 
-Whoever tests at 5 % again and again finds a difference that is not there far more often than in 5 % of cases. So the
+Testing repeatedly at 5 % finds differences that do not exist in far more than 5 % of cases. Therefore the
 5 % are spent: each look gets what the spending function has grown by since the look before (K. Lan, D. DeMets, Discrete
 sequential boundaries for clinical trials, Biometrika 70, 1983). All looks together then keep the level, however they
 depend on each other. The function is the square of the share of the time that is used (K. Kim, D. DeMets, Design and
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric
     from vebench.plan.cells import CellKey, Plan
 
-# After a look, so many times more passes than there are come before the next: few looks, each worth its level.
+# The passes before the next look, as a share of those before: few looks, each with a useful level.
 _GROWTH = 0.4
 # Passes of a new run are worth their time as long as its own error is more than this share of what cannot be reduced.
 _WORTH = 0.03
@@ -126,7 +126,7 @@ class Foresight:
 
 
 def foresee(plan: Plan, tolerance: float) -> Foresight | None:
-    """Return what a plan can tell of speedups, None if it has none with an interval."""
+    """Return what a plan can resolve in speedups, None if it has none with an interval."""
     cells = [cell for cell in plan.cells if cell.skip is None and not cell.entry.reference_row]
     once = {cell.key.without_repeat: cell for cell in cells}
     others = [cell for key, cell in once.items() if key != base_of(key)]

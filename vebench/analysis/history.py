@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
     from vebench.results.records import Run, RunRecord
 
-# A change is new as long as the runs before the newest so many do not show it.
+# A change is new if the runs before this many newest ones do not show it.
 RECENT = 5
 # With fewer runs, their spread is not known well enough to be of use.
 FEWEST_FOR_SPREAD = 5
@@ -56,7 +56,7 @@ _NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
 LEVEL = 0.002
 _LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
-# A part has at least so many values: one that lies apart is no level.
+# The fewest values of a part: a single outlier is no level.
 SHORTEST = 3
 FEWEST = 2 * SHORTEST
 # A smaller change is left alone, however certain: the place of data in memory alone makes one as large.
@@ -162,7 +162,7 @@ def _best_place(sums: NDArray[float64], start: int, end: int) -> tuple[int, int]
     of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
     James, equations 5 to 7).
     """
-    import numpy as np  # noqa: PLC0415 - as above
+    import numpy as np  # noqa: PLC0415 - see above
 
     places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
     ends = np.arange(start + FEWEST, end + 1)[None, :]
@@ -195,7 +195,7 @@ def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) 
 def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:
     """Return the ratio of the levels of two neighbouring parts of a first-order autoregression with correlation ``r``.
 
-    Both have the same variance: a part of three values cannot tell its own.
+    Both have the same variance: a part of three values cannot estimate its own.
     """
     m, n = len(before), len(after)
     spread = ((m - 1) * variance(before) + (n - 1) * variance(after)) / (m + n - 2)

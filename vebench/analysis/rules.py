@@ -230,8 +230,8 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.THROTTLED, message, remedy)
     if cell.disturbed:
         # At least one of the two took that much.
-        by_whom = [("other processes", cell.others_share), ("the hypervisor", cell.stolen_share)]
-        culprits = " and ".join(name for name, share in by_whom if share > TAKEN_SHARE / 2) or "others"
+        takers = [("other processes", cell.others_share), ("the hypervisor", cell.stolen_share)]
+        culprits = " and ".join(name for name, share in takers if share > TAKEN_SHARE / 2) or "others"
         hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
         message = f"{culprits} took over {TAKEN_SHARE:.0%} of {whose}"

@@ -410,7 +410,7 @@ def rejected(chances: Mapping[Key, float], level: float, tests: Callable[[int], 
 
     This is the step-down procedure of S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
     Journal of Statistics 6, 1979. It assumes nothing about how the tests depend on each other. ``tests`` is how many
-    may still be true together while so many are left: all of them, unless they depend on each other (J. Shaffer,
+    may still be true together, given how many are left: all of them, unless they depend on each other (J. Shaffer,
     Journal of the American Statistical Association 81, 1986).
     """
     ranked = sorted(chances, key=chances.__getitem__)

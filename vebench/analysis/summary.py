@@ -36,9 +36,9 @@ _AS_RECORDED = (
     *("status", "differences", "engines", "own_classes"),
 )
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
-# A proof in the cell is a verdict where none was known if each environment has ended so often, or made so many steps.
+# A proof in the cell is a verdict if none was known and each environment has ended this often or made this many steps.
 _ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
-# To stop as soon as an interval looks narrow favours those that are narrow by chance. After so many processes that
+# To stop as soon as an interval looks narrow favours those that are narrow by chance. After this many processes that
 # costs little: docs/method.md has how much.
 FEWEST_PROCESSES = 5
 

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)
-# More environments in one process than that are slower to build than anybody waits for.
+# More environments than that in one process take too long to build.
 _MOST_ENVS = 1 << 12
 _ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
-# After one pass nothing is known of how processes vary: what is below this share of the leader is given up anyway.
+# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
 _HOPELESS = 0.6
-# As many passes a comparison needs to be worth something.
+# The fewest passes of a useful comparison.
 FEWEST_PASSES = 4
 _NANO = 1e-9
 # Seconds until an interpreter has loaded what a cheap environment needs, and what a cell takes beside what it counts.
@@ -50,13 +50,13 @@ USUAL_START, _BESIDE = 1.0, 0.2
 # Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
 _WARMUP_BATCHES, _TURN_BATCHES = 9, 3
 _LEAD = 0.05  # seconds that a cell steps uncounted before each window
-# A cell may take this many times what was foreseen before it is given up, or this share of the whole budget.
+# A cell is given up after this many times its expected time, or this share of the whole budget.
 PATIENCE, PATIENT_SHARE = 4.0, 0.15
 _LEAST_PATIENCE = 5.0
-MOST_SLOWDOWN = 10.0  # more was a pause, which says nothing of what comes
+MOST_SLOWDOWN = 10.0  # more was a pause, which does not predict what follows
 # Measuring a cell for the first time may take this share of the budget, or twice what the cheapest takes.
 _MOST_SHARE, _TIMES_CHEAPEST = 0.1, 2.0
-# Resets are met as often as in the long run in windows that hold so many episodes of each environment.
+# Windows with this many episodes of each environment contain resets as often as in the long run.
 EPISODES = 2
 
 
@@ -78,7 +78,7 @@ def settings(
 ) -> tuple[Setting, ...]:
     """Return the settings to try with ``cpus`` CPUs, those first that are the likeliest to be fast.
 
-    With ``batch``, a batch of every setting has so many rows. ``cores``: how many cores these CPUs are of, where some
+    With ``batch``, a batch of every setting has this many rows. ``cores``: how many cores these CPUs are of, where some
     are second threads: with as many workers, no core has two. Where the user gave options, no others are tried.
     """
     # All CPUs, one worker for each core, and half of the CPUs, down to an eighth.
@@ -286,7 +286,7 @@ class Choice:
     """What to use: ``chosen``; None if nothing can be recommended, for the reason ``lack``.
 
     ``best`` is what is chosen, or would be. ``fastest`` has the highest rate of those that may be offered; something
-    simpler is ``best`` if it cannot be told from that and is within the tolerance. ``contenders`` may be faster than
+    simpler is ``best`` if not distinguishable from that and within the tolerance. ``contenders`` may be faster than
     ``best`` by more than the tolerance: of those that may be offered, or may turn out so. In each pair of ``told``, the
     second is not: once a look has told, later ones need not. ``rivals``: the best cell of each other backend, the
     fastest first. ``faster``: those that are faster than ``best`` by more than their interval, and may not be offered.

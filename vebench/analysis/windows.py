@@ -31,7 +31,7 @@ _BURST_LEVEL = 0.001
 DRIFT = 0.05  # the least relative change from the first window to the last that is worth a word
 # Of three values, no statistic differs clearly from chance.
 _FEWEST_FOR_OUTLIERS = 4
-# With more windows than this, a trend is looked for in the medians of so many groups of them. With more processes than
+# With more windows than this, a trend is sought in the medians of this many groups of them. With more processes than
 # this, the distribution is approximated by the normal one.
 _MOST_MEDIANS = 12
 _MOST_EXACT = 8
@@ -126,7 +126,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
 
 @cache
 def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
-    """Return the probability that values in random order, so many in each process, have at most ``rises`` such pairs.
+    """Return the probability that randomly ordered values, ``lengths`` in each process, have at most ``rises`` rises.
 
     The number of orders of n values that have k such pairs is the coefficient of x^k in the product of
     (1 + x + ... + x^j) for j below n (M. Kendall, Biometrika 30, 1938). The number of pairs has the variance
@@ -178,7 +178,7 @@ def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:
     """Return whether the calm windows of a cell suffice, given how many each of its processes has, and how many in all.
 
     Of several processes, each is one observation: at least two, and half of them, need a calm window. Of one process,
-    a third of the windows need to be calm: so many are, if each was calm when it was tried for the last time.
+    a third of the windows need to be calm, as is the case if the last try of each was calm.
     """
     if len(calm) == 1:
         return 0 < MOST_TRIES * calm[0] >= windows[0]

@@ -243,16 +243,16 @@ class Fitting(Actions):
 
 
 class Policy(Protocol):
-    """What chooses actions, in three steps, because their times are told apart. Each returns when it is done."""
+    """Chooses actions in three steps, because their times are reported separately. Each returns when it is done."""
 
     def upload(self, observations: ArrayTree) -> Any:  # noqa: ANN401 - an array of its device
         """Bring observations, ``(rows, *observation_shape)`` or a dict or tuple of such, to where it computes."""
         return observations
 
-    def infer(self, there: Any) -> Any:  # noqa: ANN401 - likewise
+    def infer(self, there: Any) -> Any:  # noqa: ANN401 - same reason
         """Choose actions for what ``upload`` returned."""
 
-    def download(self, chosen: Any) -> ArrayTree:  # noqa: ANN401 - likewise
+    def download(self, chosen: Any) -> ArrayTree:  # noqa: ANN401 - same reason
         """Return the actions, ``(rows, *action_shape)``, of the action space's type, in an array of their own."""
         actions: ArrayTree = chosen
         return actions

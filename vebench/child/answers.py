@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from vebench.backends.interface import (
     Engine,  # noqa: TC001 - the parent reads the annotations
-    OwnClasses,  # noqa: TC001 - likewise
+    OwnClasses,  # noqa: TC001 - same reason
 )
 from vebench.child.window import Window, check_counts
 
@@ -72,7 +72,7 @@ class Ready(_Counted):
 
 @dataclass(frozen=True)
 class Warm:
-    """A replica, or a cell that takes turns, is warm. It waits until the parent tells it to go on.
+    """A replica, or a cell that takes turns, is warm. It waits for the parent's signal to go on.
 
     ``rows_per_second`` is the rate at the end of its warm-up, which is shown and not kept; None if unknown.
     """
@@ -213,7 +213,7 @@ class Proof(_Compared):
 class CellProof(_Compared):
     """What a measured cell returned, at moments that it could not foresee, compared with the reference.
 
-    ``environments``: how many of ``num_envs`` were stepped again, each for ``steps`` of its ``of_steps``, with so many
+    ``environments``: how many of ``num_envs`` were replayed, each for ``steps`` of its ``of_steps``, with a number of
     ``ends`` of episodes at least; the rows compared are some of those on the way. ``seed``: what the moments and the
     environments were drawn from. ``seconds``: how long it took. ``impossible``: our own table of backends says, as
     ``reason``, why nothing can be compared.

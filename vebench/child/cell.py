@@ -41,9 +41,9 @@ _NANO = 1e9
 _LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
 # Of the steps of one environment that are timed: actions, over and over; and how many steps.
 _TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
-# Where steps end no episode in time, so many resets are made all the same.
+# If no episode ends in time, this many resets are made anyway.
 FEWEST_RESETS = 5
-# Where steps or resets are slow, so many times the time asked for is enough for either, however few there are.
+# If steps or resets are slow, each stops after this many times the time requested, however few there are.
 _ENOUGH = 3
 # A batch may be on its way to a consumer while the next is made; more would only be kept waiting in memory.
 _ON_THEIR_WAY = 2
@@ -96,7 +96,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     if recorder is not None and isinstance(job, Recording):
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
         patience = int(ids.PATIENCE_S * _NANO)
-        # Where --timeout leaves no time to wait, nobody can say whether an environment is only slow.
+        # If --timeout leaves no time to wait, an environment may only be slow.
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
         if job.reset_seed is not None:
@@ -158,12 +158,12 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, Bac
 
 
 def where(frames: Iterator[tuple[FrameType, int]]) -> str:
-    """Return in words how far a cell is that these frames belong to: ``in step 3``; empty if they do not tell."""
+    """Return how far the cell of these stack frames is: ``in step 3``; empty if unknown."""
     for frame, _ in frames:
         local = frame.f_locals
         if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - what it counts is nowhere else
             loop: Loop = local["self"]
-            rows_of_a_batch = loop._info.batch_size  # noqa: SLF001 - likewise
+            rows_of_a_batch = loop._info.batch_size  # noqa: SLF001 - same reason
             return f"in step {loop.batches + local.get('rows', 0) // rows_of_a_batch + 1:,}"
         if frame.f_code is build.__code__:
             return "in reset" if "info" in local else "while it was built"

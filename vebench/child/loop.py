@@ -44,7 +44,7 @@ class Loop:
     followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
 
     At moments that a ``recorder`` draws, a stretch is split, and the last batch of a part is kept. The batches of all
-    parts are stepped by the same lines, so that a backend cannot tell which of them are kept. ``batches``: how many
+    parts are stepped by the same lines, so that a backend cannot know which of them are kept. ``batches``: how many
     have been stepped.
     """
 
@@ -80,7 +80,7 @@ class Loop:
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
-        """Step so many batches right after the reset, and keep them with as many environments as fit.
+        """Step the first batches after the reset, and keep them with as many environments as fit.
 
         Fewer if they take long.
         """
@@ -174,7 +174,7 @@ class Loop:
             raise BrokenInterfaceError(fault)
 
     def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step so many batches, at least one, but none after one in which an episode of ``watched`` environments ends.
+        """Step ``batches`` batches, at least one, or until an episode of the ``watched`` environments ends.
 
         Returns how many rows and ends they had, and the last of them.
         """

@@ -84,7 +84,7 @@ def hold_lifeline(lifeline: int) -> None:
     """Let the kernel end this process and its group when the pipe ``lifeline`` hangs up. Linux only.
 
     A cell may be stopped while others take their turns. Then it notices nothing by itself. So it holds the reading end
-    of a pipe that the parent alone can write to, and asks the kernel for signals when that end hangs up, whoever is
+    of a pipe that the parent alone can write to, and asks the kernel for signals when that end hangs up, whatever is
     alive then: SIGKILL for itself, SIGCONT and SIGTERM for its process group. SIGCONT wakes what was stopped, and
     SIGTERM ends it. Python's resource tracker ignores SIGTERM: it unlinks the shared memory of the others, and then
     ends by itself. A parent-death signal (``prctl``) would reach this process alone. It is for systems that do not know
@@ -104,22 +104,22 @@ def hold_lifeline(lifeline: int) -> None:
     os.close(lifeline)
 
 
-def _ask_for(number: signal.Signals, whom: int, lifeline: int) -> None:
-    """Let the kernel send a signal to a process, or to the group ``-whom``, when the pipe hangs up: fcntl(2)."""
-    # Opened anew, because whom to tell belongs to what is open, and other cells have the same pipe.
+def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
+    """Let the kernel send a signal to a process, or to the group ``-target``, when the pipe hangs up: fcntl(2)."""
+    # Reopened, because the recipient belongs to the open file, and other cells have the same pipe.
     held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
-    with suppress(OSError):  # so many may not be open
+    with suppress(OSError):  # too many open files
         low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _HIGH)
         os.close(low)
-    fcntl.fcntl(held, fcntl.F_SETOWN, whom)
+    fcntl.fcntl(held, fcntl.F_SETOWN, target)
     fcntl.fcntl(held, fcntl.F_SETSIG, number)
     fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def _tell_where(_number: int, frame: FrameType | None) -> None:
     """Answer how far the cell is: the parent sends a signal to one that hangs."""
-    from vebench.child.answers import Failure, writer  # noqa: PLC0415 - as above
-    from vebench.child.cell import where  # noqa: PLC0415 - as above
+    from vebench.child.answers import Failure, writer  # noqa: PLC0415 - see above
+    from vebench.child.cell import where  # noqa: PLC0415 - see above
 
     writer(int(sys.argv[2]))(Failure(where(traceback.walk_stack(frame))))
 

@@ -94,7 +94,7 @@ class _RefusedError(Exception):
         self.facts = {"error": error, **facts}
 
 
-def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - likewise
+def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - same reason
     try:
         facts = look_up(*asked)
     except _RefusedError as refused:
@@ -165,7 +165,7 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
             raise _RefusedError(f"vebench sets {taken[0]} itself, to the same value for every backend: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
-    except (Exception, SystemExit) as error:  # likewise
+    except (Exception, SystemExit) as error:  # it may raise anything
         if function is None and isinstance(error, errors.UnregisteredEnv):
             raise _RefusedError("", names=ids) from None
         raise _RefusedError(f"it cannot be created: {_one_line(error)}") from error

@@ -1,4 +1,4 @@
-"""Runs on another host: starts the cells of a run there, and passes on what they and the runner tell each other.
+"""Runs on another host: starts the cells of a run there, and relays messages between them and the runner.
 
 The runner sends this package (``payload`` in ``vebench.hosts.site``) and talks to it over standard input and output,
 a JSON object a line. So any program that connects two pipes can carry it: ssh, srun, or an actor of Ray's.
@@ -35,7 +35,7 @@ _CHECK_S = 0.5
 
 
 class _Relay:
-    """Passes on what a child and the runner tell each other. ``scratch`` is the folder that the payload is in."""
+    """Relays messages between a child and the runner. ``scratch`` is the folder that the payload is in."""
 
     def __init__(self, scratch: Path, writing: int) -> None:
         self._scratch, self._writing = scratch, writing
@@ -49,7 +49,7 @@ class _Relay:
         self._guardian = start_guardian(self._token, scratch)
 
     def run(self, names: list[str], modules: list[str]) -> None:
-        """Tell who this is, and pass on until the runner is gone. ``names`` are packages whose versions are asked."""
+        """Report this host, and relay until the runner is gone. ``names`` are packages whose versions are asked."""
         self._tell(hello=facts(names, modules))
         try:
             while self._turn():
@@ -109,7 +109,7 @@ class _Relay:
         marks = {guardian.TOKEN_VARIABLE: self._token}
         try:
             self._child = Started(sys.executable, request, self._scratch / f"cell-{self._cell}", path, marks)
-        except OSError as error:  # no process, file or memory is to be had: this cell's fault, not the connection's
+        except OSError as error:  # no process, file or memory is available: this cell fails, not the connection
             self._over(None, f"its process could not be started: {error}")
         else:
             self._watch(self._child.process.pid)

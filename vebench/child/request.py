@@ -100,7 +100,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Timing:
-    """Time steps of one environment for so many seconds, without a backend."""
+    """Time steps of one environment for ``seconds`` seconds, without a backend."""
 
     seconds: float
 

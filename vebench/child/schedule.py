@@ -38,7 +38,7 @@ _NANO = 1e9
 class Windows:
     """Measures the windows of a cell in the mode of its request, and answers each.
 
-    The parent has a clock of its own: it is told right before a window, and once the kernel's counters are read after
+    The parent has its own clock: it is notified right before a window, and once the kernel's counters are read after
     it, as reading those of many processes takes long and must not be taken for a part of the window. The clock is read
     once every ``warmup.pace`` batches. ``ahead`` batches contain all rows that were ready before. A window has about
     ``moments`` moments. ``clock`` returns nanoseconds, at first ``started``.

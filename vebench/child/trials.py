@@ -96,7 +96,7 @@ def draw(
     """
     steps, exact = proving.steps, not chance
     rng = Random(proving.seed)  # noqa: S311 - it is to be repeated
-    lengths = Random(f"{proving.seed} lengths")  # noqa: S311 - likewise; with other steps, all else is to be the same
+    lengths = Random(f"{proving.seed} lengths")  # noqa: S311 - same reason; with other steps, all else is to be the same
     seeds = _seeds(rng)
 
     def short(least: int, end: int) -> Reset:

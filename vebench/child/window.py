@@ -83,8 +83,8 @@ def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum") -> A
     return field(default=None, metadata={"read": read, "joined": joined})
 
 
-def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - likewise
-    """Declare what only some loops count, None where it is not. ``joined``: as above, or the mean."""
+def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - same reason
+    """Declare what only some loops count, None where it is not. ``joined``: as in ``_counter``, or the mean."""
     return field(default=None, metadata={"of_loop": True, "joined": joined})
 
 
@@ -195,7 +195,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
     ``shares`` says which share of each replica's window is inside it: rows and counts are multiplied by this share.
     """
     rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
-    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - as above
+    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - see above
     counts = {}
     for item in (item for item in fields(Window) if "joined" in item.metadata):
         values = [getattr(window, item.name) for window in windows]
@@ -204,7 +204,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - as above
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - see above
     "most": lambda values, _shares: max(values),
-    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - as above
+    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - see above
 }

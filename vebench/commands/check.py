@@ -106,7 +106,7 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
-    """Return by how much runs like the baseline differ, None if nobody knows.
+    """Return by how much runs like the baseline differ, None if unknown.
 
     Raises UsageError if ``--history`` names a folder that has too few such runs.
     """
@@ -268,7 +268,7 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], strictness: Ma
         f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
     )
     if known and len(in_vain) == len(known):
-        raise NotComparableError(f"{request.baseline}: no number of passes tells unchanged code from slower: {remedy}")
+        raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
         resolves = max(group.resolves for group in known if group.resolves is not None)
         line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"

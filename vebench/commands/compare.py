@@ -145,7 +145,7 @@ def _sides(pythons: Sequence[str], spec: RunSpec, files: Sequence[Path], world: 
     for name, interpreter, path in zip(_SIDES, interpreters, files, strict=True):
         plan, head = planning.planned(spec, tasks, world, interpreter)
         plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
-        started = sides[0].head.started if sides else head.started  # the same tells that they are of one comparison
+        started = sides[0].head.started if sides else head.started  # the same time marks them as one comparison
         sides.append(_Measured(name, interpreter.path, plan, structs.replace(head, started=started), path))
     compared = [planning.contestants(side.plan) for side in sides]
     pairs = list(zip(*compared, strict=True))

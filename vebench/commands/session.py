@@ -89,7 +89,7 @@ class Session:
 
     @property
     def go_on(self) -> str:
-        """What a user who has interrupted is told to do."""
+        """The command to continue with after an interrupt."""
         header = self.run.header
         return f"to {'compare again' if header.interpreter else 'continue'}: {header.resume_command(str(self.path))}"
 
@@ -120,7 +120,7 @@ class Session:
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
 
-        With ``keeps_to_it``, cells that take turns are given up at the deadline. Raises InterruptedRunError as above.
+        With ``keeps_to_it``, cells that take turns are given up at the deadline. Raises InterruptedRunError, too.
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)

@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 _DONE, _UNDECIDED = 0, 3
 _WINDOW_S, _WARMUP_S, _ROUNDS = 0.2, 0.2, 2
 _SETTLED = 6  # passes of what is recommended, so that its rate has an interval that can be used
-# To see how long a batch is waited for, by what acts at once: of what is recommended, and of so many others.
+# To see how long a batch is waited for, by what acts at once: of what is recommended, and of this many others.
 _AT_ONCE, _LATENCY_S, _MOST_TIMED = PolicyChoice("sleep", pause="0.001ms"), 0.3, 3
 _PROBES = 3  # processes of what is looked at once there is a winner
 _TIMING_S = 1.0  # to time steps of one environment
-# What that may take with a start that is slow: a share of the budget, but so many seconds always.
+# What that may take with a start that is slow: a share of the budget, but always at least this many seconds.
 _TIMING_SHARE, _LEAST_TIMING = 0.25, 10.0
 # Cells that are alive at the same time, at the most. After each such group the time is looked at.
 _TOGETHER = 8
@@ -74,11 +74,11 @@ _FIRST_PASS = 0.6
 # how much of the budget a first cell is waited for if nothing is known of what starts take.
 _FIRST_GROUP, _PATIENT_AT_FIRST = 0.2, 0.5
 # The share that is left for what comes after the race, and, of what is left when a comparison of work begins, the share
-# that comparisons may take: so many backends, with so many environments for each worker.
+# that comparisons may take: this many backends, with this many environments for each worker.
 _AFTERWARDS, _COMPARING = 0.08, 0.5
 _ANSWERING_S = 1.0  # to start the command, and to write its answer
 _MOST_COMPARED, _FEW_ENVS = 3, 1
-# A comparison makes about so many steps of one environment for each that it is asked for. What it is asked for at
+# A comparison makes about this many steps of one environment for each that it is asked for. What it is asked for at
 # least, and the seconds that it may always take.
 _STEPS_FOR_EACH = 20
 _FEWEST_STEPS, _LEAST_COMPARING = 20, 5.0
@@ -156,7 +156,7 @@ def settings_to_try(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunR
         raise UsageError("--async no: every backend that was named returns whichever environments are ready")
     tried = settings(choices, cpus, wish.batch, cores)
     if not tried:
-        raise UsageError(f"--batch {wish.batch}: none of the backends can have batches of so many rows on {cpus} CPUs")
+        raise UsageError(f"--batch {wish.batch}: no backend can have batches of this size on {cpus} CPUs")
     spec = replace(
         spec,
         backends=tuple({one.choice.label: one.choice for one in tried}.values()),
@@ -203,7 +203,7 @@ class _Budget:
         return self._end - _ANSWERING_S * self.slowdown - self._clock()
 
     def learn(self, began: float, foreseen: float) -> None:
-        """Learn from what ``began`` then, and should have taken so many seconds until now, how slow the machine is."""
+        """Estimate how slow the machine is from work that ``began`` then and should have taken this many seconds."""
         if foreseen:
             self.slowdown = min(MOST_SLOWDOWN, max(1.0, (self._clock() - began) / foreseen))
 
@@ -404,7 +404,7 @@ class _Racing:
             seconds = room / len(asked)
             self._compared.add(cell.label)
             steps = max(_FEWEST_STEPS, min(verify.SHORT_STEPS, int(seconds / each)))
-            # Episodes are cut where a comparison of so many steps would see no end.
+            # Episodes are cut where a comparison of this length would see no end.
             ends = timed is not None and timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS
             episode = None if timed is None or ends else steps // (ENDS + 1)
             spec = replace(

@@ -91,7 +91,7 @@ def learn(
 ) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``.
 
-    With ``episode``, episodes of environments that vebench knows nothing of are cut to so many steps: where steps are
+    With ``episode``, episodes of environments unknown to vebench are cut to this many steps: where steps are
     slow none would end otherwise, and backends differ most at resets.
     """
     others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
@@ -129,7 +129,7 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
     Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. ``in_full``:
-    nothing else will tell the seed, and the reasons of verdicts. ``episode``: see ``learn``.
+    nothing else shows the seed, and the reasons of verdicts. ``episode``: see ``learn``.
     """
     interpreters = interpreters_of(spec, world)
     cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
@@ -174,7 +174,7 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
 
 
 def _drawn_seed() -> int:
-    """Return a seed that nobody knew before, short enough to be typed."""
+    """Return a random seed, short enough to be typed."""
     return secrets.randbelow(1_000_000)
 
 
@@ -207,7 +207,7 @@ def _cells(
 ) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of reports; the reference only if it is named.
 
-    Episodes are cut to ``episode`` steps where Gymnasium makes them and nobody else limits them.
+    Episodes are cut to ``episode`` steps where Gymnasium makes them and nothing else limits them.
     """
     tasks = []
     for task in world.resolve(spec.envs, tuple(choice for choice in spec.backends if not choice.python)):

@@ -50,7 +50,7 @@ class Conversation(ABC):
     def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
         """Let a cell that takes turns run until the end of its next window."""
 
-    def rest(self) -> None:  # noqa: B027 - likewise
+    def rest(self) -> None:  # noqa: B027 - same reason
         """Stop the cell until its next turn."""
 
     @abstractmethod

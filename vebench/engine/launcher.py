@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # The time between the last replica's warm-up and the first window, in which each replica reads when that begins.
 LOCAL_LEAD_NS = 50_000_000
-# The same where they are told over a network.
+# The same where they are notified over a network.
 FAR_LEAD_NS = 500_000_000
 # The least share of the longest window in which all replicas must run.
 _LEAST_COMMON = 0.5
@@ -98,7 +98,7 @@ class Launcher:
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
             replicas = Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
-            stack.callback(replicas.tell_to_end)  # all are told before one is waited for
+            stack.callback(replicas.tell_to_end)  # all are notified before one is waited for
             yield replicas
 
     def _start(self, cell: Cell, replica: Replica) -> RunningCell:

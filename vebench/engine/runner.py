@@ -52,9 +52,9 @@ GIVEN_UP = "no time was left: use a larger --budget"
 BROKEN_OFF = "interrupted before it was compared"
 _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
-# A replay may always take so many seconds: less would hardly be worth its start.
+# A replay may always take this many seconds: less would hardly be worth its start.
 _LEAST_SECONDS = 2.0
-# Of --timeout, a replay takes at most this share, because it must end by itself to tell how far it went.
+# Of --timeout, a replay takes at most this share, because it must end by itself to report how far it went.
 _MOST_OF_TIMEOUT = 0.8
 _LOOP = BackendChoice(registry.REFERENCE)
 _LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know

@@ -38,7 +38,7 @@ _NANO = 1e-9
 _TRIPS = 10  # to the clock of a host, one after the other
 # By how much that clock may be wrong: a few milliseconds, or this share of a window.
 MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
-# A host ends a cell by itself so long after it should have been told to.
+# A host ends a cell by itself this long after it should have been asked to.
 _GRACE_S = 30.0
 # The processes of a cell on a host may take this long to be ended.
 _ENDED_S = 10.0
@@ -99,7 +99,7 @@ class RunningCell(Conversation):
                 return answer
 
     def start(self, at_ns: int) -> None:
-        """Tell a replica when its first window begins, in nanoseconds of this process's clock."""
+        """Send a replica the time at which its first window begins, in nanoseconds of this process's clock."""
         self._say(str(at_ns + self.ahead_ns))
 
     def tell_to_end(self) -> None:
@@ -269,7 +269,7 @@ class FarCell(RunningCell):
         self._number = site.cells
         self._trips: list[tuple[int, int]] = []  # the error of a clock and how far it is ahead, in nanoseconds
         self._windows: list[Window] = []
-        self._ends_until: float | None = None  # once it was told to
+        self._ends_until: float | None = None  # once it was asked to
         self._log: str | None = None  # known once it has ended
         if request.mode == "in_step":
             self._ask_clock()
@@ -381,7 +381,7 @@ class Pace:
 
     def heard(self, answer: Answer) -> None:
         """Note an answer of the cell. Raises CellError at its end if the cell's clock runs at another pace."""
-        # It is not known when an answer came that nobody was waiting for.
+        # The arrival time of an answer is unknown if nothing was waiting for it.
         (waits, lapses), self._seen = self._seen, (self._waiting.waits, self._waiting.lapses)
         late = self._waiting.waits == waits or self._waiting.lapses != lapses
         match answer:

@@ -158,7 +158,7 @@ def connect(
         thread.start()
     for thread in threads:
         thread.join()
-    del consumer  # until now, somebody may have sent to it
+    del consumer  # until now, a node may have sent to it
 
 
 def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noqa: ANN401 - Ray's

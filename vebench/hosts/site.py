@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vebench.interpreters.waiting import Interrupts
     from vebench.plan.spec import RunSpec
 
-# To be reached and to tell of itself. A thousand logins take a while.
+# To be reached and to report its facts. A thousand logins take a while.
 _REACHED_S = 60.0
 _FEED_S = 0.005  # how often to send more of the payload: it is larger than what a pipe holds
 # A connection may take this long to close by itself.
@@ -87,7 +87,7 @@ finally:
 
 @cache
 def payload() -> bytes:
-    """Return what a host reads before anything else: the packages that run there, and of which others it is to tell."""
+    """Return what a host reads first: the packages that run there, and the names of others to report on."""
     import zipfile  # noqa: PLC0415 - imported on use
 
     ours, packed = Path(vebench.__path__[0]), io.BytesIO()
@@ -103,7 +103,7 @@ def payload() -> bytes:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host tells of itself: its name, its Python with what is installed there, and the machine.
+    """What a host reports: its name, its Python with what is installed there, and the machine.
 
     ``load`` is how many processes want a CPU, before any runs for us.
     """
@@ -154,7 +154,7 @@ class Site:
         self.cells = 0
 
     def is_there(self) -> bool:
-        """Return whether it has told of itself, or is lost. Sends of the payload what can be sent without waiting."""
+        """Return whether it has reported, or is lost. Sends as much of the payload as possible without waiting."""
         with suppress(BlockingIOError, BrokenPipeError):  # a host that is lost is noticed when it is heard
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._writing.fileno(), self._unsent) :]
@@ -207,7 +207,7 @@ class Site:
 def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = None) -> Iterator[dict[str, Site]]:
     """Reach the hosts of a spec, all at once, and hang up in the end. Returns them by name; none if it has none.
 
-    Each has told of itself by then, or is lost. Raises UsageError if nothing can be reached, and KeyboardInterrupt.
+    Each has reported by then, or is lost. Raises UsageError if nothing can be reached, and KeyboardInterrupt.
     """
     hosts = spec.hosts or Hosts()
     with ExitStack() as stack:
@@ -273,7 +273,7 @@ def _program(
     patience: float,
     **how: Any,  # noqa: ANN401 - as Popen has them
 ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
-    """Start a program that connects, and end it in the end, in which it has so many seconds to do so by itself.
+    """Start a program that connects, and end it afterwards; it has some seconds to end by itself.
 
     Returns it, and what returns its last words. Raises UsageError, which names the option, if it cannot be started.
     """

@@ -130,7 +130,7 @@ def sweep() -> None:
     """End processes and remove scratch folders whose owner was killed together with its guardian."""
     with suppress(OSError):
         for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-            with suppress(OSError):  # it is in use, or somebody else's
+            with suppress(OSError):  # it is in use, or another user's
                 _sweep(lock)
 
 
@@ -173,7 +173,7 @@ def _make_scratch() -> Path:
 
 
 def restore_scratch(scratch: Path) -> None:
-    """Make the scratch folder again if somebody has removed it, as cleaners of temporary folders do."""
+    """Make the scratch folder again if it was removed, as cleaners of temporary folders do."""
     if not _packages(scratch).exists():
         scratch.mkdir(mode=0o700, exist_ok=True)
         link_packages(_packages(scratch))

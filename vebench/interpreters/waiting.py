@@ -36,7 +36,7 @@ class Wakeful:
         return self._clock() - self._stopped
 
     def wait(self, descriptors: Iterable[int], seconds: float = CHECK_S) -> set[int]:
-        """Wait until one of the descriptors can be read or has hung up, at most so many seconds. Returns those."""
+        """Wait until descriptors can be read or have hung up, at most ``seconds`` seconds. Returns those."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)

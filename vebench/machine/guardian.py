@@ -80,13 +80,13 @@ def remove(folder: str) -> None:
     for place, folders, _ in os.walk(folder):
         for name in folders:
             inner = os.path.join(place, name)  # noqa: PTH118 - as os.walk gives it
-            if not os.path.islink(inner):  # noqa: PTH114 - likewise
+            if not os.path.islink(inner):  # noqa: PTH114 - same reason
                 with contextlib.suppress(OSError):
-                    os.chmod(inner, 0o700)  # noqa: PTH101 - likewise; before it is walked through
+                    os.chmod(inner, 0o700)  # noqa: PTH101 - same reason; before it is walked through
     with contextlib.suppress(OSError):
         # Folders first: the lock, by which what is left can be found, lies beside them.
-        for name in os.listdir(folder):  # noqa: PTH208 - as above
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)  # noqa: PTH118 - as above
+        for name in os.listdir(folder):  # noqa: PTH208 - see above
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)  # noqa: PTH118 - see above
     shutil.rmtree(folder, ignore_errors=True)
 
 

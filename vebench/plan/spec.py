@@ -104,7 +104,7 @@ class Pinning:
     """Which CPUs cells get: ``compact``, ``scatter``, ``none``, or a list such as ``0-3,8``; and which memory.
 
     ``smt``: when a core's second thread is used: ``last`` (after all cores), ``close`` (at once) or ``off``.
-    ``reserve``: so many CPUs get no worker, whole cores as far as possible.
+    ``reserve``: the number of CPUs without a worker, whole cores as far as possible.
     """
 
     cpus: str = "compact"

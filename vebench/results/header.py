@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _PYTHON = platform.python_version()
 # Two runs that differ in one of these facts are not comparable; another kernel or amount of memory does not matter.
 _DECISIVE = ("system", "machine", "cpu_model", "cpus_online", "usable_cpus")
-# The same, but only if both runs know the fact: not every system or container tells.
+# The same, but only if both runs know the fact: not every system or container reports it.
 DECISIVE_IF_KNOWN = ("smt", "governor", "boost", "thp", "quota_cpus", "virtual")
 
 # Facts that a run file has as they were read.
@@ -51,7 +51,7 @@ _AS_READ = (
     *("virtual", "smt", "governor", "boost", "thp", "microcode", "isolated"),
 )
 
-# The backends by whom alone a package is used.
+# The backends that alone use a package.
 _USED_BY = {
     name: {user.name for user in ENTRIES if package in user.packages}
     for entry in ENTRIES

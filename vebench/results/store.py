@@ -116,7 +116,7 @@ class RunWriter:
         return cell
 
     def append_proof(self, key: CellKey, proof: CellProof) -> CellRecord:
-        """Write the proof of a cell that has been appended, likewise, and return the cell with it."""
+        """Write the proof of a cell that has been appended in the same way, and return the cell with it."""
         cell = replace(self._cells[key], proof=proof)
         self._add(encode(proof_record(cell)))
         self._cells[key] = cell

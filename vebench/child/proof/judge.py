@@ -82,7 +82,7 @@ class Judge:
         self._rounded = False
         self._allowed: dict[str, None] = {}
         self._first_excused: Mismatch | None = None
-        self._claim: int | None = None  # frames in each step, None if nobody counts them
+        self._claim: int | None = None  # frames in each step, None if they are not counted
         self._simulated: int | None = None
         self._claimed = 0
 

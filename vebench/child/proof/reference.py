@@ -170,7 +170,7 @@ class Checked:
             self.invalid = f"{wrong}, in {f'step {self._step} after a reset' if self._step else 'a reset'}"
 
 
-def _undeclared(name: str, declared: Tree, value: Any) -> str | None:  # noqa: ANN401 - likewise
+def _undeclared(name: str, declared: Tree, value: Any) -> str | None:  # noqa: ANN401 - same reason
     """Return what is wrong with an observation, None if it is of the shape and type that its space declares."""
     if not trees.is_leaf(declared):
         parts = declared.items() if isinstance(declared, dict) else enumerate(declared)
@@ -366,7 +366,7 @@ class Followed:
     def go_to(self, number: int, history: History, claim: int | None) -> Row:
         """Go as far as the environment is in batch ``number``, and return the reference's row there, digested.
 
-        ``claim``: the frames that the backend claims to simulate in each step, None if nobody counts them.
+        ``claim``: the frames that the backend claims to simulate in each step, None if not counted.
         """
         for at, place in self._rows_up_to(number, history):
             if self.step >= 0:

@@ -41,7 +41,7 @@ _R = TypeVar("_R")
 # has taken _BEGINNINGS_NS, only the rows of the resets themselves are.
 _RESETS_NS, _BEGINNINGS_NS = 2_000_000_000, 500_000_000
 _TOGETHER = 8  # environments that are looked at together to name a fault
-# Of --timeout, a search for a name among all environments may end at this share, and what is known be told in time.
+# Of --timeout, a search for a name among all environments may end at this share, so that results are reported in time.
 _MOST_OF_TIMEOUT = 0.8
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
 _NOTHING_COMPARED = "none of its rows could be compared"
@@ -142,9 +142,9 @@ def prove(request: Request, job: Judging) -> Proof:
     """Compare what was recorded of each trial with the reference, and return the result. The files are removed."""
     planned = trials.planned(request, job)
     paths = [f"{job.path}.{number}" for number in range(len(planned))]
-    paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - likewise
+    paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - same reason
     so_far, place = Proof("unverified"), f"while it was built {planned[0].words()}"
-    failed, whole = job.failed, 0  # nobody believes a backend that says that it is done
+    failed, whole = job.failed, 0  # a backend's own claim to be done does not count
     try:
         for path, trial in zip(paths, planned):  # noqa: B905 - those after a failure were not stepped
             outline = _outline(path)
@@ -163,7 +163,7 @@ def prove(request: Request, job: Judging) -> Proof:
                 break
     finally:
         for path in paths:
-            os.unlink(path)  # noqa: PTH108 - likewise
+            os.unlink(path)  # noqa: PTH108 - same reason
     if so_far.verdict == "different":
         told = (so_far.fault, f"then it failed: {failed}" if failed else None)
         return replace(so_far, fault="; ".join(filter(None, told)) or None)
@@ -211,12 +211,12 @@ def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
 
 
 def _outline(path: str, rows: Sequence[int] = ()) -> _Outline:
-    """Return what a recording is of, whose windows claim so many rows, as far as it can be read."""
+    """Return an outline of a recording whose windows claim these numbers of rows, as far as it can be read."""
     about: About | None = None
     shown: set[int] = set()
     first: set[int] = set()
     histories, batch, fault, cut_off, is_over = 0, -1, None, None, False
-    with open(path, "rb") as file:  # noqa: PTH123 - likewise
+    with open(path, "rb") as file:  # noqa: PTH123 - same reason
         try:
             for record in read(file):
                 if isinstance(record, About):
@@ -265,7 +265,7 @@ def _begun(path: str, task: Task, clock: Callable[[], int], resets: range, env_i
     began = clock()
     Reference(task, 0, seed=0).close()
     most = max(1, _RESETS_NS // max(1, clock() - began))
-    # Nobody can foresee which are left out.
+    # Which are left out is unpredictable.
     chosen = random.SystemRandom().sample(env_ids, min(most, len(env_ids)))
     return _judged(path, task, resets, tuple(chosen), is_wanted=_Until(clock, _BEGINNINGS_NS), most_share=1.0)
 
@@ -285,7 +285,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
     Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
     judge = Judge(task, most_share=most_share, of_steps=of_steps)
-    with open(path, "rb") as file:  # noqa: PTH123 - likewise
+    with open(path, "rb") as file:  # noqa: PTH123 - same reason
         records = _chosen(read(file), histories, env_ids, is_wanted)
         try:
             for record in records:

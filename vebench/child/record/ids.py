@@ -1,6 +1,6 @@
 """Which environments were in which batch since the reset of a cell that is timed, and how often each has ended.
 
-Rows may come in any order, and the order tells which actions an environment got. So the ids of every batch are noted,
+Rows may come in any order, and the order decides which actions one got. So the ids of every batch are noted,
 unless the adapter declares their order: one that is only usual may be another in one of thousands.
 """
 
@@ -66,7 +66,7 @@ class Ids:
         self.is_full, self.note, self.note_end = True, None, None
 
     def tidy(self, at_least: int = 0) -> None:
-        """Put noted ids together, because they take less room, and count ends, if there are more than so many."""
+        """Put noted ids together to save memory, and count ends, if there are more than a limit."""
         if len(self._noted) + len(self._ended) <= at_least:
             return
         noted, ended = [*self._noted], [*self._ended]
@@ -141,21 +141,21 @@ class Ids:
         return frozenset(self._silent)
 
     def left_behind(self, missing: set[int], seconds: float) -> str | None:
-        """Return the fault if some of those still have not answered while others were stepped for so many seconds."""
+        """Return the fault if some of those still have not answered after ``seconds`` of stepping others."""
         return next((_left_behind(*each, seconds) for each in self._silent.items() if each[0] in missing), None)
 
 
-# An environment is silent that has not answered for so many batches, plus so many times as many as it used to need for
-# an answer. If it does not answer for so many seconds of stepping either, it is left behind.
+# An environment is silent after this many batches without an answer, plus this many times as many as it used to need
+# for one. If it does not answer for this many seconds of stepping either, it is left behind.
 _SILENT, _TIMES_SILENT = 1000, 50
 PATIENCE_S = 20.0
-# Of the time between two batches no more than this counts: whoever takes them may have paused.
+# Of the time between two batches no more than this counts: the consumer may have paused.
 MOST_BETWEEN_S = 0.1
 _LOOK_EVERY = 256  # batches
 
 
 def _silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which environments are silent after so many batches.
+    """Return which environments are silent after this many batches.
 
     ``last``: the batch in which each answered last, -1 if in none, ``(num_envs,)``. ``rows``: how often each answered,
     ``(num_envs,)``.

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
     from vebench.child.request import Recording
 
-# A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with so many
+# A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with too many
 # windows that these would be more than _MOST_MOMENTS has them in the first ones.
 MOMENTS_PER_SECOND, _MOST_MOMENTS = 8, 256
-# Every so many moments are to begin with an end.
+# One in this many moments begins with an end.
 _ENDS_EVERY = 3
 # Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again. In
 # full, _MOST_SHOWN, as far as the copies fit.
@@ -77,7 +77,7 @@ class Recorder:
         if asked.full:
             few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
         few = min(count, few)
-        order = Random(asked.chooser).sample(range(count), count)  # noqa: S311 - likewise
+        order = Random(asked.chooser).sample(range(count), count)  # noqa: S311 - same reason
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
         fit = _FIRST_BYTES // (FIRST + 2) // row_bytes
@@ -105,7 +105,7 @@ class Recorder:
         return is_full or self.ids.is_full or self.copies.broken is not None
 
     def expect(self, moments: int) -> None:
-        """Begin a part of the measurement that is to have about so many moments; with 0, one that has none."""
+        """Begin a part of the measurement that is to have about this many moments, or none."""
         moments = min(moments, max(0, _MOST_MOMENTS - self._moments))
         self._left = 2 * moments  # by chance there may be more than expected
         self._every = max(1, READINGS_PER_WINDOW // max(1, moments))
@@ -196,7 +196,7 @@ class Recorder:
         self.copies.let_go()
 
     def stepped(self, number: int, rows: int, batches: int, env_ids: Any) -> None:  # noqa: ANN401 - if malformed
-        """Check that so many ``batches``, up to batch ``number``, had so many ``rows``; the last had ``env_ids``."""
+        """Check that ``batches`` batches, up to batch ``number``, had ``rows`` rows; the last had ``env_ids``."""
         size, count = self._info.batch_size, self._info.num_envs
         looks = self._info.in_order and not self._is_over and type(env_ids) is np.ndarray
         if looks and out_of_order(env_ids, count) and not out_of_order(np.sort(env_ids), count):  # none is missing
@@ -208,7 +208,7 @@ class Recorder:
         self.ids.tidy(CHUNK)
 
     def waited(self, missing: set[int], seconds: float) -> None:
-        """Note which environments have still not answered when others were stepped for so many seconds more."""
+        """Note which environments have still not answered after ``seconds`` more of stepping others."""
         self._at_end = self.ids.left_behind(missing, seconds)
 
     def write(self, file: IO[bytes]) -> None:

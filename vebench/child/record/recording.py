@@ -249,7 +249,7 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
     """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
 
     ``info``: what the backend reports. ``batch`` is unpacked as the timed loop unpacks it. A subclass of ``ndarray``
-    may compute when somebody looks at it, which would not be measured: a batch may have none.
+    may compute on access, which would not be measured: a batch must not have any.
     """
     try:
         arrays = dict(zip(NAMES, batch, strict=True))

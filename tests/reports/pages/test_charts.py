@@ -149,7 +149,7 @@ def test_below_it_stands_why_there_is_no_prediction_and_what_one_assumes() -> No
 
 
 def test_what_needs_no_prediction_is_said_even_of_curves_that_would_bear_none() -> None:
-    for workers, reason in ((2, "2 workers were measured"), (17, "there are 16 CPUs to work on: workers beyond")):
+    for workers, reason in ((2, "2 workers were measured"), (17, "only 16 CPUs are usable: more workers")):
         listing = table_of(MACHINE, workers).listing
         (line,) = listing.lines
         assert line.startswith(f"every backend: not predicted: {reason}")

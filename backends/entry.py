@@ -235,20 +235,19 @@ class BackendEntry:
         ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
         """
         if not self._steps(task.suite):
-            steps = f"it steps {', '.join(sorted(self.suites or ()))} tasks only"
-            return f"{self.name} has no {task.id}: {self._instead(task) or steps}"
+            steps = f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.suites or ()))} only"
+            return f"{self.library or self.family} has no {task.id}: {self._instead(task) or steps}"
         if self.name_of(task) is None:
             what = task.id if self.own_classes is None else f"class of its own for {task.id}"
             instead = self._instead(task)
-            return f"{self.library or self.name} has no {what}{f': {instead}' if instead else ''}"
+            return f"{self.library or self.family} has no {what}{f': {instead}' if instead else ''}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None
-        names = ", ".join(package.name for package in missing)
-        how = how_to_install(missing, beside_vebench=has is None)
         if self.installation is not None and any(package in self.packages for package in missing):
-            how = f"vebench peers setup {self.installation.name}"
-        return f"not installed: {names} ({how})"
+            return "not installed (vebench peers setup NAME)"  # the same for all, which are then one line of a report
+        names = ", ".join(package.name for package in missing)
+        return f"not installed: {names} ({how_to_install(missing, beside_vebench=has is None)})"
 
     def missing(self, task: Task, has: Callable[[str], bool] = importable) -> tuple[Package, ...]:
         """Return the packages that it needs for ``task`` and that are not installed."""

@@ -127,10 +127,11 @@ def _layout(trial: trials.Trial) -> str:
 
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
     shown = _COLUMNS if any(proof.simulated is not None for _, proof in proofs) else _COLUMNS[:-1]
+    stepped = [(cell, proof) for cell, proof in proofs if cell.skip is None]  # why others were not is said below
     return Table(
         title=one_line(env),
         columns=shown,
-        rows=tuple(_row(cell, proof, len(shown)) for cell, proof in proofs),
+        rows=tuple(_row(cell, proof, len(shown)) for cell, proof in stepped or proofs),
         notes=tuple(
             figures.with_names(
                 (one_line(line), one_line(cell.backend.label)) for cell, proof in proofs for line in _remarks(proof)
@@ -177,10 +178,13 @@ def _declared(proof: Proof) -> list[str]:
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
-    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first."""
+    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first.
+
+    Last come those that cannot run, all with the same reason at once.
+    """
     for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
-        if proof.verdict in SAME and not no_end:
+        if cell.skip is not None or (proof.verdict in SAME and not no_end):
             continue
         lines = ["no episode ended"] if no_end else _why(proof)
         if proof.log:
@@ -189,14 +193,16 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
         where = f" on {cell.task.id}" if several else ""
         text = one_line(f"{cell.backend.label}{where}: {first}")
         yield Remark(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
+    unable = figures.by_key((cell.skip, cell.backend.label) for cell, _ in page.proofs if cell.skip is not None)
+    for reason, labels in unable.items():
+        text = one_line(f"{', '.join(dict.fromkeys(labels))}: {reason}")
+        yield Remark("unverified", text, (), "provide what is missing, or leave it out with -b")
 
 
 def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
     """Return what to do about a verdict, and the command to paste where there is one."""
     if no_end:
         return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
-    if cell.skip is not None:
-        return "provide what it lacks, or leave it out with -b", ""
     if proof.verdict == "unverified" and not proof.failed:
         return "compare it on another task, or leave it out with -b", ""
     return "the same again:", page.again(cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from vebench.backends.registry import INSTALLATIONS
+from vebench.backends.registry import ENTRIES, INSTALLATIONS
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import made
 from vebench.interpreters.made import NotHadError, python_of
@@ -33,14 +33,15 @@ def peers(words: Sequence[str]) -> int:
     first, *names = words
     if first != _SETUP:
         raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {_SETUP} NAME")
-    known = {one.name: one for one in INSTALLATIONS}
+    of_backends = {entry.name: entry.installation for entry in ENTRIES if entry.installation is not None}
+    known = of_backends | {one.name: one for one in INSTALLATIONS}
     if not names:
-        raise UsageError(f"name what to set up: {', '.join(known)}, or {ALL}")
+        raise UsageError(f"name what to set up: {', '.join(one.name for one in INSTALLATIONS)}, or {ALL}")
     for name in names:
         if name not in known and name != ALL:
             near = did_you_mean(name, known)
             raise UsageError(f"{shown(name)}: no such installation{near}; vebench peers shows them")
-    chosen = INSTALLATIONS if ALL in names else [known[name] for name in dict.fromkeys(names)]
+    chosen = INSTALLATIONS if ALL in names else {known[name].name: known[name] for name in names}.values()
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Installation, Package
 
 _MOST_SECONDS = 3600.0
+_UNITS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
 def _start_method(text: str) -> str:
@@ -49,13 +50,14 @@ def _flag(text: str) -> bool:
 
 
 def _seconds(text: str) -> float:
+    number = text.rstrip("ums")
     try:
-        seconds = float(text) if text.isascii() and "_" not in text else 0.0
-    except ValueError:
+        seconds = float(number) * _UNITS[text[len(number) :]] if text.isascii() and "_" not in text else 0.0
+    except (KeyError, ValueError):
         seconds = 0.0
     if 0 < seconds <= _MOST_SECONDS:
         return seconds
-    raise ValueError("a number of seconds above 0, such as 0.001")
+    raise ValueError("a time above 0, such as 1ms")
 
 
 _CONTEXT = {"context": Option(_start_method, "fork", "fork, forkserver or spawn")}
@@ -70,7 +72,9 @@ _HALF_OPTIONS: Mapping[str, Option] = {
 }
 _COMPILED = {"compiled": Option(_flag, True, "whether to use compiled code where available: true or false")}
 _WAITING_OPTIONS: Mapping[str, Option] = {
-    "recv_timeout": Option(_seconds, None, "seconds to wait for a whole batch before returning a partial one"),
+    "recv_timeout": Option(
+        _seconds, None, "time to wait for a whole batch before returning a partial one, such as 1ms"
+    ),
     "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
 }
 

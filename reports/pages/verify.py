@@ -195,7 +195,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
         yield Remark(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
     unable = figures.by_key((cell.skip, cell.backend.label) for cell, _ in page.proofs if cell.skip is not None)
     for reason, labels in unable.items():
-        text = one_line(f"{', '.join(dict.fromkeys(labels))}: {reason}")
+        text = one_line(f"{', '.join(labels)}: {reason}")
         yield Remark("unverified", text, (), "provide what is missing, or leave it out with -b")
 
 

@@ -280,7 +280,7 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
     assert found.status == 3
     notice = "unusable: other processes disturbed 4 of 5 cells; measure on an idle machine"
-    assert found.out.splitlines()[:2] == ["run.jsonl", notice]
+    assert found.out.splitlines()[1] == notice
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5

@@ -184,7 +184,7 @@ def test_backends_that_cannot_step_a_task_are_planned_with_the_reason() -> None:
     skipped = {(cell.backend.name, cell.workers) for cell in cells if cell.skip}
     assert skipped == {(name, workers) for name in ("envpool-sync", "envpool-async") for workers in (1, 2, 4)}
     assert {cell.skip for cell in cells if cell.backend.name == "envpool-sync"} == {
-        "envpool has no FrozenLake-v1: it steps Atari, DeepMind Control, MuJoCo, classic control only"
+        "EnvPool has no FrozenLake-v1: it steps Atari, DeepMind Control, MuJoCo, classic control only"
     }
 
 

@@ -23,8 +23,8 @@ GRAMMAR = (
     "write tape, mlp:64x64 (layers of a perceptron), nature-cnn, transformer:2x128 (LAYERSxWIDTH), sleep:0.5ms "
     "or MODULE:FUNCTION, with details in brackets, such as mlp:64x64[device=cuda]"
 )
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)", re.ASCII)
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m)", re.ASCII)
 _WIDTHS = re.compile(r"\d{1,6}(x\d{1,6})*", re.ASCII)
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 

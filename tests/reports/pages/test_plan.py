@@ -54,7 +54,7 @@ def test_each_place_of_a_plan_keeps_the_numbers_that_it_shows() -> None:
 
 
 def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:
-    assert "skipped: envpool-sync at 1, 4 workers: envpool-sync has no Own-v0" in " ".join(planned.split())
+    assert "skipped: envpool-sync, envpool-async at 1, 4 workers: EnvPool has no Own-v0" in " ".join(planned.split())
     # Pong on 4 backends, Own-v0 on 1 and 3 skipped; each at 2 worker counts, twice, for 7 seconds.
     assert "10 cells x 2 repeats, 6 skipped" in planned
     assert "about 2 min 50 s, of which 1.5 s a cell to start it" in planned

@@ -72,9 +72,7 @@ _HALF_OPTIONS: Mapping[str, Option] = {
 }
 _COMPILED = {"compiled": Option(_flag, True, "whether to use compiled code where available: true or false")}
 _WAITING_OPTIONS: Mapping[str, Option] = {
-    "recv_timeout": Option(
-        _seconds, None, "time to wait for a whole batch before returning a partial one, such as 1ms"
-    ),
+    "recv_timeout": Option(_seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"),
     "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
 }
 

@@ -168,7 +168,8 @@ def _explanations(found: History) -> Iterator[Remark]:
             "slower" if worse else "faster",
             one_line(f"{'new, ' if new else ''}since {_at(found, after)}: {found.runs[after].name}"),
             tuple(places),
-            one_line(f"vebench check {' '.join(files)}{metric} compares it with the run before"),
+            "compare it with the run before:",
+            one_line(f"vebench check {' '.join(files)}{metric}"),
         )
 
 

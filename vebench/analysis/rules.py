@@ -103,7 +103,7 @@ def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.failed_repeats:
         share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
-        again = f"{sweep.head.resume_command(sweep.file)} measures it again"
+        again = f"measure it again with: {sweep.head.resume_command(sweep.file)}"
         if cell.faulty_repeats:
             see = f"see {sweep.file}{LOG_SUFFIX} for its output, if any; after fixing the problem, {again}"
             yield Finding(Code.FAILED, share + (cell.reason or NO_REASON), see)
@@ -119,21 +119,21 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
     if cell.why_struck == Doubt.OTHER_WORK:
         message = f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; excluded from comparisons"
-        again = f"{verify} shows where"
+        again = f"see where with: {verify}"
         if cell.found_to_differ and cell.proof is not None:  # stepping the backend shows more than a recording
             options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
             if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
                 options += ["--steps", str(cell.proof.mismatch.step + 100)]
             command = sweep.head.verify_command(cell.env, [cell.label], *options)
-            again = f"{command} steps it again, and may name the fault"
-        yield Finding(Code.DIFFERENT_WORK, message, f"{again}; leave it out with -b, or choose another task")
+            again = f"look for the fault with: {command}"
+        yield Finding(Code.DIFFERENT_WORK, message, f"leave it out with -b, choose another task, or {again}")
     if cell.verdict == "unverified" and cell.status == "ok":
         if cell.verdict_reason:
             message = f"its work could not be compared with that of {REFERENCE}: {cell.verdict_reason}"
             remedy = "choose a task on which it can be compared, or compare its rows yourself"
         else:
             message = f"not compared with {REFERENCE}: it is unknown whether it does the same work"
-            remedy = f"{verify} compares it; or measure with --verify"
+            remedy = f"measure with --verify, or compare it with: {verify}"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof is None:
         return
@@ -170,7 +170,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.status == "ok" and until is not None and (half is None or half > until):
         again = sweep.head.resume_command(sweep.file)
         message = f"the interval was still wider than ±{100 * until:.3g}% when the time was up (--until)"
-        remedy = f"{again} continues; or measure with a larger --budget, or on an idle machine"
+        remedy = f"measure with a larger --budget, on an idle machine, or continue with: {again}"
         yield Finding(Code.IMPRECISE, message, remedy)
 
 
@@ -317,7 +317,7 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
         message = "cells were not pinned: those with few workers could use all CPUs"
         found.append(Finding(Code.UNPINNED, message, remedy))
     found.append(incomplete(run, file))
-    remedy = f"{run.header.resume_command(file)} measures the cell of this line again"
+    remedy = f"measure the cell of this line again with: {run.header.resume_command(file)}"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]
     return tuple(finding for finding in found if finding is not None)
 
@@ -342,7 +342,7 @@ def incomplete(run: Run, file: str) -> Finding | None:
     if planned is None or there >= planned:
         return None
     return Finding(
-        Code.INCOMPLETE, f"{there} of {planned} cells", f"{run.header.resume_command(file)} measures the rest"
+        Code.INCOMPLETE, f"{there} of {planned} cells", f"measure the rest with: {run.header.resume_command(file)}"
     )
 
 

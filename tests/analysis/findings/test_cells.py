@@ -37,7 +37,7 @@ def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again()
 
 def test_an_interrupted_cell_needs_no_fixing() -> None:
     ((found,),) = findings(make_cell("gym-async", 2, STEADY, status="failed", reason="interrupted"))
-    assert (found.code, found.remedy) == ("incomplete", "vebench run --resume a.jsonl measures it again")
+    assert (found.code, found.remedy) == ("incomplete", "measure it again with: vebench run --resume a.jsonl")
 
 
 def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:

@@ -30,7 +30,7 @@ LINK = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
 def test_a_run_that_was_not_finished_says_so(sweep: Run) -> None:
     run = Run(msgspec.structs.replace(sweep.header, cells=30), sweep.cells)
     text = markdown.markdown_text(RunPage.of([("r.jsonl", run)]))
-    assert "- **incomplete**: 14 of 30 cells\n  - → vebench run --resume r.jsonl" in text
+    assert "- **incomplete**: 14 of 30 cells\n  - → measure the rest with: vebench run --resume r.jsonl" in text
 
 
 def test_a_place_of_several_figures_has_a_line_for_each() -> None:

@@ -156,7 +156,8 @@ def test_findings_come_before_the_table_with_what_they_mean_and_their_remedies(p
     assert text.index("failed: ") < text.index("In each cell: ") < text.index("frames/s (4 frames per step)")
     assert (
         "fault failed: timed out after 300 s in recv | see log (ALE/Pong-v5: gym-async at 4 workers) -> see "
-        "pong.jsonl.log for its output, if any; after fixing the problem, vebench run --resume pong.jsonl measures"
+        "pong.jsonl.log for its output, if any; after fixing the problem, measure it again with: "
+        "vebench run --resume pong.jsonl"
     ) in " ".join(text.split())
 
 

@@ -59,7 +59,7 @@ def test_a_new_drop_is_named_with_its_run_its_day_and_its_file(vebench: Command)
     text = " ".join(result.out.split())
     assert "slower new, since run 17 of 20, 2026-09-17: runs/016.jsonl" in text
     assert re.search(r"ALE/Pong-v5, gym-async, 2 workers: 0\.9[23]x \(±\d\.\d%\) the level before", text)
-    assert "vebench check runs/015.jsonl runs/016.jsonl compares" in text
+    assert "vebench check runs/015.jsonl runs/016.jsonl" in text
     speedups = vebench("history", "runs", "--metric", "speedup").out
     assert "vebench check runs/015.jsonl runs/016.jsonl --metric speedup compares" in " ".join(speedups.split())
 

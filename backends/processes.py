@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ArrayTree, Setup, Task
 
-# What a worker is told, if it is not the seed of a reset.
+# Commands to a worker, besides the seed of a reset.
 _STEP, _CLOSE = -1, -2
 _LOOK_S = 0.5  # how often the caller looks whether workers are alive
 _LONGEST = 1 << 16  # bytes of a worker's failure, more is not reported to the caller of semaphores

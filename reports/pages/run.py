@@ -113,7 +113,7 @@ def _beside(section: Section, first: Section) -> str:
         return ""
     of_each = [{cell.env for cell in one.cells} for one in (section, first)]
     if all(of_each) and not set.intersection(*of_each):
-        return f"with nothing, for it has no task in common with {first.name}"
+        return f"with no other run: it has no task in common with {first.name}"
     differences = what_differs(first.head, section.head)
     if not differences:
         return f"comparable with {first.name}: the same machine and packages"

@@ -284,7 +284,7 @@ def test_runs_without_a_common_task_are_shown_one_by_one(vebench: Command, two: 
     out = vebench("report", *two).out
     assert "side by side" not in out
     assert ("old.jsonl" in out, "new.jsonl" in out) == (True, True)
-    assert "compared with nothing, for it has no task in common with " in " ".join(out.split())
+    assert "compared with no other run: it has no task in common with " in " ".join(out.split())
     assert "comparable with" not in out
 
 

@@ -1,7 +1,7 @@
-"""What the cells of one task answer: which backend, with how many workers, or why none can be named. Pure functions.
+"""The answer for one task: which backend to use, with how many workers, or why none can be named. Pure functions.
 
-A backend is slower than the fastest only if it is so significantly, where the test allows for any two of the backends
-having been compared: the fastest was chosen since its rate is the highest, and among equals one always has that.
+A backend is called slower than the fastest only if the difference is significant. The test corrects for all pairs of
+backends, because the fastest was chosen by its rate: among equal backends, one always has the highest.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ class Choice:
     fastest first. ``faster``: those that are faster than ``best`` by more than their interval, and may not be offered.
     ``tied``: those that do as well as the fastest, as far as is known, without ``best``, the simplest first.
     ``disturbed``: what may be faster than ``best``, since others took time of its CPUs; or ``best``, if its rate is
-    little more than a guess for that reason.
+    uncertain for that reason.
     """
 
     best: CellSummary | None = None

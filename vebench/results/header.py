@@ -153,7 +153,7 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     """Return what makes cells of the two runs incomparable, in words; empty if nothing does."""
     ours, theirs = _decisive(one), _decisive(other)
     optional = {*DECISIVE_IF_KNOWN}
-    # A backend that only one of them has is compared with nothing.
+    # A backend that only one of them has is not compared.
     both = one.interpreters.keys() & other.interpreters.keys()
     optional |= {name for run in (one, other) for label in run.interpreters.keys() - both for name in _own(run, label)}
     pairs = [(name, ours.get(name, "none"), theirs.get(name, "none")) for name in dict.fromkeys((*ours, *theirs))]

@@ -142,7 +142,7 @@ class PeersPage(Page):
             numbers=False,
             notes=(
                 "vebench peers setup NAME makes an interpreter that has it; -b BACKEND then runs there.",
-                "vebench run -b all-peers measures them all, beside the usual backends.",
+                "vebench run -b all-peers measures them all, with the usual backends.",
             ),
             listing=Listing("To know:", notes) if notes else None,
         )

@@ -85,7 +85,7 @@ def test_what_is_set_up_is_not_set_up_again(vebench: Command, uv: Uv) -> None:
     vebench("peers", "setup", "one")
     again = vebench("peers", "setup", "one")
     assert (again.status, len(uv.calls)) == (0, 3)
-    assert "is there already" in again.err
+    assert "is already set up" in again.err
 
 
 def test_what_was_set_up_from_other_versions_is_set_up_anew(

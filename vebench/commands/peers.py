@@ -52,7 +52,7 @@ def peers(words: Sequence[str]) -> int:
 
 def _set_up(one: Installation) -> int:
     if made.is_made(one):
-        console.note(f"{one.name}: is there already: {python_of(one.name)}")
+        console.note(f"{one.name}: is already set up: {python_of(one.name)}")
         return _DONE
     try:
         path = made.set_up(one, console.note)

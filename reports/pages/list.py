@@ -154,7 +154,7 @@ def _texts(one: Installation) -> tuple[Text, ...]:
     packages = {package for entry in entries for package in entry.packages}
     here = Text((f"vebench peers setup {one.name}",), "missing")
     if packages and all(importable(package.module) for package in packages):
-        here = Text(("beside vebench",))
-    elif (python := python_of(one.name)) is not None:
-        here = Text((python,))
+        here = Text(("installed",))
+    elif python_of(one.name) is not None:
+        here = Text(("set up",))
     return Text((", ".join(entry.name for entry in entries) or "none: a collector",)), Text((one.title,)), here

@@ -8,7 +8,6 @@ import pytest
 from support.commands import Command, Result
 from support.records import make_cell, make_header, make_sweep, write_run
 
-from vebench.reports.formats import registry
 from vebench.results.records import CellRecord, Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
@@ -82,16 +81,3 @@ def test_a_run_of_one_cell_has_no_figure(vebench: Command, tmp_path: Path) -> No
     result = vebench("report", run, "-o", "one.png")
     assert (result.status, "no figure" in result.refusal) == (2, True)
     assert not (tmp_path / "one.png").exists()
-
-
-@pytest.mark.parametrize("form", BEGINS)
-def test_without_matplotlib_nothing_is_written(
-    vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "importable", lambda _: False)
-    result = vebench("report", run, "-o", f"figures.{form}")
-    assert (result.status, result.refusal) == (
-        2,
-        f"vebench: -f {form}: needs matplotlib (in vebench's clone: pip install '.[report]')\n",
-    )
-    assert [path.name for path in run.parent.iterdir()] == ["run.jsonl"]

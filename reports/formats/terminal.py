@@ -119,15 +119,13 @@ def _head(document: Document) -> Iterator[RenderableType]:
         yield Line(document.notice, style="bold red")
     names = max((len(name) for name, _ in document.facts), default=0)
     grid = _beside(names)
-    for name, value in document.facts:
-        if value.startswith("vebench "):  # these are the last
-            continue
+    commands = [fact for fact in document.facts if fact[1].startswith("vebench ")]  # these are the last
+    for name, value in document.facts[: len(document.facts) - len(commands)]:
         grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
     if grid.row_count:
         yield grid
-    for name, value in document.facts:
-        if value.startswith("vebench "):
-            yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
+    for name, value in commands:
+        yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
 
 
 def _legend(document: Document) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import load_target
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
-from vebench.backends.registry import BY_NAME, ENTRIES, find
+from vebench.backends.registry import BY_NAME, ENTRIES
 
 pytestmark = [
     # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
@@ -171,17 +171,6 @@ def test_every_backend_to_choose_has_lines_that_fit_a_terminal(entry: Any) -> No
         assert not (lines and entry.reference_row)
         assert max(map(len, lines), default=0) <= 60
         ast.parse("\n".join(lines))
-
-
-def test_processes_that_do_not_fork_need_a_script_that_can_be_imported() -> None:
-    lines = lines_of("gym-async", CARTPOLE, context="spawn")
-    guarded = lines[lines.index('if __name__ == "__main__":') + 1 :]
-    assert all(line.startswith("    ") for line in guarded)
-    assert '        [make_env] * 2, copy=False, context="spawn",' in guarded
-
-
-def test_a_third_partys_adapter_has_no_lines() -> None:
-    assert find("mine.adapters:Fast").lines(built(BY_NAME["gym-sync"], CARTPOLE)) == ()
 
 
 def calls_in(lines: tuple[str, ...], name: str) -> list[ast.Call]:

@@ -45,7 +45,8 @@ def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_s
     monkeypatch.setenv("COLUMNS", "300")
     why = changed(monkeypatch)
     remedy = REMEDIES.get(changed, "pip install 'mujoco==3.6.0' or 'mujoco==3.11.0'")
-    run = words(vebench("run", "-e", TASK, "-w", "1", "-b", "fast-sync", *BRIEF, "-o", "run.jsonl", world=world_here()))
+    vebench("run", "-e", TASK, "-w", "1", "-b", "fast-sync", *BRIEF, "-o", "run.jsonl", world=world_here())
+    run = words(vebench("report", "--all", "run.jsonl"))
     assert f"fast-sync: Gymnasium's class: {why}" in run
     assert f"fallback: used Gymnasium's class instead of its own: {why}" in run
     (cell,) = json.loads(vebench("report", "run.jsonl", "-f", "json").out)

@@ -119,8 +119,8 @@ def _head(document: Document) -> Iterator[RenderableType]:
         yield Line(document.notice, style="bold red")
     names = max((len(name) for name, _ in document.facts), default=0)
     grid = _beside(names)
-    commands = [fact for fact in document.facts if fact[1].startswith("vebench ")]  # these are the last
-    for name, value in document.facts[: len(document.facts) - len(commands)]:
+    commands = [fact for fact in document.facts if fact[1].startswith("vebench ")]
+    for name, value in (fact for fact in document.facts if fact not in commands):
         grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
     if grid.row_count:
         yield grid

@@ -111,8 +111,8 @@ class World:
                 self._later(came + self._way(), host, told)
             elif "start" in line:
                 layout = {"num_envs": 8, "batch_size": 8, "processes": 1, "threads": 1, "frame_skip": 4}
-                self._answer(came, host, ready={"startup_ns": 1, "layout": layout})
-                self._answer(came, host, warm={})
+                self._answer(came, host, Ready={"startup_ns": 1, "layout": layout})
+                self._answer(came, host, Warm={})
             elif "say" in line:
                 self._measure(host, int(line["say"]) * NANO - host.ahead)
 
@@ -128,9 +128,9 @@ class World:
             stall = self._draw.uniform(0, STALL_S) if self._draw.random() < 0.01 else 0.0
             end = begin + WINDOW_S + self._draw.uniform(0, BATCH_S) + stall
             counted = {"ns": round((end - begin) / NANO), "rows": round(host.steps(begin, end)), "resets": 0}
-            self._answer(begin, host, begins={})
-            self._answer(end, host, replica_window={"start_ns": round((begin + host.ahead) / NANO), "window": counted})
-        self._answer(end, host, done={})
+            self._answer(begin, host, Begins={})
+            self._answer(end, host, ReplicaWindow={"start_ns": round((begin + host.ahead) / NANO), "window": counted})
+        self._answer(end, host, Done={})
 
     def _answer(self, when: float, host: Host, **answer: Any) -> None:  # noqa: ANN401 - JSON
         self._later(when, host, {"cell": 1, "line": json.dumps(answer)})

@@ -117,6 +117,7 @@ def vebench(
 def run(
     context: typer.Context,
     *,
+    _quick: Annotated[bool, option(HOW_LONG, "", "The same as --effort low.", "--quick")] = False,
     verify: Annotated[bool, option(VERDICT, "", "First compare backends with a plain loop.", "--verify")] = False,
     output: Annotated[Path | None, options.output_option("run", "Run file")] = None,
     resume: Annotated[Path | None, option(OUTPUT, "FILE", "Finish the run in this file, by its own plan.")] = None,
@@ -235,7 +236,6 @@ def check(
         bool, option(ADVANCED, "", "Compare even if machines or simulators differ.", "--allow-different-host")
     ] = False,
     form: Annotated[str, options.format_option("check")] = "terminal",
-    junit: options.Junit = None,
     output: Annotated[Path | None, options.output_option("check", "Run file of the candidate")] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
@@ -247,7 +247,7 @@ def check(
 
     \b
     vebench check before.jsonl after.jsonl
-    vebench check baseline.jsonl --tolerance 15% --junit check.xml
+    vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
     from vebench.commands import check as command
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
@@ -272,13 +272,16 @@ def check(
         budget,
         allow_code,
     )
-    return command.run(request, context.obj(), outlet=outlet, junit=junit)
+    return command.run(request, context.obj(), outlet=outlet)
 
 
 @app.command(
     cls=options.with_plan(
-        *("envs", "backends", "workers", "envs_per_worker", "duration", "rounds", "repeats"),
-        settings=("memory", "pin", "policy", "proof", "replicas", "seed", "timeout", "warmup"),
+        *("envs", "backends", "workers", "repeats"),
+        settings=(
+            *("duration", "envs_per_worker", "memory", "pin", "policy", "proof"),
+            *("replicas", "rounds", "seed", "timeout", "warmup"),
+        ),
         efforts="compare",
         **effort("compare"),
     )
@@ -293,7 +296,6 @@ def compare(
     ] = None,
     tolerance: options.Tolerance = "5%",
     form: Annotated[str, options.format_option("check")] = "terminal",
-    junit: options.Junit = None,
     output: Annotated[
         Path | None, options.output_option("check", "Run files, with -a and -b added to the name")
     ] = None,
@@ -313,9 +315,7 @@ def compare(
 
     file, outlet = options.outlet("check", output, form)
     spec, share = options.spec_from(context, proof="auto"), parse_share("--tolerance", tolerance)
-    return command.start(
-        (a, b), spec, file, context.obj(), tolerance=share, budget=deciding, outlet=outlet, junit=junit
-    )
+    return command.start((a, b), spec, file, context.obj(), tolerance=share, budget=deciding, outlet=outlet)
 
 
 @app.command()

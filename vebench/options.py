@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import field, make_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -18,6 +17,7 @@ from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from typer.models import OptionInfo
 
@@ -75,9 +75,7 @@ def with_plan(
             made: list[Any] = []
             if efforts:
                 level = option(HOW_LONG, "LEVEL", _levels(efforts), "--effort")
-                quick = option(HOW_LONG, "", "The same as --effort low.", "--quick")
                 made.append(("effort", Annotated[str, level], field(default="normal")))
-                made.append(("quick", Annotated[bool, quick], field(default=False)))
             made += [
                 (name, Annotated[_kind(name), of_plan(name)], field(default=defaults.get(name))) for name in fields
             ]
@@ -145,13 +143,13 @@ def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN4
     }
     if "effort" in context.params:
         given, level = _given(context), context.params["effort"]
-        if given >= {"effort", "quick"}:
+        if given >= {"effort", "_quick"}:
             raise UsageError("--quick is --effort low: leave out one of them")
-        numbers = effort(str(context.info_name), "low" if "quick" in given else level)
+        numbers = effort(str(context.info_name), "low" if "_quick" in given else level)
         values |= {name: number for name, number in numbers.items() if name not in given}
     for text in context.params.get("settings") or ():
         key, _, value = text.partition("=")
-        values[key] = PARSERS[key](value)
+        values[key] = PARSERS[key]([value] if _kind(key) == list[str] else value)
     return RunSpec(**{"envs": (), **values})
 
 
@@ -207,7 +205,7 @@ def outlet(
     """
     from vebench.reports.console import Outlet, refuse_unwritable  # noqa: PLC0415 - imported on use
 
-    if output is None or (measures and output.suffix.lower() not in registry.suffixes("run")):
+    if output is None or (measures and output.suffix.lower() not in registry.suffixes()):
         return output, Outlet(registry.format_for(form, None, kind))
     refuse_unwritable(output)
     printed = registry.format_for(form, None, kind) if measures else None
@@ -246,7 +244,6 @@ _Texts = list[str] | None
 OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
 OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
-Junit = Annotated[Path | None, option(OUTPUT, "FILE", "Also write the verdicts as JUnit XML.")]
 AllowCode = Annotated[
     bool, option(ADVANCED, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")
 ]

@@ -78,8 +78,6 @@ MARKDOWN = Format(
 )
 JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
 _HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2, MATPLOTLIB))
-JUNIT = Format("junit", "vebench.reports.formats.data:junit", _CHECK)
-
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
@@ -88,7 +86,7 @@ FORMATS: tuple[Format, ...] = (
     JSON,
     Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
-    JUNIT,
+    Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
     Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), needs=(MATPLOTLIB,)),
     Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, needs=(MATPLOTLIB,)),
@@ -127,9 +125,9 @@ def _usable(form: Format) -> Format:
     return form
 
 
-def suffixes(kind: PageKind) -> tuple[str, ...]:
-    """Return the suffixes that mean a format for pages of this kind."""
-    return tuple(suffix for known in of(kind) for suffix in known.suffixes)
+def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
+    """Return the suffixes that mean a format for pages of this kind, by default of any."""
+    return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
 
 
 def choices(kind: PageKind) -> str:

@@ -224,7 +224,7 @@ def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdic
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(3))
-    found = check(a, b, "--tolerance", "25%", "--junit", tmp_path / "check.xml")
+    found = check(a, b, "--tolerance", "25%", "-o", tmp_path / "check.xml")
     assert found.out.startswith("Check: 8 same of 8 cells\n")
     assert "failed candidate: 1 of 5 repeats failed: boom" in " ".join(found.out.split())
     assert len([line for line in found.err.splitlines() if line.startswith("::error title=vebench%3A same::Ant")]) == 4
@@ -311,9 +311,7 @@ def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(check
         (("-b", "gym-sync"), ["--backend gym-sync", "a.jsonl"]),
         (("-e", "Pnog"), ["--env Pnog", "did you mean Pong"]),
         (("-o", "c.jsonl"), ["--output", "b.jsonl"]),
-        (("--junit", "a.jsonl"), ["--junit a.jsonl", "overwritten"]),
-        (("--junit", "nowhere/check.xml"), ["--junit nowhere/check.xml"]),
-        (("--junit", "."), ["--junit .", "file"]),
+        (("-o", "nowhere/check.xml"), ["-o nowhere/check.xml", "folder"]),
     ],
 )
 def test_bad_input_is_status_2_although_a_backend_is_slower(
@@ -333,7 +331,7 @@ def test_junit_has_a_test_case_for_each_cell_in_which_what_is_inconclusive_is_an
 ) -> None:
     suites = []
     for metric, factor in (((), 0.7), (RATES, 0.2)):
-        check(runs("a.jsonl"), runs("b.jsonl", factor), *metric, "--junit", tmp_path / "check.xml")
+        check(runs("a.jsonl"), runs("b.jsonl", factor), *metric, "-o", tmp_path / "check.xml")
         suites += ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
     counts = [[suite.get(name) for name in ("tests", "failures", "errors", "skipped")] for suite in suites]
     assert counts[0] == ["8", "2", "0", "0"]
@@ -467,12 +465,6 @@ def test_the_verdicts_are_printed_and_written_to_a_report(check: Check, runs: Ru
     a, b = runs("a.jsonl"), runs("b.jsonl")
     assert check(a, b, "-o", "check.md").out == check(a, b).out
     assert Path("check.md").read_text() == check(a, b, "-f", "markdown").out
-
-
-def test_a_run_file_is_no_place_for_junit(check: Check, runs: Runs, tmp_path: Path) -> None:
-    found = check(runs("a.jsonl"), "-o", "now.jsonl", "--junit", "now.jsonl")
-    assert (found.status, found.out, found.err.count("\n")) == (2, "", 1)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(check: Check, runs: Runs) -> None:

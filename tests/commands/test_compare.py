@@ -21,7 +21,7 @@ from vebench.plan.spec import RunSpec
 
 OLD_AND_NEW = ("old", "new")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
-BRIEF = ("--duration", "0.05", "--set", "warmup=0.02", "--rounds", "2", "--repeats", "2")
+BRIEF = ("--set", "duration=0.05", "--set", "warmup=0.02", "--set", "rounds=2", "--repeats", "2")
 
 
 def script(path: Path, text: str) -> str:
@@ -240,8 +240,7 @@ def test_what_does_not_start_is_refused_in_a_line_that_names_it_once_if_that_is_
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (("--junit", "nowhere/check.xml"), "--junit nowhere/check.xml: name a file in a folder that exists"),
-        (("--junit", "pair-a.jsonl"), "--junit pair-a.jsonl: is also the run file: name another file"),
+        (("-o", "nowhere/check.xml"), "-o nowhere/check.xml: name a file in a folder that exists"),
         (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
     ],
 )

@@ -36,7 +36,7 @@ REFUSED = (
     ("run -e Pong --pin 0-4095", "--pin", "allowed"),
     ("run -e Pong --pin everywhere", "--pin", "compact", "scatter"),
     ("run -e Pong --pin compact[smt=never]", "--pin compact[smt=never]", "last, off, close"),
-    ("run -e Taxi -b envpool-sync", "envpool-sync", "Taxi"),
+    ("run -e Taxi -b envpool-sync", "EnvPool", "Taxi"),
     ("run --resume nowhere.jsonl", "nowhere.jsonl"),
     ("run --resume nowhere.jsonl --rounds 9", "--resume", "--rounds"),
     ("run -e CartPole -b nowhere:Adapter", "nowhere"),

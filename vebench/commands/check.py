@@ -66,11 +66,10 @@ class CheckRequest:
     allowed: bool = False
 
 
-def run(request: CheckRequest, world: World, *, outlet: Outlet, junit: Path | None) -> int:
+def run(request: CheckRequest, world: World, *, outlet: Outlet) -> int:
     """Compare, and publish the verdicts. Returns the exit status."""
-    gate.check_junit(junit, [path for path in (request.baseline, request.candidate, request.output) if path])
     page = judge(request, world)
-    gate.publish(page, outlet, junit)
+    gate.publish(page, outlet)
     return page.status
 
 

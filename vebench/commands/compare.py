@@ -57,7 +57,6 @@ def start(  # noqa: PLR0913 - one parameter for each option
     tolerance: float,
     budget: float | None,
     outlet: Outlet,
-    junit: Path | None,
 ) -> int:
     """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
 
@@ -70,7 +69,6 @@ def start(  # noqa: PLR0913 - one parameter for each option
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     gate.check_tolerance(tolerance)
-    gate.check_junit(junit, files)
     if named := next((choice.label for choice in spec.backends if choice.python), None):
         raise UsageError(
             f"--backend {shown(named)}: its Python is one of the two that are compared: leave out what follows @"
@@ -78,7 +76,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     spec = replace(spec, backends=spec.backends or _CONTESTANTS, interleave=spec.replicas == 1)
     sides = _sides(pythons, spec, files, world)
     page = _compared(sides, tolerance, budget, world)
-    gate.publish(page, outlet, junit)
+    gate.publish(page, outlet)
     return page.status
 
 

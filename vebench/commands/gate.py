@@ -13,9 +13,9 @@ from vebench.backends.environments.suites import short_name
 from vebench.commands.planning import known
 from vebench.errors import RunFileError, UsageError, did_you_mean, one_line, shown
 from vebench.reports import console
-from vebench.reports.console import refuse_unwritable, save
+from vebench.reports.console import save
 from vebench.reports.formats.data import workflow_commands
-from vebench.reports.formats.registry import JUNIT, MARKDOWN
+from vebench.reports.formats.registry import MARKDOWN
 from vebench.results import paths, store
 from vebench.results.records import with_current_verdicts
 
@@ -120,15 +120,6 @@ def check_tolerance(share: float) -> None:
         raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {_MOST_TOLERANCE:.0%}")
 
 
-def check_junit(junit: Path | None, files: Sequence[Path]) -> None:
-    """Raise UsageError if ``junit`` cannot be written, or is one of the run ``files``. Call this before measuring."""
-    if junit is None:
-        return
-    refuse_unwritable(junit, "--junit", files)
-    if junit in files:
-        raise UsageError(f"--junit {junit}: is also the run file: name another file")
-
-
 def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
     look: Look,
     one_pass: OnePass,
@@ -176,10 +167,8 @@ def exit_status(found: Comparison) -> int:
     return UNDECIDED if unanswered or "inconclusive" in verdicts else DONE
 
 
-def publish(page: CheckPage, outlet: Outlet, junit: Path | None) -> None:
+def publish(page: CheckPage, outlet: Outlet) -> None:
     """Write the verdicts to the places where CI services expect them, and to the outlet."""
-    if junit is not None:
-        save(page, JUNIT, junit, "--junit")
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)

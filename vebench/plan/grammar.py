@@ -14,6 +14,7 @@ from vebench.errors import UsageError, did_you_mean, shown
 from vebench.plan.spec import (
     MAX_ENVS_PER_WORKER,
     MAX_REPLICAS,
+    MAX_ROUNDS,
     MAX_SEED,
     MAX_WORKERS,
     MOST_LEARNER_STEPS,
@@ -321,6 +322,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "until": partial(parse_share, "--until"),
     "base": partial(_parse_flag, "base"),
     "interleave": partial(_parse_flag, "interleave"),
+    "rounds": partial(_parse_whole, "rounds", least=1, most=MAX_ROUNDS),
     "seed": partial(_parse_whole, "seed", most=MAX_SEED),
     "pin": parse_pin,
     "replicas": parse_replicas,

@@ -28,7 +28,7 @@ GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files",
 WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
-_MAX_ROUNDS = 1 << 16
+MAX_ROUNDS = 1 << 16
 MAX_REPEATS = 1 << 10
 MAX_REPLICAS = 1 << 10
 _VIAS = ("ssh", "srun", "ray")
@@ -247,7 +247,7 @@ def check_spec(spec: RunSpec) -> None:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
     _check_counts("--workers", spec.workers, MAX_WORKERS)
     _check_counts("--envs-per-worker", spec.envs_per_worker, MAX_ENVS_PER_WORKER)
-    check_count("--rounds", spec.rounds, 1, _MAX_ROUNDS)
+    check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
     check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_pinning(spec.pin)

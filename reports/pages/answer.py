@@ -162,7 +162,7 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
     left_out = caveat = tied = ""
     if answer.doubted and _median(answer.doubted[0][0]) > _median(winner):  # the highest of what does not count
         cell, doubt = answer.doubted[0]
-        left_out = f"Excluded although faster: {_short(cell)}, {rate_of(cell)}; it {DOUBTS[doubt][0]}."
+        left_out = f"Excluded although faster: {setting_of(cell)}, {rate_of(cell)}; it {DOUBTS[doubt][0]}."
     alone = winner.label == REFERENCE and not answer.tied and not left_out
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} {_where(commands)}: {_figure(winner, answer.selected)}{loop}."
@@ -173,8 +173,8 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
     if answer.tied:
         shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
         most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
-        faster = f", at up to {figures.number(most)}x its rate" if most > 1 else ""
-        tied = f"Not distinguishable{faster}: {_listed([_short(cell) for cell in answer.tied])}."
+        faster = f" (at most {figures.number(most)}x as fast)" if most > 1 else ""
+        tied = f"Not distinguishable from it{faster}: {_listed([setting_of(cell) for cell in answer.tied])}."
     perhaps = f"With {answer.perhaps.key.size} it may be faster: {rate_of(answer.perhaps)}." if answer.perhaps else ""
     workers, gymnasium = _workers(winner, answer, commands), _without_leaving_gymnasium(winner, answer)
     sentences = [text for text in (first, left_out or caveat, tied, perhaps, workers, gymnasium) if text]
@@ -238,7 +238,8 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
             found = f"only {left} has a rate", f"Measure the others with: {goes_on}"
         case Reason.WIDE if best:
             others = _listed([one_line(cell.label) for cell in answer.tied])
-            why = f"{_short(best)} has the highest rate, {rate_of(best)}, too uncertain to distinguish it from {others}"
+            rate = f"{setting_of(best)} has the highest rate, {rate_of(best)}"
+            why = f"{rate}, too uncertain to distinguish it from {others}"
             found = why, f"Measure with: {commands.more_certain}"
     return found
 
@@ -305,22 +306,17 @@ def _without_leaving_gymnasium(winner: CellSummary, answer: TaskAnswer) -> str:
     """Return the fastest with Gymnasium's interface and environments; empty if that is the winner."""
     interface, whole = answer.in_gymnasium, answer.of_gymnasium
     if interface is None:
-        with_its = f"; with Gymnasium's: {_beside_loop(whole)}" if whole else ""
-        return f"Its environments are vebench's own{with_its}." if winner.steps_own_classes else ""
+        on_its = f"; the fastest on Gymnasium's is {_beside_loop(whole)}" if whole else ""
+        own = f"{one_line(winner.label)} steps vebench's own environment classes{on_its}."
+        return own if winner.steps_own_classes else ""
     if not interface.steps_own_classes:
-        return f"Without leaving Gymnasium: {_beside_loop(interface)}."
-    with_own = f"{_beside_loop(interface)}, whose environments are vebench's own"
-    if whole is None:
-        return f"With Gymnasium's interface: {with_own}."
-    return f"Without leaving Gymnasium: {_beside_loop(whole)}; with its interface alone: {with_own}."
+        return f"The fastest with Gymnasium's interface is {_beside_loop(interface)}."
+    with_own = f"The fastest with Gymnasium's interface is {_beside_loop(interface)}, on vebench's own classes"
+    return f"{with_own}; the fastest on Gymnasium's is {_beside_loop(whole)}." if whole else f"{with_own}."
 
 
 def _beside_loop(cell: CellSummary) -> str:
-    return f"{_short(cell)}, {rate_of(cell) if cell.speedup is None else figures.in_sentence(cell.speedup, 'x')}"
-
-
-def _short(cell: CellSummary) -> str:
-    return f"{one_line(cell.label)} with {cell.workers}{figures.times_envs(cell.envs_per_worker)}"
+    return f"{setting_of(cell)}, {rate_of(cell) if cell.speedup is None else figures.in_sentence(cell.speedup, 'x')}"
 
 
 def _median(cell: CellSummary) -> float:

@@ -317,10 +317,10 @@ class Slow(Altered):
 
 
 class SlowSteps(Altered):
-    """Takes 0.2 seconds for each of its first 30 batches: as many as a short cell measures, of few to a window."""
+    """Takes 0.1 seconds for each of its first 30 batches: as many as a short cell measures, of few to a window."""
 
     def alter(self, batch: Batch) -> Batch:
-        time.sleep(0.2 if self.batches <= 30 else 0.0)
+        time.sleep(0.1 if self.batches <= 30 else 0.0)
         return batch
 
 

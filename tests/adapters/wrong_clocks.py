@@ -40,6 +40,7 @@ class ClockOfTheLoop(Altered):
                 loop = frame.f_locals.get("self")
                 if type(loop).__name__ == "Loop":
                     loop._clock = _halved(loop._clock)
+                    break
                 frame = frame.f_back
         return False
 

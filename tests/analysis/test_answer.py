@@ -115,7 +115,7 @@ COMPARE = "vebench compare old/python new/python --env Pong"
 NONE = "Pong on this machine, no winner"
 ONE_IS_WIDE = [*LOOP, *FAST, *noisy("gym-async", 2, *WIDE_STEPS)]
 UNCERTAIN = (
-    f"{NONE}: gym-async with 2 has the highest rate, "
+    f"{NONE}: gym-async with 2 workers has the highest rate, "
     "9,798 frames/s (±>100%), too uncertain to distinguish it from shm-sync and for-loop."
 )
 KNOWN_BETTER = f"The fastest with a usable interval: {figure('shm-sync with 2 workers', 7600, '1.90x')}."
@@ -130,13 +130,14 @@ SITUATIONS = {
             *curve("envpool-async", {1: 3400, 2: 5930, 4: 6375}),
         ],
         wins("envpool-sync with 4 workers", 25_200, "2.32x"),
-        "Not distinguishable, at up to 1.07x its rate: envpool-async with 4.",
-        "Without leaving Gymnasium: shm-async with 4, 1.93x (±5.7%).",
+        "Not distinguishable from it (at most 1.07x as fast): envpool-async with 4 workers.",
+        "The fastest with Gymnasium's interface is shm-async with 4 workers, 1.93x (±5.7%).",
     ),
     "the winner's environments are our own, and so are not those of the plain loop": situation(
         [*LOOP, *curve("shm-async", {4: 2000}), *curve("fast-async", {4: 4000}, own_classes=OwnClasses("compiled"))],
         wins("fast-async with 4 workers", 16_000, "4.00x"),
-        "Its environments are vebench's own; with Gymnasium's: shm-async with 4, 2.00x (±5.7%).",
+        "fast-async steps vebench's own environment classes; "
+        "the fastest on Gymnasium's is shm-async with 4 workers, 2.00x (±5.7%).",
     ),
     "the winner's environments would have been our own": situation(
         [*LOOP, *curve("fast-async", {4: 4000}, own_classes=OwnClasses(refused="another version"))],
@@ -150,13 +151,13 @@ SITUATIONS = {
             *curve("envpool-sync", {4: 4000}),
         ],
         wins("envpool-sync with 4 workers", 16_000, "4.00x"),
-        "Without leaving Gymnasium: shm-async with 4, 2.00x (±5.7%); with its interface alone: "
-        "fast-async with 4, 3.00x (±5.7%), whose environments are vebench's own.",
+        "The fastest with Gymnasium's interface is fast-async with 4 workers, 3.00x (±5.7%), on vebench's own classes; "
+        "the fastest on Gymnasium's is shm-async with 4 workers, 2.00x (±5.7%).",
     ),
     "a tie of everything": situation(
         [*LOOP, *curve("gym-sync", {1: 990}), *curve("shm-sync", {1: 1010})],
         wins("for-loop with 1 worker", 4000),
-        "Not distinguishable, at up to 1.07x its rate: shm-sync with 1 and gym-sync with 1.",
+        "Not distinguishable from it (at most 1.07x as fast): shm-sync with 1 worker and gym-sync with 1 worker.",
     ),
     "a tie of many, with one that is slower": situation(
         [
@@ -166,8 +167,8 @@ SITUATIONS = {
             *curve("envpool-async", {2: 2010}),
         ],
         wins("gym-sync with 2 workers", 7960, "1.99x"),
-        "Not distinguishable, at up to 1.07x its rate: "
-        "envpool-async with 2, envpool-sync with 2, gym-async with 2 and 2 others.",
+        "Not distinguishable from it (at most 1.07x as fast): "
+        "envpool-async with 2 workers, envpool-sync with 2 workers, gym-async with 2 workers and 2 others.",
     ),
     "the plain loop is the fastest": situation(
         [*LOOP, *curve("gym-async", {1: 400, 2: 600})],
@@ -264,7 +265,7 @@ SITUATIONS = {
             *noisy("shm-sync", 4, *(steps + 600 for steps in WIDE_STEPS)),
         ],
         wins("shm-sync with 2 workers", 10_400, "1.06x", error="±>100%"),
-        "Not distinguishable, at up to 4.91x its rate: for-loop with 1.",
+        "Not distinguishable from it (at most 4.91x as fast): for-loop with 1 worker.",
         "With 4 workers it may be faster: 12,238 frames/s (±>100%).",
     ),
     "the highest rate is hardly known, but that it is the highest": situation(
@@ -291,12 +292,12 @@ SITUATIONS = {
     "one window of the fastest": situation(
         [*LOOP, *FAST, *noisy("gym-async", 2, 2500)],
         FAST_WINS,
-        left_out("gym-async with 2", 10_000, "has only one window", spread="no interval"),
+        left_out("gym-async with 2 workers", 10_000, "has only one window", spread="no interval"),
     ),
     "the fastest does other work": situation(
         [*LOOP, *FAST, *curve("envpool-sync", {2: 3000}, verdict="different")],
         FAST_WINS,
-        left_out("envpool-sync with 2", 12_000, "does other work"),
+        left_out("envpool-sync with 2 workers", 12_000, "does other work"),
     ),
     "a slower one does other work": situation(
         [*LOOP, *FAST, *curve("gym-sync", {1: 900}, verdict="different")], FAST_WINS
@@ -336,7 +337,7 @@ SITUATIONS = {
     "the fastest is faster than the simulator": situation(
         [*LOOP, *curve("gym-sync", {1: 800}), *curve("shm-sync", {1: 2000}), *CEILING],
         wins("for-loop with 1 worker", 4000),
-        left_out("shm-sync with 1", 8000, IMPOSSIBLE),
+        left_out("shm-sync with 1 worker", 8000, IMPOSSIBLE),
     ),
     "all but the loop are faster than the simulator": situation(
         [*LOOP, *curve("shm-sync", {1: 2000}), *CEILING],
@@ -363,7 +364,7 @@ SITUATIONS = {
     "one that was disturbed might be as fast as the winner": situation(
         [*LOOP, *FAST, *disturbed("gym-async", 2, 1500), *curve("gym-sync", {2: 1500})],
         FAST_WINS,
-        "Not distinguishable: gym-async with 2.",
+        "Not distinguishable from it: gym-async with 2 workers.",
     ),
     "a quota held the winner back": situation(
         [*LOOP, *curve("gym-sync", {1: 900}), *held_back("shm-sync", 2, 1900)],
@@ -373,7 +374,7 @@ SITUATIONS = {
     "no loop was measured": situation(
         [*curve("gym-sync", {2: 1000}), *curve("envpool-sync", {2: 1900})],
         wins("envpool-sync with 2 workers", 7600),
-        "Without leaving Gymnasium: gym-sync with 2, 4,000 frames/s (±4.0%).",
+        "The fastest with Gymnasium's interface is gym-sync with 2 workers, 4,000 frames/s (±4.0%).",
     ),
     "two versions of a task": situation(
         [
@@ -431,7 +432,7 @@ SITUATIONS = {
         ],
         wins("envpool-sync with 2 workers x 16 envs", 12_000, "3.00x"),
         "1 worker x 16 envs reaches 93% of it (±5.7%).",
-        "Without leaving Gymnasium: shm-sync with 2 x 16 envs, 2.20x (±5.7%).",
+        "The fastest with Gymnasium's interface is shm-sync with 2 workers x 16 envs, 2.20x (±5.7%).",
         envs_per_worker=[1, 16],
     ),
     "cells are missing": situation(
@@ -448,14 +449,14 @@ SITUATIONS = {
             *curve("mine:Fast", {2: 4000}, **UNKNOWN_WORK),
         ],
         wins("envpool-sync with 2 workers", 11_960, "2.99x"),
-        left_out("mine:Fast with 2", 16_000, NOT_KNOWN),
-        "Not distinguishable, at up to 1.06x its rate: envpool-async with 2.",
-        "Without leaving Gymnasium: shm-sync with 2, 1.90x (±5.7%).",
+        left_out("mine:Fast with 2 workers", 16_000, NOT_KNOWN),
+        "Not distinguishable from it (at most 1.06x as fast): envpool-async with 2 workers.",
+        "The fastest with Gymnasium's interface is shm-sync with 2 workers, 1.90x (±5.7%).",
     ),
     "a third party's backend with an evil name": situation(
         [*LOOP, *curve("<script>:\x1b[31mA\u202e|\n", {2: 3000})],
         wins("<script>: [31mA | with 2 workers", 12_000, "3.00x"),
-        "Without leaving Gymnasium: for-loop with 1, 1.00x.",
+        "The fastest with Gymnasium's interface is for-loop with 1 worker, 1.00x.",
     ),
 }
 
@@ -614,5 +615,5 @@ def test_of_equal_backends_none_is_called_slower_and_no_rate_is_too_high() -> No
 
 def test_of_those_that_do_as_well_the_simplest_to_use_is_named() -> None:
     (one,) = answers_of([*LOOP, *curve("fast-async", {4: 3010}), *curve("fast-sync", {4: 3000})])
-    assert "fast-sync with 4" in one.sentences[0]
-    assert "fast-async with 4" in one.sentences[1]
+    assert "fast-sync with 4 workers" in one.sentences[0]
+    assert "fast-async with 4 workers" in one.sentences[1]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, pairwise
 from math import exp, inf, log, log1p, sqrt
-from statistics import fmean, variance
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of, in_report_order, is_base, yardstick_of
@@ -28,7 +28,7 @@ from vebench.analysis.comparison import RunSpread
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import summarise
 from vebench.plan.spec import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from math import erfc, exp, log, sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.statistics import student_quantile
+from vebench.analysis.statistics import stdev, student_quantile
 from vebench.child.schedule import MOST_TRIES
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
-from vebench.analysis.windows import bursts, drift, outliers, stability, that_count
+from vebench.analysis.windows import Stability, bursts, drift, outliers, stability, that_count
 from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -87,18 +87,23 @@ def test_no_window_no_drift() -> None:
     assert drift([]) == drift([[], [3.0]]) == 0.0
 
 
+def steadiness(*windows: Window) -> Stability:
+    records = [make_cell(windows=windows)]
+    return stability(records, that_count(records))
+
+
 @pytest.mark.parametrize("held_back", [{"throttled_ns": 1}, {"throttles": 1}])
 def test_a_window_that_a_quota_held_back_is_no_outlier(held_back: dict[str, int]) -> None:
     rates = [Window(ns=10**9, rows=round(rate), resets=0) for rate in STEADY]
     slow = Window(ns=10**9, rows=500, resets=0)
-    assert stability([make_cell(windows=(*rates, slow))]).outliers == 1
-    assert stability([make_cell(windows=(*rates, replace(slow, **held_back)))]).outliers == 0
+    assert steadiness(*rates, slow).outliers == 1
+    assert steadiness(*rates, replace(slow, **held_back)).outliers == 0
 
 
 def test_a_window_that_does_not_count_as_others_disturbed_it_is_no_outlier() -> None:
     rates = [Window(ns=10**9, rows=round(rate), resets=0) for rate in STEADY]
     slow = Window(ns=10**9, rows=20, resets=0, others_ns=9 * 10**8)
-    found = stability([make_cell(windows=(*rates, slow))])
+    found = steadiness(*rates, slow)
     assert (found.outliers, found.fewest_batches) == (0, 990)
 
 

@@ -29,12 +29,12 @@ from vebench.analysis.findings import Code
 from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
-from vebench.analysis.summary import summarise
+from vebench.analysis.summary import rated
 from vebench.plan.spec import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy import float64
     from numpy.typing import NDArray
@@ -49,8 +49,6 @@ RECENT = 5
 # With fewer runs, their spread is not known well enough to be of use.
 FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
-# Findings with which a rate is not that of the cell alone.
-_NOT_ITS_OWN = frozenset({Code.DISTURBED, Code.THROTTLED})
 # The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
 # the correlation of runs less well, and CI looks at them after each run (tools/history.py).
 LEVEL = 0.002
@@ -309,20 +307,26 @@ class History:
 
 
 def history(
-    runs: Iterable[tuple[str, Run]], metric: Metric | None = None, only: Collection[CellKey] | None = None
+    runs: Iterable[tuple[str, Run]],
+    metric: Metric | None = None,
+    choose: Callable[[Sequence[CellKey]], Collection[CellKey]] | None = None,
 ) -> History:
     """Return the series of ``runs``, each with the name of its file, of all cells but reference rows.
 
-    Without a ``metric``, it is frames per second if all runs ran on one machine, else the speedup.
+    ``choose`` returns which of their cells are wanted, by default all. Runs are dropped one by one once their rates are
+    known: together, they need much memory. Without a ``metric``, it is frames per second if all ran on one machine,
+    else the speedup.
     """
-    ordered = sorted(runs, key=lambda item: (_moment(item[1].header.started), item[0]))
-    machines = len({machine_fingerprint(run.header) for _, run in ordered})
+    measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
+    measured.sort(key=lambda item: (_moment(item[1].started), item[0]))
+    machines = len({machine_fingerprint(header) for _, header, _ in measured})
+    only = choose and {*choose([*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)])}
     metric = metric or ("fps" if machines <= 1 else "speedup")
-    past = tuple(PastRun(name, run.header.started, _conditions(run.header, metric)) for name, run in ordered)
+    past = tuple(PastRun(name, header.started, _conditions(header, metric)) for name, header, _ in measured)
     points: dict[SeriesKey, list[Point]] = {}
     left_out: Counter[str] = Counter()
-    for index, (name, run) in enumerate(ordered):
-        cells = {cell.key: cell for cell in in_report_order(summarise(run, name), run.header.spec)}
+    for index, (*_, of_run) in enumerate(measured):
+        cells = {cell.key: cell for cell in of_run}
         whole = unusable([*cells.values()])
         for cell in cells.values():
             # Skipped cells could not run; a cell's speedup over itself is no figure.
@@ -450,5 +454,6 @@ def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
         return cell.status
     both = (cell,) if base is None else (cell, base)
     reasons = [one.why_struck for one in both if one.struck]
-    reasons += [finding.code for one in both for finding in one.findings if finding.code in _NOT_ITS_OWN]
+    for one in both:  # with these, a rate is not that of the cell alone
+        reasons += [Code.THROTTLED] * (one.throttled_windows > 0) + [Code.DISTURBED] * one.disturbed
     return next(iter(reasons), None)

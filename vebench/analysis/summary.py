@@ -22,8 +22,9 @@ from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from vebench.analysis.windows import Counting
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
     from vebench.results.records import CellRecord, Run, RunRecord
@@ -45,18 +46,61 @@ FEWEST_PROCESSES = 5
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """Return every cell of ``run``, which is in ``file``, with its findings, in the order in which they appear."""
-    repeats = by_cell(run)
-    cells = {key: _as_counted(_as_built(records, run.header), records, run.header) for key, records in repeats.items()}
+    measured = _measured(run)
+    cells = _rated(measured, run.header)
     conditions = {key: cell.condition for key, cell in cells.items()}
-    frames, frames_by_cpu_time, batches = (
-        pooled({key: _sample(records, rate) for key, records in repeats.items()}, conditions)
-        for rate in (_frame_rate, _rate_by_cpu_time, _batch_time)
+    by_cpu_time, batches = (
+        pooled({key: _sample(measured[key][1], rate) for key in cells}, conditions)
+        for rate in (_rate_by_cpu_time, _batch_time)
     )
+    for key, cell in cells.items():
+        records, counted = measured[key]
+        in_steps = cell.sample.scaled(1 / cell.frame_skip)
+        steps_per_second = estimate(in_steps) if cell.frame_skip != 1 else cell.frames_per_second
+        row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
+        learner = None if cell.reference_row else run.header.spec.learner
+        counting = [window for _, windows in counted for window in windows]
+        counts = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
+        cells[key] = replace(
+            cell,
+            steps_per_second=steps_per_second,
+            delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
+            frames_per_cpu_second=estimate(by_cpu_time[key]),
+            ns_per_batch=estimate(batches[key]),
+            efficiency=cell.speedup and cell.speedup.scaled(1 / cell.cpus_owned),
+            learning=learning(learner, steps_per_second, cell.batch_size),
+            totals={name: None if None in each else sum(each) for name, each in counts.items()},
+            stability=stability(records, counted),
+            acting=acting(counting),
+            batch_sizes=batch_sizes(counting),
+        )
+    sweep = Sweep(tuple(cells.values()), run.header, file)
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+
+
+def rated(run: Run) -> tuple[CellSummary, ...]:
+    """Return every cell of ``run`` with its rate and speedup, and whether it is struck: what a history is made of.
+
+    It takes a fraction of the time of ``summarise``, which adds the other figures and the findings.
+    """
+    return tuple(_rated(_measured(run), run.header).values())
+
+
+def _measured(run: Run) -> dict[CellKey, tuple[list[CellRecord], Counting]]:
+    return {key: (records, that_count(records)) for key, records in by_cell(run).items()}
+
+
+def _rated(
+    measured: Mapping[CellKey, tuple[list[CellRecord], Counting]], header: RunRecord
+) -> dict[CellKey, CellSummary]:
+    cells = {
+        key: _as_counted(_as_built(records, header), records, counted, header)
+        for key, (records, counted) in measured.items()
+    }
+    samples = {key: _sample(counted, _frame_rate) for key, (_, counted) in measured.items()}
+    frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
     compared = {key: sample for key, sample in frames.items() if not cells[key].struck}
     for key, cell in cells.items():
-        in_steps = frames[key].scaled(1 / cell.frame_skip)
-        steps_per_second = estimate(in_steps)
-        row_bytes = next((record.row_bytes for record in _well(repeats[key]) if record.row_bytes is not None), None)
         speedup, of_ceiling, base = None, None, base_of(key)
         if cell.backend not in (NULL, YARDSTICK) and not cell.struck:
             speedup = ratio(frames[key], compared.get(base, NOTHING))
@@ -65,25 +109,13 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
                 speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
         if not cell.reference_row and not cell.struck:
             of_ceiling = ratio(frames[key], compared.get(replace(key, backend=CEILING), NOTHING))
-        learner = None if cell.reference_row else run.header.spec.learner
         cells[key] = replace(
-            cell,
-            sample=frames[key],
-            frames_per_second=estimate(frames[key]),
-            steps_per_second=steps_per_second,
-            delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
-            frames_per_cpu_second=estimate(frames_by_cpu_time[key]),
-            ns_per_batch=estimate(batches[key]),
-            speedup=speedup,
-            efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
-            of_ceiling=of_ceiling,
-            learning=learning(learner, steps_per_second, cell.batch_size),
+            cell, sample=frames[key], frames_per_second=estimate(frames[key]), speedup=speedup, of_ceiling=of_ceiling
         )
-    for key in Sweep(tuple(cells.values()), run.header, file).above_ceiling:
+    for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
         if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
-            cells[key] = replace(cells[key], struck_for=Doubt.ABOVE_CEILING, speedup=None, efficiency=None)
-    sweep = Sweep(tuple(cells.values()), run.header, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+            cells[key] = replace(cells[key], struck_for=Doubt.ABOVE_CEILING, speedup=None)
+    return cells
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
@@ -100,12 +132,12 @@ def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
 
 def frame_rates(records: Sequence[CellRecord]) -> Sample:
     """Return frames per second of a cell, given all its repeats and nothing of the other cells."""
-    return _sample(records, _frame_rate)
+    return _sample(that_count(records), _frame_rate)
 
 
 def batch_times(records: Sequence[CellRecord]) -> Sample:
     """Return the wall time from one batch to the next in nanoseconds, given all repeats of a cell and nothing else."""
-    return _sample(records, _batch_time)
+    return _sample(that_count(records), _batch_time)
 
 
 def _frame_rate(record: CellRecord, window: Window) -> float | None:
@@ -122,11 +154,11 @@ def _batch_time(record: CellRecord, window: Window) -> float | None:
     return window.ns * record.batch_size / window.rows if window.rows else None
 
 
-def _sample(records: Sequence[CellRecord], rate: Callable[[CellRecord, Window], float | None]) -> Sample:
+def _sample(counted: Counting, rate: Callable[[CellRecord, Window], float | None]) -> Sample:
     return Sample.of(
         {
             record.repeat: [value for window in windows if (value := rate(record, window)) is not None]
-            for record, windows in that_count(records)
+            for record, windows in counted
         }
     )
 
@@ -176,13 +208,12 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     )
 
 
-def _as_counted(cell: CellSummary, records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
+def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Counting, header: RunRecord) -> CellSummary:
     """Return ``cell`` with what its windows and the machine show, struck if its CPUs were not its own."""
     every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
-    spans = [(len(record.cpus), window) for record, windows in that_count(records) for window in windows]
+    spans = [(len(record.cpus), window) for record, windows in counted for window in windows]
     counting = [window for _, window in spans]
     span = sum(cpus * window.ns for cpus, window in spans)
-    counted = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
     taken = sum(window.taken_ns for window in counting)
     usable = _usable(records, header)
     cell = replace(
@@ -190,10 +221,6 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], header: RunRec
         windows=len(every),
         rows=sum(window.rows for _, window in every),
         resets=sum(window.resets for _, window in every),
-        totals={name: None if None in counts else sum(counts) for name, counts in counted.items()},
-        stability=stability(records),
-        acting=acting(counting),
-        batch_sizes=batch_sizes(counting),
         throttled_windows=sum(window.held_back for _, window in every),
         disturbed_windows=sum(window.disturbed(cpus) for cpus, window in every),
         # One host's loss is none of the others', and slows what all of them do.
@@ -224,7 +251,7 @@ def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
     """Return the keys, without repeats, of all cells whose interval is not within ``until`` of its level yet."""
     return frozenset(
         cell.key
-        for cell in summarise(run)
+        for cell in rated(run)
         if cell.sample.processes < FEWEST_PROCESSES or cell.half_width is None or cell.half_width > until
     )
 

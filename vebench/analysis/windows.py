@@ -63,9 +63,8 @@ class Stability:
 STEADY = Stability()
 
 
-def stability(records: Sequence[CellRecord]) -> Stability:
-    """Return how steady a cell was, given all its repeats."""
-    counted = that_count(records)
+def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
+    """Return how steady a cell was, given all its repeats, and those of their windows that count."""
     sized = [(record.batch_size, windows) for record, windows in counted if record.batch_size]
     processes = [
         [window.transitions / window.ns for window in windows if window.transitions and not window.held_back]

@@ -55,10 +55,11 @@ def history(
     the machines of the runs decide, see ``vebench.analysis.history``. Raises UsageError for a folder without runs, and
     for an unknown name.
     """
-    runs = [(one_line(str(path)), run) for path, run in gate.runs_in(folder)]
-    keys = dict.fromkeys(cell.key.without_repeat for _, run in runs for cell in run.cells)
+    runs = ((one_line(str(path)), run) for path, run in gate.runs_in(folder))
     found = history_of(
-        runs, None if metric == "auto" else metric, set(gate.chosen([*keys], envs, backends, f"{folder}/"))
+        runs,
+        None if metric == "auto" else metric,
+        lambda cells: gate.chosen(cells, envs, backends, f"{folder}/"),
     )
     status = gate.DONE if found.decided else gate.UNDECIDED
     page = HistoryPage(found, gate.WORSE if found.slower else status)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import zlib
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -54,7 +55,7 @@ class Identity:
         """The backend as a user writes it, options included: ``envpool-async[ratio=2]``."""
         return self.choice.label
 
-    @property
+    @cached_property
     def choice(self) -> BackendChoice:
         """The backend with its options, in the interpreter that was named for it."""
         return BackendChoice(self.backend, self.options, self.python)
@@ -64,7 +65,7 @@ class Identity:
         """What is known of its backend."""
         return self.choice.entry
 
-    @property
+    @cached_property
     def key(self) -> CellKey:
         """The cell's identity within its run, equal to ``vebench.plan.cells.Cell.key`` of the planned cell."""
         return CellKey(self.env, self.label, self.workers, self.envs_per_worker, self.repeat)
@@ -296,16 +297,21 @@ def sealed(line: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
+    found: dict[tuple[object, ...], Known] = {}  # the same for all repeats, mostly
 
     def current(cell: CellRecord) -> CellRecord:
         known = Known(cell.verdict or "unverified", cell.verdict_reason)
-        # What is known of a user's own environment was found by the command that asks.
-        task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
-        own = run.header.interpreters.get(cell.label, run.header)
-        now = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
+        about = cell.env, cell.frame_skip, cell.label, cell.own_classes
+        if about not in found:
+            # What is known of a user's own environment was found by the command that asks.
+            task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
+            own = run.header.interpreters.get(cell.label, run.header)
+            found[about] = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
+        now = found[about]
         if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
             known = now
-        return replace(cell, verdict=known.verdict, verdict_reason=known.reason)
+        same = (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
+        return cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason)
 
     cells = tuple(cell if cell.entry.reference_row else current(cell) for cell in run.cells)
     return msgspec.structs.replace(run, cells=cells)

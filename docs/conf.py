@@ -6,6 +6,7 @@ project = "vebench"
 release = vebench.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["examples"]
+autodoc_mock_imports = ["stable_baselines3"]  # a base class, and not installed
 suppress_warnings = ["myst.strikethrough"]  # it works in HTML, which is all that is built
 
 myst_heading_anchors = 4  # as on GitHub

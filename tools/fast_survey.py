@@ -220,7 +220,7 @@ def section(packages: Packages, tasks: Mapping[str, Answer]) -> str:
     """Return as Markdown how much was compared with these packages, and how many episodes ended in which way."""
     (python, version), *others = packages
     lines = [
-        f"### Our own classes with {python} {version}\n",
+        f"### vebench's own classes with {python} {version}\n",
         f"{', '.join(f'{name} {version}' for name, version in others)}:\n",
         "| suite | tasks | same bytes | different | rows compared | episodes ended by | stepped by (tasks) |",
         "| --- | ---: | ---: | ---: | ---: | --- | --- |",

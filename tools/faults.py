@@ -385,11 +385,10 @@ def section(filed: Mapping[str, Any]) -> str:
             cells.append(f"{sum(seen)} of {len(seen)}")
         return " | ".join(cells)
 
-    rows = ["| fault | caught by `verify` | in the cell | by neither |", "| --- | ---: | ---: | ---: |"]
+    rows = ["| fault | caught by `verify` | in the cell |", "| --- | ---: | ---: |"]
+    rows += [f"| {words} | {counted(module)} |" for module, words in KINDS.items()]
+    rows.append(f"| none: honest backends, accused | {counted(HONEST)} |")
     through = [one for one in adapters if len(found[one.target]) > 1 and place(one, found[one.target]) == "THROUGH"]
-    for module, words in KINDS.items():
-        rows.append(f"| {words} | {counted(module)} | {sum(of_kind(one) == module for one in through) or ''} |")
-    rows.append(f"| none: honest backends, accused | {counted(HONEST)} | |")
     limits = ["| gets through | what it does | a mistake could look so |", "| --- | --- | --- |"]
     limits += [f"| {one.name} | {one.about} | {'no' if one.fraud else 'yes'} |" for one in through]
     return "\n".join(rows) + "\n" + ("\n" + "\n".join(limits) + "\n" if through else "")

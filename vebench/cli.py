@@ -125,9 +125,10 @@ def run(
     dry_run: Annotated[bool, option(OUTPUT, "", "Print the plan and measure nothing.", "--dry-run")] = False,
     quiet: Annotated[bool, option(OUTPUT, "", "No progress and no table.", "--quiet", "-q")] = False,
 ) -> int:
-    """Measure, and print a table. Exit status: 0 done, 1 a cell failed, 2 bad input, 3 others disturbed most cells.
+    """Measure, and print a table and an answer.
 
-    Several environments, backends or counts are joined by commas, or their option is repeated.
+    Join several environments, backends or counts by commas, or repeat the option. Exit status: 0 done, 1 a cell failed
+    or did other work, 2 bad input, 3 other processes disturbed most cells.
 
     \b
     vebench run -e Pong -w 1..8
@@ -163,7 +164,7 @@ def report(
     output: Annotated[Path | None, options.output_option("run")] = None,
     every_finding: Annotated[
         bool,
-        typer.Option("--all", help="Also show notes, the measuring loop's cost, all figures, and each of several."),
+        typer.Option("--all", help="Also show notes, the measuring loop's cost, all figures, and each run separately."),
     ] = False,
     columns: Annotated[
         list[str] | None,
@@ -188,10 +189,11 @@ def report(
         str | None, typer.Option(metavar="NAME", help="The only figure to draw: rate, efficiency or cost.")
     ] = None,
 ) -> None:
-    """Render runs as tables and figures, several side by side: how much faster each is than the first.
+    """Render a run as tables and figures, or compare several runs.
 
     FILE is a run file or a folder of run files. Default: the newest run in .vebench/. A run that was written elsewhere,
-    with -o, must be named. Markdown that is written to a file has its figures beside it.
+    with -o, must be named. Several runs are shown side by side, relative to the first. -o NAME.md also writes figures
+    to files next to it.
 
     \b
     vebench report
@@ -239,11 +241,11 @@ def check(
     output: Annotated[Path | None, options.output_option("check", "Run file of the candidate")] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
-    """Compare a run with a baseline: slower, not slower, or inconclusive.
+    """Judge whether a run is slower than a baseline.
 
     Each RUN is a run file: the baseline, then the candidate. Without a candidate, the baseline's plan is measured again
-    here, until all is decided or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell failed in the
-    candidate alone, 2 bad input, 3 not comparable or inconclusive.
+    here, until every backend has a verdict or the budget is spent. Exit status: 0 not slower, 1 slower, or a cell
+    failed or did other work in the candidate alone, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench check before.jsonl after.jsonl
@@ -292,7 +294,7 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
     deciding: Annotated[  # a plan has a budget, too
-        float | None, options.budget("Add passes until every backend has its verdict, for as long in all at the most.")
+        float | None, options.budget("Add passes until every backend has a verdict, for at most this long in total.")
     ] = None,
     tolerance: options.Tolerance = "5%",
     form: Annotated[str, options.format_option("check")] = "terminal",
@@ -300,11 +302,11 @@ def compare(
         Path | None, options.output_option("check", "Run files, with -a and -b added to the name")
     ] = None,
 ) -> int:
-    """Measure the same cells in Python A and Python B, in turn on the same CPUs, and judge whether B is slower.
+    """Measure two Pythons in turn, and judge whether B is slower.
 
-    Each needs the simulators and numpy, but not vebench, and Python 3.10 or later. By default, all backends are
-    measured, but no reference rows. Exit status: 0 B is not slower than A, 1 slower, or a cell failed in B alone, 2 bad
-    input, 3 not comparable or inconclusive.
+    Both measure the same cells on the same CPUs. Each needs the simulators and numpy, but not vebench, and version 3.10
+    or later. By default, the usual backends are measured, without reference rows. Exit status: 0 B is not slower than
+    A, 1 slower, or a cell failed or did other work in B alone, 2 bad input, 3 not comparable or inconclusive.
 
     \b
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
@@ -334,7 +336,7 @@ def history(
     form: Annotated[str | None, options.format_option("history")] = None,
     output: Annotated[Path | None, options.output_option("history")] = None,
 ) -> int:
-    """Show the levels of many runs over time, and where they changed.
+    """Show the rates of many runs over time, and when they changed.
 
     DIR is a folder of run files. Default: .vebench/. Exit status: 0 no new change for the worse, 1 slower in the newest
     runs than before, 2 bad input, 3 too few runs to say.
@@ -371,14 +373,15 @@ def tune(
     form: Annotated[str, options.format_option("tune")] = "terminal",
     output: Annotated[Path | None, options.output_option("tune", "Run file")] = None,
     resume: Annotated[
-        Path | None, option(OUTPUT, "FILE", "Go on with the race in this run file, for as long again.")
+        Path | None, option(OUTPUT, "FILE", "Continue the race in this run file for another --budget.")
     ] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
-    """Say which backend to use here, with how many workers and environments, and how sure that is.
+    """Find which backend, workers and environments to use.
 
-    Settings race against each other: those that are significantly slower are measured no more. The run file is an
-    ordinary one. Exit status: 0 answered, 2 bad input, 3 the time did not suffice, or nothing can be recommended.
+    Settings race: significantly slower ones are dropped. Without -b, the usual backends and other projects' take part,
+    as far as they are installed. `vebench report` reads the run file. Exit status: 0 decided, 2 bad input, 3 undecided
+    within the budget, or nothing to recommend.
 
     \b
     vebench tune --env Pong
@@ -402,17 +405,17 @@ def tune(
 def verify(
     context: typer.Context,
     *,
-    steps: Annotated[int, option(HOW_LONG, "N", "Steps of each environment in the first layout, at least.")] = 400,
-    num_envs: Annotated[int, option(WHAT, "N", "Environments stepped at a time in the first layout, or one more.")] = 2,
+    steps: Annotated[int, option(HOW_LONG, "N", "Least steps of each environment in the first layout.")] = 400,
+    num_envs: Annotated[int, option(WHAT, "N", "Environments in the first layout, or one more.")] = 2,
     form: Annotated[str | None, options.format_option("verify")] = None,
     output: Annotated[Path | None, options.output_option("verify")] = None,
 ) -> int:
     """Compare what backends return with what a plain loop returns.
 
-    Steps each backend in three layouts, the first on a variant of the task without chance, and compares rows byte by
-    byte: all of the layout asked for, then those of one environment, then of three among four to six. Layouts, lengths
-    and actions are drawn anew each time, unless --seed is given. Exit status: 0 the same, 1 a backend does other work
-    or fails, 2 bad input, 3 none could be compared. Verdicts on known backends and tasks are kept for later runs.
+    Steps each backend in three layouts (numbers of environments) and compares all rows byte by byte: --num-envs on a
+    deterministic variant of the task, then one environment, then four to six. Layouts, lengths and actions are drawn
+    anew each time, unless --seed is given. Verdicts on known backends and tasks are kept for later runs. Exit status: 0
+    the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared.
 
     \b
     vebench verify -e Pong
@@ -437,10 +440,10 @@ def list_() -> None:
 
 @app.command()
 def peers(words: Annotated[list[str] | None, typer.Argument(metavar="[setup NAME...]")] = None) -> int:
-    """Show other projects' backends and what they need, or set up interpreters that have them.
+    """Show or set up the backends of other projects.
 
-    An interpreter is a virtual environment of its own in the cache folder, with the same simulators as vebench's.
-    Exit status: 0 done, 1 something could not be had, 2 bad input.
+    Shows what each needs. Setting up makes a virtual environment for each project in the cache folder, with the same
+    simulators as vebench's. Exit status: 0 done, 1 something could not be installed, 2 bad input.
 
     \b
     vebench peers
@@ -465,9 +468,9 @@ def doctor(
     ] = None,
     form: Annotated[str, options.format_option("machine")] = "terminal",
 ) -> int:
-    """Show the machine as vebench sees it: CPUs, caches, memory nodes, what may be used, and what to fix.
+    """Show the machine as vebench sees it, and what to fix.
 
-    Changes nothing.
+    Shows CPUs, caches, memory nodes, and which of them may be used. Changes nothing.
     """
     from vebench.commands import doctor as command
     from vebench.plan.grammar import parse_counts, parse_pin

@@ -96,10 +96,12 @@ def with_plan(
 def _levels(command: str) -> str:
     """Return what the levels of ``--effort`` stand for in a command, in words."""
     words = [
-        f"{level} {repeats} x {rounds} of {_time(duration)}"
+        f"{level} = {repeats} x {rounds} of {_time(duration)}"
         for level, (repeats, rounds, duration, _) in EFFORTS[command].items()
     ]
-    return f"Passes x windows, after a warm-up as long: {', '.join(words)}. Explicit numbers take precedence."
+    return (
+        f"Passes x windows, with a warm-up as long as one window: {', '.join(words)}. Explicit numbers take precedence."
+    )
 
 
 def of_plan(name: str) -> OptionInfo:
@@ -191,7 +193,7 @@ def output_option(kind: PageKind, run_file: str = "") -> OptionInfo:
     suffixes = f"{', '.join(first)} or {last}"
     meaning = f"Write to this file, in the format of its suffix: {suffixes}."
     if run_file:
-        meaning = f"{run_file}. With {suffixes}, a report besides it.  [default: a new run file in .vebench/]"
+        meaning = f"{run_file}. With the suffix {suffixes}, a report; the run file goes to .vebench/, as by default."
     return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_file)
 
 
@@ -245,5 +247,5 @@ OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.",
 OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
 AllowCode = Annotated[
-    bool, option(ADVANCED, "", "Use the code, Pythons and hosts that the file names.", "--allow-code")
+    bool, option(ADVANCED, "", "Use code, Pythons and (in run) hosts that the file names.", "--allow-code")
 ]

@@ -30,15 +30,27 @@ if TYPE_CHECKING:
 
 
 class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where Stable-Baselines3 is installed
-    """Environments for the algorithms of Stable-Baselines3. It is used as ``SubprocVecEnv``.
+    """A ``VecEnv`` of Stable-Baselines3, used as ``SubprocVecEnv`` and stepped by a ``SharedMemoryVectorEnv``.
 
-    ``envs`` are functions that make environments, to be stepped by a ``SharedMemoryVectorEnv`` which is given
-    ``start_method`` as its ``context`` and the ``arguments``; or such a vector environment, with
-    ``autoreset_mode="SameStep"``, as Stable-Baselines3 resets within the step that ends an episode.
+    Parameters
+    ----------
+    envs
+        Functions that make environments; or a ``SharedMemoryVectorEnv`` with ``autoreset_mode="SameStep"``, since
+        Stable-Baselines3 resets within the step that ends an episode.
+    start_method
+        The ``context`` of the ``SharedMemoryVectorEnv``.
+    **arguments
+        Its other arguments.
 
-    The info of such a step has ``terminal_observation``, every info ``TimeLimit.truncated``, and ``reset_infos`` what
-    the resets say. Seeds and options, of ``seed`` and ``set_options``, are those of the next reset. Raises ValueError
-    for a vector environment that resets in another way, or that steps some of its environments at a time.
+    Raises
+    ------
+    ValueError
+        For a vector environment that resets in another way, or steps only some of its environments at a time.
+
+    Notes
+    -----
+    The info of a step that ends an episode has ``terminal_observation``, every info ``TimeLimit.truncated``.
+    ``reset_infos`` has the infos of the last resets. ``seed`` and ``set_options`` apply to the next reset.
     """
 
     def __init__(

@@ -217,6 +217,7 @@ _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [defa
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
+_PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
 # the value, the meaning, and their names. Fields without one are set by --set, or by no user.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -237,7 +238,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),
     "replicas": (ADVANCED, "N", _REPLICAS, "--replicas"),
     "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
-    "proof": (ADVANCED, "HOW", "Compare what cells returned with a plain loop: auto, full or off.", "--proof"),
+    "proof": (ADVANCED, "HOW", _PROOF, "--proof"),
 }
 
 

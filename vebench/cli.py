@@ -439,7 +439,7 @@ def list_() -> None:
 
 
 @app.command()
-def peers(words: Annotated[list[str] | None, typer.Argument(metavar="[setup NAME...]")] = None) -> int:
+def peers(words: Annotated[list[str] | None, typer.Argument(metavar="setup NAME", hidden=True)] = None) -> int:
     """Show or set up the backends of other projects.
 
     Shows what each needs. Setting up makes a virtual environment for each project in the cache folder, with the same

@@ -69,10 +69,10 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
 ) -> FastVectorEnv:
     """Return a vector environment, stepped by vebench's own class if there is one for the task.
 
-    Own classes return the same observations, rewards and ends as Gymnasium's from the same seeds and actions.
-    Gymnasium's class steps if there is no own class, if it lacks a setting, or if it was not verified with the
-    installed versions of the packages. ``stepped_by`` of the result says which class steps. If an own class exists but
-    is not used, a warning says why, unless ``own_classes=False``.
+    vebench's classes return the same observations, rewards and ends as Gymnasium's from the same seeds and actions.
+    Gymnasium's class is used if vebench has none, if vebench's lacks a setting, or if it was not verified with the
+    installed versions of the packages. ``stepped_by`` of the result names the class in use. If vebench has a class but
+    does not use it, a warning says why, unless ``own_classes=False``.
 
     Parameters
     ----------
@@ -84,15 +84,15 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         For the first reset without a seed: environment ``i`` gets ``seed + i``, or ``seed[i]``. Later resets continue
         from there.
     copy
-        If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. That of own
-        classes is read-only, since they update rows in place.
+        If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. That of
+        vebench's classes is read-only, since they update rows in place.
     infos
-        Whether to return infos. Own classes have none, so Gymnasium's class steps. ``final_obs`` of ``SAME_STEP`` is
-        returned in either case.
+        Whether to return infos. vebench's classes have none, so Gymnasium's class is used. ``final_obs`` of
+        ``SAME_STEP`` is returned in either case.
     own_classes
-        True requires the own class, False Gymnasium's.
+        True requires vebench's class, False Gymnasium's.
     compiled
-        Whether the own class may use its compiled parts.
+        Whether vebench's class may use its compiled parts.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
         As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps.
     **settings
@@ -105,7 +105,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     TypeError
         If the task does not have a setting.
     ValueError
-        If an argument is invalid, or with ``own_classes=True`` if the own class cannot step the task.
+        If an argument is invalid, or with ``own_classes=True`` if vebench's class cannot step the task.
     gymnasium.error.Error
         If Gymnasium cannot make the task.
     """

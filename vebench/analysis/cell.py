@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Code
@@ -155,7 +156,7 @@ class CellSummary:
         """The backend as a user writes it, options included."""
         return self.key.backend
 
-    @property
+    @cached_property
     def choice(self) -> BackendChoice:
         """The backend with its options, in the interpreter that was named for it."""
         return BackendChoice(self.backend, dict(self.options), self.python)

@@ -150,7 +150,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     half, until, seen = cell.half_width, sweep.head.spec.until, len(cell.sample.rates)
-    found = contrast([(1.0, cell.sample)])
+    found = cell.sample.alone
     if found is None or (cell.sample.one_process and cell.sample.spread is None):
         too_few = seen < ENOUGH
     else:

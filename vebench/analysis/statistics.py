@@ -122,7 +122,7 @@ class Sample:
 
     def scaled(self, factor: float) -> Sample:
         """Return the sample with every rate times an exact, positive number."""
-        return replace(self, rates=tuple(rate * factor for rate in self.rates), id=new_id())
+        return self if factor == 1 else replace(self, rates=tuple(rate * factor for rate in self.rates), id=new_id())
 
     def of_passes(self, passes: Container[int]) -> Sample:
         """Return the sample of several processes with these passes only."""
@@ -156,6 +156,11 @@ class Sample:
     def level(self) -> float:
         """The level of positive rates: the geometric mean of several processes, or the median of one's windows."""
         return middle_of(self.rates) if self.one_process else geometric_mean(self.rates)
+
+    @cached_property
+    def alone(self) -> Contrast | None:
+        """The level as a contrast of this sample alone, None without an interval."""
+        return contrast([(1.0, self)])
 
     @cached_property
     def own_error(self) -> Error:
@@ -399,7 +404,7 @@ def estimate(sample: Sample) -> Estimate | None:
     The interval is ``level * exp(+-t * se)``. A rate of zero has no logarithm: then the level is the median, the spread
     is that of the rates themselves, and the interval is cut off at zero.
     """
-    if (found := contrast([(1.0, sample)])) is not None:
+    if (found := sample.alone) is not None:
         return around(sample.level, found.error.half_width())
     rates = sample.rates
     if len(rates) < FEWEST_FOR_INTERVAL:
@@ -420,6 +425,8 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
 
     If a rate is zero, the bounds are the low bound over the high one, and the high bound over the low one.
     """
+    if not (numerator.rates and denominator.rates):
+        return None
     if (found := contrast([(1.0, numerator), (-1.0, denominator)])) is not None:
         return found.estimate
     above, below = estimate(numerator), estimate(denominator)

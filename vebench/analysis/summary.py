@@ -56,12 +56,12 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     for key, cell in cells.items():
         records, counted = measured[key]
         in_steps = cell.sample.scaled(1 / cell.frame_skip)
-        steps_per_second = estimate(in_steps) if cell.frame_skip != 1 else cell.frames_per_second
+        steps_per_second = cell.frames_per_second if cell.frame_skip == 1 else estimate(in_steps)
         row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
         counts = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
-        cells[key] = replace(
+        cells[key] = _changed(
             cell,
             steps_per_second=steps_per_second,
             delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
@@ -75,7 +75,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             batch_sizes=batch_sizes(counting),
         )
     sweep = Sweep(tuple(cells.values()), run.header, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+    return tuple(_changed(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -109,13 +109,20 @@ def _rated(
                 speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
         if not cell.reference_row and not cell.struck:
             of_ceiling = ratio(frames[key], compared.get(replace(key, backend=CEILING), NOTHING))
-        cells[key] = replace(
+        cells[key] = _changed(
             cell, sample=frames[key], frames_per_second=estimate(frames[key]), speedup=speedup, of_ceiling=of_ceiling
         )
     for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
         if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
             cells[key] = replace(cells[key], struck_for=Doubt.ABOVE_CEILING, speedup=None)
     return cells
+
+
+def _changed(cell: CellSummary, **figures: object) -> CellSummary:
+    """Return ``cell`` with these figures, as ``dataclasses.replace``, which is slow where there are so many fields."""
+    changed = object.__new__(CellSummary)
+    vars(changed).update(vars(cell), **figures)
+    return changed
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
@@ -214,9 +221,9 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
     spans = [(len(record.cpus), window) for record, windows in counted for window in windows]
     counting = [window for _, window in spans]
     span = sum(cpus * window.ns for cpus, window in spans)
-    taken = sum(window.taken_ns for window in counting)
+    stolen, others = (sum([getattr(window, name) or 0 for window in counting]) for name in ("steal_ns", "others_ns"))
     usable = _usable(records, header)
-    cell = replace(
+    cell = _changed(
         cell,
         windows=len(every),
         rows=sum(window.rows for _, window in every),
@@ -224,9 +231,10 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
         throttled_windows=sum(window.held_back for _, window in every),
         disturbed_windows=sum(window.disturbed(cpus) for cpus, window in every),
         # One host's loss is none of the others', and slows what all of them do.
-        disturbed=too_much(taken, span, sum(cpus for cpus, _ in spans)) or any(one.disturbed for one in cell.hosts),
-        stolen_share=sum(window.steal_ns or 0 for window in counting) / max(1, span),
-        others_share=sum(window.others_ns or 0 for window in counting) / max(1, span),
+        disturbed=too_much(stolen + others, span, sum(cpus for cpus, _ in spans))
+        or any(one.disturbed for one in cell.hosts),
+        stolen_share=stolen / max(1, span),
+        others_share=others / max(1, span),
         strayed=any(map(_strayed, records)),
         oversubscribed=cell.workers > usable,
         crowded=cell.at_work > cell.cpus_owned and cell.workers <= usable,

@@ -154,7 +154,8 @@ class Window:
 
     def disturbed(self, cpus: int) -> bool:
         """Return whether others took too much of the cell's CPUs, of which there are ``cpus``."""
-        return too_much(self.taken_ns, cpus * self.ns, cpus)
+        taken = self.taken_ns
+        return taken > 0 and too_much(taken, cpus * self.ns, cpus)
 
     def calm(self, cpus: int) -> bool:
         """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 Cpus = tuple[int, ...]
@@ -38,6 +39,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
+@cache  # a run file has the same lists again and again
 def parse_list(text: str) -> Cpus:
     """Return the numbers of a Linux list (``0-3,8``), ascending; empty if ``text`` is not such a list."""
     numbers: set[int] = set()

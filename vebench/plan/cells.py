@@ -68,7 +68,7 @@ class CellKey:
     @property
     def without_repeat(self) -> CellKey:
         """The key of the cell over all its repeats."""
-        return replace(self, repeat=None)
+        return CellKey(self.env, self.backend, self.workers, self.envs_per_worker)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ This module imports as little as possible: what is interrupted before ``main`` b
 from __future__ import annotations
 
 import codecs
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ def main() -> None:
     if raises:
         signal.signal(signal.SIGINT, _end)
     from vebench import cli  # noqa: PLC0415 - what takes a moment
+
+    gc.set_threshold(100_000, 50, 100)  # run files become many objects, and hardly any cycles
 
     sys.unraisablehook = _send_again
     codecs.register_error("vebench", _plain)

@@ -31,7 +31,8 @@ def check_counts(record: object, kind: type[DataclassInstance], positive: tuple[
     """
     for name, least in _bounds(kind, positive):
         value = getattr(record, name)
-        if value is None or (type(value) is int and least <= value <= MOST):  # as nearly every field of a window
+        kind = type(value)
+        if (least <= value <= MOST) if kind is int else (not value or kind is str):  # as nearly every field
             continue
         wrong = _outside(value, least)
         if wrong is not None:

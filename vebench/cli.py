@@ -122,7 +122,7 @@ def run(
     output: Annotated[Path | None, options.output_option("run", "Run file")] = None,
     resume: Annotated[Path | None, option(OUTPUT, "FILE", "Finish the run in this file, by its own plan.")] = None,
     allow_code: options.AllowCode = False,
-    dry_run: Annotated[bool, option(OUTPUT, "", "Print the plan and measure nothing.", "--dry-run")] = False,
+    dry_run: Annotated[bool, option(OUTPUT, "", "Print the plan; measure and write nothing.", "--dry-run")] = False,
     quiet: Annotated[bool, option(OUTPUT, "", "No progress and no table.", "--quiet", "-q")] = False,
 ) -> int:
     """Measure, and print a table and an answer.

@@ -162,10 +162,11 @@ PANELS: tuple[ChartKind, ...] = get_args(ChartKind)
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on the axis of workers, and in few words what is there, such as the end of the CPUs, or the winner."""
+    """A place on the axis of workers, and in few words what is there, such as the end of the CPUs, or what ``wins``."""
 
     x: float
     text: str
+    wins: bool = False
 
 
 @dataclass(frozen=True)

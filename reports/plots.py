@@ -122,23 +122,27 @@ _STATES: Mapping[str, Mapping[str, Any]] = {
 LONGEST = 34  # characters of a name in a figure; reports have it in full
 
 
+class NoFigureError(UsageError):
+    """A page has nothing to draw."""
+
+
 def missing() -> str:
     """Return why there can be no figures here and what to do, in a line; empty if they can be drawn."""
     return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
 
 
 def svg_of(page: Page) -> str:
-    """Return all figures of ``page`` as SVG. Raises UsageError if it has none."""
+    """Return all figures of ``page`` as SVG. Raises NoFigureError if it has none."""
     return svg(_charts_of(page))
 
 
 def png_of(page: Page) -> bytes:
-    """Return all figures of ``page`` as PNG. Raises UsageError as ``svg_of`` does."""
+    """Return all figures of ``page`` as PNG. Raises NoFigureError as ``svg_of`` does."""
     return picture(_charts_of(page), "png")
 
 
 def pdf_of(page: Page) -> bytes:
-    """Return all figures of ``page`` as PDF. Raises UsageError as ``svg_of`` does."""
+    """Return all figures of ``page`` as PDF. Raises NoFigureError as ``svg_of`` does."""
     return picture(_charts_of(page), "pdf")
 
 
@@ -152,7 +156,7 @@ def _charts_of(page: Page) -> list[Chart]:
         for chart in document.charts
     ]
     if not charts:
-        raise UsageError("no figure: the runs have fewer than two cells with a rate")
+        raise NoFigureError("no figure: the runs have fewer than two cells with a rate")
     return charts
 
 
@@ -222,7 +226,7 @@ def _description(charts: Sequence[Chart]) -> str:
         return f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}"
 
     return " ".join(
-        one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(map(described, _with_points(chart)))}.")
+        one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(map(described, with_points(chart)))}.")
         for chart in charts
     )
 
@@ -231,7 +235,7 @@ def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
     """Give each point, or bar, a text that browsers show beside the pointer."""
     for number, chart in enumerate(charts):
         bars = _as_bars(chart)
-        for index, series in enumerate(_with_points(chart)):
+        for index, series in enumerate(with_points(chart)):
             group = f'<g id="points_{number}_{index}'
             at = body.index(group)
             for place in _own_points(series, chart) if series.role != "ideal" else ():
@@ -271,7 +275,7 @@ def _as_bars(chart: Chart) -> bool:
 def _height(chart: Chart) -> float:
     if not _as_bars(chart):
         return max(_HEIGHT, 1 + _LINE * len(chart.series))
-    return _AROUND + _BAR * sum(len(series.points) + _GAP for series in _with_points(chart))
+    return _AROUND + _BAR * sum(len(series.points) + _GAP for series in with_points(chart))
 
 
 def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
@@ -281,30 +285,34 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     def last(found: tuple[int, ChartLine]) -> tuple[bool, bool, float]:
         series = found[1]
         best = max(estimate.median for _, estimate in series.points)
-        return series.role == "bound", not (series.banded and series.mark), -best
+        return series.role == "bound", not (series.mark and series.mark.wins), -best
 
-    shown = sorted(enumerate(_with_points(chart)), key=last)
+    shown = sorted(enumerate(with_points(chart)), key=last)
     estimates = [estimate for _, series in shown for _, estimate in series.points]
     end = min(max(_ends_of(one)[1] for one in estimates), _ROOM * max(one.median for one in estimates))
+    short = {_shortened(series.name, _LONGEST_BESIDE_BARS) for _, series in shown}
+    longest = _LONGEST_BESIDE_BARS if len(short) == len(shown) else LONGEST
     below, places, counts = 0.0, [], []
     for index, series in shown:
         colour = looks[series.name, series.role]["color"]
         beside = series.mark.x if series.mark else max(series.points, key=lambda point: point[1].median)[0]
         middle = below + (len(series.points) - 1) / 2
-        name, axis = _shortened(_name(series), _LONGEST_BESIDE_BARS), space.get_yaxis_transform()
+        name, axis = _shortened(series.name, longest), space.get_yaxis_transform()
         _write(space, name, (0, middle), (-16, 0), xycoords=axis, ha="right", va="center")
         for place, (x, estimate) in enumerate(series.points):
             (bar,) = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)
             if series.dashed:
                 bar.set(facecolor=(colour, _PALE), edgecolor=colour, linewidth=0.8, linestyle=_DASHES)
             bar.set_gid(f"points_{number}_{index}_{place}")
-            low, high = (min(one, end) for one in _ends_of(estimate))
-            space.hlines(below, low, min(estimate.median, end), color=GROUND.light, linewidth=2.2)
-            space.hlines(below, low, high, color=INK.light, linewidth=0.9)
+            low, high = _ends_of(estimate)
+            space.hlines(below, low, estimate.median, color=GROUND.light, linewidth=2.2)
+            space.hlines(below, low, min(high, end), color=INK.light, linewidth=0.9)
+            if high > end:
+                space.plot(end, below, color=INK.light, marker=">", markersize=3.5, clip_on=False)
             if x == beside:
                 text = f"{figures.number(estimate.median)}{f'  {series.mark.text}' if series.mark else ''}"
-                wins = {"weight": "bold"} if series.mark and series.banded else {"color": MUTED.light}
-                _write(space, text, (high, below), (3, 0), va="center", fontsize=8, **wins)
+                wins = {"weight": "bold"} if series.mark and series.mark.wins else {"color": MUTED.light}
+                _write(space, text, (min(high, end), below), (5, 0), va="center", fontsize=8, **wins)
             places.append(below)
             counts.append(f"{x:g}")
             below += 1
@@ -339,7 +347,7 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
             _write(space, _shortened(mark.text), (mark.x, 0), (-3, 4), xycoords=space.get_xaxis_transform(), **how)
     low, high = space.get_ylim()
     named: list[tuple[float, Line2D]] = []  # each with where it ends
-    for index, series in enumerate(_with_points(chart)):
+    for index, series in enumerate(with_points(chart)):
         look = looks[series.name, series.role]
         places = [x for x, _ in series.points]
         if series.banded or series.role == "forecast":
@@ -353,12 +361,12 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
         line.set_label(f" {name}" if name.startswith("_") else name)  # a legend leaves out what begins so
         if _continued(series, chart) is None:
             named.append((medians[-1], line))
-        if series.mark and series.banded:
+        if series.mark and series.mark.wins:
             place = series.mark.x, dict(series.points)[series.mark.x].median
-            side = "left" if series.mark.x == min(places) else "right"
-            _write(space, f"{name}: {series.mark.text}", place, (0, 6), ha=side, weight="bold")
+            side = "left" if series.mark.x**2 < left * right else "right"
+            _write(space, series.mark.text, place, (0, 6), ha=side, weight="bold")
     handles = [line for _, line in sorted(named, key=lambda pair: -pair[0])]
-    if len(handles) < len(_with_points(chart)):
+    if len(handles) < len(with_points(chart)):
         handles.append(Line2D([], [], color=MUTED.light, marker="o", label=PREDICTED, **_FORECAST))
     space.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.5)
 
@@ -417,19 +425,19 @@ def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
     return whole
 
 
-def _with_points(chart: Chart) -> list[ChartLine]:
+def with_points(chart: Chart) -> list[ChartLine]:
+    """Return the series that the figure of a chart shows."""
     return [one for one in chart.series if one.points and not (one.role == "ideal" and _as_bars(chart))]
 
 
 def _name(series: ChartLine) -> str:
     """Return what a series is called in a figure. What a model expects is called so."""
-    name = _shortened(series.name)
-    return name if series.role != "forecast" or PREDICTED in name else f"{name}, {PREDICTED}"
+    return f"{_shortened(series.name)}{f', {PREDICTED}' if series.role == 'forecast' else ''}"
 
 
 def _continued(series: ChartLine, chart: Chart) -> ChartLine | None:
     """Return what a forecast continues, by its name; None if that is not in the chart, or ``series`` is no forecast."""
-    known = (one for one in _with_points(chart) if one.name == series.name and one.role in ("measured", "bound"))
+    known = (one for one in with_points(chart) if one.name == series.name and one.role in ("measured", "bound"))
     return next(known, None) if series.role == "forecast" else None
 
 

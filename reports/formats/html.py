@@ -21,7 +21,7 @@ from vebench.reports.columns import all_cells
 from vebench.reports.document import Document, Table, TableRow, Text
 from vebench.reports.formats import data
 from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import PREDICTED, strip, svg
+from vebench.reports.plots import PREDICTED, strip, svg, with_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +129,10 @@ def _number_columns(table: Table) -> list[bool]:
 def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Plain) -> Iterator[dict[str, object]]:
     """Yield the documents, each in groups, such as tasks. Those of runs are in the order of their ``sections``."""
     left = iter(sections)
-    charts = {chart: _without_folders(chart, plain) for document in documents for chart in document.charts}
+    charts: dict[Chart, Chart] = {}
+    for chart in (one for document in documents for one in document.charts):
+        lines = tuple(replace(line, name=plain(line.name)) for line in chart.series)
+        charts[chart] = replace(chart, title=plain(chart.title), series=lines)
     for number, document in enumerate(documents):
         section, part = next(left) if document.file else None, f"d{number}"
         drawn: dict[str, list[dict[str, object]]] = {}
@@ -153,11 +156,6 @@ def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Pl
         }
 
 
-def _without_folders(chart: Chart, plain: Plain) -> Chart:
-    lines = tuple(replace(one, name=plain(one.name)) for one in chart.series)
-    return replace(chart, title=plain(chart.title), series=lines)
-
-
 def _of_run(section: Section, part: str) -> dict[str, object]:
     """Return all cells of a run, and the strip of its windows: those ``beyond`` the ``limit`` are at its edge."""
     windows = noise(section.run)
@@ -175,14 +173,14 @@ def _of_run(section: Section, part: str) -> dict[str, object]:
 
 
 def numbers_of(chart: Chart) -> Table:
-    """Return the points of a chart as a table: a row for each place on the axis, a column for each series."""
-    places = sorted({x for series in chart.series for x, _ in series.points})
-    by_series = [dict(series.points) for series in chart.series]
-    predicted = ["" if line.role != "forecast" or PREDICTED in line.name else f", {PREDICTED}" for line in chart.series]
+    """Return the points of a figure as a table: a row for each place on the axis, a column for each series."""
+    shown = with_points(chart)
+    places = sorted({x for series in shown for x, _ in series.points})
+    by_series = [dict(series.points) for series in shown]
     return Table(
         title=f"{chart.title}, by {chart.x_label}",
         corner=chart.x_label,
-        columns=tuple(f"{line.name}{more}" for line, more in zip(chart.series, predicted, strict=True)),
+        columns=tuple(f"{one.name}{f', {PREDICTED}' if one.role == 'forecast' else ''}" for one in shown),
         rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
     )
 

@@ -62,18 +62,11 @@ def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
     """
     order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))
-    charts = (
-        chart
-        for env, answer in found.items()
-        for chart in _task(
-            [cell for cell in cells if cell.env == env],
-            cpus,
-            bends,
-            [one for one in predicted if one.curve[0].env == env],
-            answer,
-            run,
-        )
-    )
+    charts: list[Chart] = []
+    for env, answer in found.items():
+        of_env = [cell for cell in cells if cell.env == env]
+        ahead = [one for one in predicted if one.curve[0].env == env]
+        charts += _task(of_env, cpus, bends, ahead, answer, run)
     return tuple(
         chart
         for chart in charts
@@ -100,11 +93,14 @@ def _task(  # noqa: PLR0913, PLR0917 - what a run knows of one task
     name, most = one_line(cells[0].env), max(counts + farthest)
     title = f"{run[0]}{one_line(short_name(name))} on {run[1]}"
     marks, reached = _marks(bends, min(counts), max(counts)), _marks(bends, min(counts), most)
+    said = [(cell, Mark(float(cell.workers), "not distinguishable")) for cell in answer.tied if answer.winner]
+    if (winner := answer.winner) is not None:
+        said = [(winner, Mark(float(winner.workers), "winner", wins=True)), *said]
     rates = [
         replace(
             line_of(curve, label, lambda cell: cell.frames_per_second),
-            mark=_said(curve, answer),
-            banded=curve[0].label == REFERENCE or answer.winner in curve,
+            mark=next((mark for cell, mark in said if cell in curve), None),
+            banded=curve[0].label == REFERENCE or winner in curve,
         )
         for curve, label in named
     ]
@@ -117,12 +113,6 @@ def _task(  # noqa: PLR0913, PLR0917 - what a run knows of one task
     costs = tuple(line_of(curve, label, lambda cell: cell.frames_per_cpu_second) for curve, label in named)
     per_second = "frames per CPU second"
     yield Chart(name, "cost", f"{title}: {per_second}", "workers", per_second, costs, marks, linear=True)
-
-
-def _said(curve: Curve, answer: TaskAnswer) -> Mark | None:
-    """Return what a figure says of a cell of this curve: that it is the winner, or cannot be told from it."""
-    known = [(answer.winner, "winner"), *((cell, "not distinguishable") for cell in answer.tied if answer.winner)]
-    return next((Mark(float(cell.workers), text) for cell, text in known if cell in curve), None)
 
 
 def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[ChartLine]:

@@ -39,8 +39,6 @@ _FIRST = (
     *("env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup"),
     *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
 )
-
-
 # Findings on the run as a whole that its condition says, and those on cells that the notice says of all.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
@@ -171,7 +169,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
 
 def _where(head: RunRecord) -> str:
     """Return a machine in few words: ``AMD EPYC, 2 CPUs``."""
-    model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Core)\b|@.*", "", head.host.cpu_model)
+    model = re.sub(r"\((?:R|TM)\)|\b(?:CPU|Processor|\d+-Cores?)\b|@.*", "", head.host.cpu_model)
     name = f"{len(head.hosts)} hosts" if len(head.hosts) > 1 else " ".join(model.split())
     return one_line(f"{name}, {figures.counted(head.usable_cpus, 'CPU')}")
 

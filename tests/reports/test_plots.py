@@ -163,21 +163,33 @@ def test_few_numbers_of_workers_are_bars_with_the_winner_first_and_the_bounds_la
     series = (
         bars("ceiling", 90, 95, role="bound"),
         bars("slow", 10, 20),
-        bars("wins", 40, 39, banded=True, mark=Mark(2.0, "winner")),
-        bars("tied", 40, 41, mark=Mark(2.0, "not distinguishable")),
+        bars("wins", 40, 39, mark=Mark(2.0, "winner", wins=True)),
+        bars("tied", 40, 41, banded=True, mark=Mark(2.0, "not distinguishable")),
         ChartLine("ideal", ((1.0, around(10.0)),), "ideal"),
     )
-    shown = texts(plots.svg([make_chart("a", series=series)]))
+    drawn = plots.svg([make_chart("a", series=series)])
+    shown = texts(drawn)
     assert [text for text in shown if text in {"wins", "tied", "slow", "ceiling", "ideal"}] == [
         "wins", "tied", "slow", "ceiling",
     ]  # fmt: skip
     assert {"39.0  winner", "41.0  not distinguishable", "20.0", "0", "frames/s, with 95 % intervals"} <= {*shown}
-    assert "slow: 20.0 ±5.0%, workers: 2" in tips(plots.svg([make_chart("a", series=series)]))
+    bold = [element.text for element in parsed(drawn).iter() if "font-weight" in style_of(element)]
+    assert bold == ["39.0  winner", "ALE/Pong-v5: frames/s"]
+    assert "slow: 20.0 ±5.0%, workers: 2" in tips(drawn)
 
 
-def test_of_curves_the_winner_is_named_beside_its_line() -> None:
-    wins = replace(curve(100, 200)[0], banded=True, mark=Mark(6.0, "winner"))
-    assert "a: winner" in texts(plots.svg([make_chart("a", series=(wins,), marks=())]))
+def test_of_curves_the_winner_alone_is_marked_and_has_its_name_in_the_key_however_long() -> None:
+    (line,) = curve(100, 400, 100)
+    wins = replace(line, name="n" * plots.LONGEST, mark=Mark(4.0, "winner", wins=True))
+    tied = replace(line, name="tied", banded=True, mark=Mark(4.0, "not distinguishable"))
+    shown = texts(plots.svg([make_chart("a", series=(tied, wins), marks=())]))
+    assert [text for text in shown if text[:3] in {"tie", "nnn", "win", "not"}] == ["winner", "tied", wins.name]
+
+
+def test_names_beside_bars_are_as_long_as_they_have_to_be_to_differ() -> None:
+    names = [f"my_module_with_a_name:Mine[option={number},other=2]" for number in (1, 2)]
+    shown = texts(plots.svg([make_chart("a", series=[ChartLine(name, ((1.0, around(5.0)),)) for name in names])]))
+    assert [text[-11:] for text in shown if text.startswith("my_")] == ["=1,other=2]", "=2,other=2]"]
 
 
 def test_each_measured_series_has_a_colour_and_a_marker_of_its_own() -> None:

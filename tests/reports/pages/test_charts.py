@@ -56,7 +56,8 @@ def test_a_figure_has_two_cells_at_least_and_says_who_wins_on_which_machine() ->
     assert document_of(page_of(*cells[:1])).charts == ()
     chart = chart_of(page_of(*cells), "rate")
     assert chart.title == "Pong on Test, 2 CPUs: frames/s"
-    assert [(one.banded, one.mark) for one in chart.series[:2]] == [(True, None), (True, Mark(1.0, "winner"))]
+    loop, wins = chart.series[:2]
+    assert (loop.banded, loop.mark, wins.banded, wins.mark) == (True, None, True, Mark(1.0, "winner", wins=True))
 
 
 def test_a_cell_of_other_work_is_no_point() -> None:

@@ -21,7 +21,7 @@ from vebench.reports.formats.registry import TERMINAL, Format
 from vebench.results import store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import IO
 
     from vebench.reports.document import Page
@@ -108,21 +108,19 @@ class Outlet:
     report: tuple[Path, Format] | None = None
 
     def publish(self, page: Page, *, quiet: bool = False) -> None:
-        """Print the page unless it is ``quiet``, and write its report."""
+        """Print the page unless it is ``quiet``, and write its report. A command that prints needs no figure for it."""
         if self.printed is not None and not quiet:
             show(page, self.printed)
         if self.report is not None:
             path, form = self.report
-            save(page, form, path)
+            try:
+                save(page, form, path)
+            except plots.NoFigureError as error:
+                if self.printed is None:
+                    raise
+                note(f"-o {path}: {error}")
             if form.beside and any(one.charts for one in page.documents) and (why := plots.missing()):
                 note(f"{path} has no figures: {why}")
-
-
-def refuse_unwritable(path: Path, option: str = "-o", sources: Iterable[Path] = ()) -> None:
-    """Raise UsageError if ``option`` names a file that cannot be written, a run file, or one of ``sources``."""
-    store.refuse_to_overwrite(path, sources, option)
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: name a file in a folder that exists")
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
@@ -163,7 +161,7 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
             return
         files = {path.parent / name: content for name, content in form.files(page, path.name).items()}
         for beside in files.keys() - {path}:
-            store.refuse_to_overwrite(beside, (), option)
+            store.refuse_to_overwrite(beside, option)
         _replace(files)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}: name another file") from None

@@ -205,11 +205,14 @@ def outlet(
     A command that measures prints the page, and writes it where ``-o`` has the suffix of a report; other commands do
     either. Raises UsageError for a report that cannot be written.
     """
-    from vebench.reports.console import Outlet, refuse_unwritable  # noqa: PLC0415 - imported on use
+    from vebench.reports.console import Outlet  # noqa: PLC0415 - imported on use
+    from vebench.results.store import refuse_to_overwrite  # noqa: PLC0415 - imported on use
 
     if output is None or (measures and output.suffix.lower() not in registry.suffixes()):
         return output, Outlet(registry.format_for(form, None, kind))
-    refuse_unwritable(output)
+    refuse_to_overwrite(output)
+    if not output.parent.is_dir():
+        raise UsageError(f"-o {output}: name a file in a folder that exists")
     printed = registry.format_for(form, None, kind) if measures else None
     return None, Outlet(printed, (output, registry.format_for(None if measures else form, output, kind)))
 

@@ -37,7 +37,7 @@ class Format:
     A file with one of ``suffixes`` is written in it. ``reader`` is the program that reads it, where the name does not
     say so. ``beside`` is the ``module:function`` for a format that is more than one file when it is written into one:
     it takes the page and the name of that file, and returns what is written under which name, that file first.
-    ``binary``: it is bytes, which no terminal can show.
+    ``binary``: it is bytes, which no terminal can show. It ``needs`` these packages, and ``draws`` pages of runs.
     """
 
     name: str
@@ -47,7 +47,8 @@ class Format:
     reader: str = ""
     beside: str = ""
     binary: bool = False
-    needs: tuple[Package, ...] = ()  # to render it
+    needs: tuple[Package, ...] = ()
+    draws: bool = False
 
     def render(self, page: Page) -> Content:
         """Return ``page`` in this format; its module is imported on use."""
@@ -77,7 +78,7 @@ MARKDOWN = Format(
     beside="vebench.reports.formats.markdown:with_figures",
 )
 JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
-_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2, MATPLOTLIB))
+_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2,), draws=True)
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
@@ -88,9 +89,9 @@ FORMATS: tuple[Format, ...] = (
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
-    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), needs=(MATPLOTLIB,)),
-    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, needs=(MATPLOTLIB,)),
-    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True, needs=(MATPLOTLIB,)),
+    Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
+    Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),
+    Format("pdf", "vebench.reports.plots:pdf_of", _RUN, (".pdf",), binary=True, draws=True),
 )
 
 
@@ -98,7 +99,7 @@ def format_named(name: str, kind: PageKind) -> Format:
     """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none here."""
     for known in of(kind):
         if known.name == name:
-            return _usable(known)
+            return _usable(known, kind, f"-f {name}")
     raise UsageError(f"-f {shown(name)}: no such format; there are {', '.join(known.name for known in of(kind))}")
 
 
@@ -113,15 +114,16 @@ def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
         return TERMINAL
     for known in of(kind):
         if path.suffix.lower() in known.suffixes:
-            return _usable(known)
+            return _usable(known, kind, f"-o {path}")
     names = ", ".join(known.name for known in of(kind))
     raise UsageError(f"-o {path}: the suffix is none of {', '.join(suffixes(kind))}; choose a format with -f: {names}")
 
 
-def _usable(form: Format) -> Format:
-    if missing := [package for package in form.needs if not importable(package.module)]:
+def _usable(form: Format, kind: PageKind, named: str) -> Format:
+    needed = (*form.needs, MATPLOTLIB) if form.draws and kind == "run" else form.needs
+    if missing := [package for package in needed if not importable(package.module)]:
         names = " and ".join(package.name for package in missing)
-        raise UsageError(f"-f {form.name}: needs {names} ({how_to_install(missing)})")
+        raise UsageError(f"{named}: needs {names} ({how_to_install(missing)})")
     return form
 
 

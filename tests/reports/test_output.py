@@ -63,10 +63,10 @@ def test_a_page_is_appended_with_an_empty_line_after_it(page: RunPage, tmp_path:
 
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(page: RunPage, tmp_path: Path) -> None:
-    path = tmp_path / "nowhere" / "check.xml"
+    path = tmp_path / "nowhere" / "summary.md"
     with pytest.raises(UsageError) as error:
-        save(page, MARKDOWN, path, "--junit")
-    assert str(error.value) == f"--junit {path}: No such file or directory: name another file"
+        save(page, MARKDOWN, path, "$GITHUB_STEP_SUMMARY")
+    assert str(error.value) == f"$GITHUB_STEP_SUMMARY {path}: No such file or directory: name another file"
 
 
 class Stopped:

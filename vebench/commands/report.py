@@ -30,11 +30,9 @@ def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
 
     Several runs are shown side by side. A file also has each of them alone, a terminal only where all was asked for, or
     what only a run alone shows.
-    Raises UsageError for a file that would be overwritten, RunFileError for a file that is not a run file.
+    Raises RunFileError for a file that is not a run file.
     """
     sources = paths.run_files(files) if files else [paths.newest()]
-    if outlet.report is not None:
-        store.refuse_to_overwrite(outlet.report[0], sources)
     knowledge = known()
     of_each_run = view.every_finding or view.columns or view.forecast is not None
     short = outlet.printed is TERMINAL and not of_each_run

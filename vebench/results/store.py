@@ -23,7 +23,7 @@ from vebench.results.paths import DEFAULT_FOLDER
 from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -191,10 +191,9 @@ def read(path: Path) -> Run:
     return _parse(data, str(path))[0]
 
 
-def refuse_to_overwrite(target: Path, sources: Iterable[Path], option: str = "-o") -> None:
-    """Raise UsageError if the file ``target`` is one of ``sources``, or any run file: they are never overwritten."""
-    itself = any(target.exists() and source.exists() and target.samefile(source) for source in sources)
-    if itself or holds_run(target):
+def refuse_to_overwrite(target: Path, option: str = "-o") -> None:
+    """Raise UsageError if the file ``target`` is a run file: they are never overwritten."""
+    if holds_run(target):
         raise UsageError(f"{option} {target}: is a run file, and would be overwritten: name another file")
 
 

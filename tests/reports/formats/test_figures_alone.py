@@ -1,13 +1,17 @@
 """The figures of runs alone, as a user asks for them: ``-f svg``, ``-f png``, ``-f pdf``."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from support.commands import Command, Result
-from support.records import make_cell, make_header, make_sweep, write_run
+from support.fakes import FakeStart, Script, failing, fake_world, steady
+from support.records import make_header, make_sweep, write_run
 
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
 from vebench.results.records import CellRecord, Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
@@ -76,8 +80,13 @@ def test_a_picture_does_not_go_to_a_terminal(
     assert (result.status, f"-o report.{form}" in result.refusal) == (2, True)
 
 
-def test_a_run_of_one_cell_has_no_figure(vebench: Command, tmp_path: Path) -> None:
-    run = write(tmp_path / "one.jsonl", make_cell("for-loop", 1, (900,) * 4))
-    result = vebench("report", run, "-o", "one.png")
-    assert (result.status, "no figure" in result.refusal) == (2, True)
-    assert not (tmp_path / "one.png").exists()
+@pytest.mark.parametrize(("script", "status"), [(steady, 0), (failing("boom"), 1)], ids=["done", "failed"])
+def test_without_a_figure_a_report_is_refused_and_a_run_keeps_its_status(
+    vebench: Command, script: Callable[[Cell, RunSpec], Script], status: int
+) -> None:
+    world = fake_world(FakeStart({"for-loop": script}))
+    result = vebench("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "-q", "-o", "one.png", world=world)
+    assert (result.status, "-o one.png: no figure" in result.err) == (status, True)
+    refused = vebench("report", "-o", "one.png")
+    assert (refused.status, "no figure" in refused.refusal) == (2, True)
+    assert not Path("one.png").exists()

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -152,6 +153,9 @@ def test_what_a_model_expects_has_a_column_of_its_own() -> None:
     table = html.numbers_of(Chart("g", "rate", "g: frames/s", "workers", "frames/s", tuple(rates)))
     assert table.columns == ("a", "a, predicted")
     assert [[text.lines[0] for text in row.texts] for row in table.rows] == [["10.0 ±10%", "-"], ["-", "19.0 ±11%"]]
+    assert html.numbers_of(Chart("g", "rate", "t", "x", "y", (*rates, replace(rates[0], role="ideal")))) == replace(
+        table, title="t, by x", corner="x"
+    )
 
 
 def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:
@@ -178,9 +182,10 @@ def test_without_a_package_one_line_says_what_to_install(
     result = vebench("report", "a.jsonl", "-o", "report.html")
     assert (result.status, result.refusal) == (
         2,
-        f"vebench: -f html: needs {module} (in vebench's clone: pip install '.[report]')\n",
+        f"vebench: -o report.html: needs {module} (in vebench's clone: pip install '.[report]')\n",
     )
     assert not (tmp_path / "report.html").exists()
+    assert vebench("history", ".", "-f", "html").status == (3 if module == "matplotlib" else 2)  # it has no figures
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def _quiet() -> None:
     end_with_parent()
     trials.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
-    replay._in_parallel = lambda work, items: [work(tuple(items))] if items else []  # noqa: SLF001
+    replay._in_parallel = map  # noqa: SLF001
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
 

@@ -28,7 +28,7 @@ from vebench.child.answers import (
     writer,
 )
 from vebench.child.policy import TAPED, parse_policy
-from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
+from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying, Request, Settings, Timing
 from vebench.child.window import Window
 from vebench.engine.interface import decode
 
@@ -44,6 +44,7 @@ setups = st.builds(
     seed=counts,
     pinned=st.booleans(),
 )
+recorded = st.builds(Recorded, texts, texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple))
 requests = st.builds(
     Request,
     setup=setups,
@@ -67,7 +68,7 @@ requests = st.builds(
     job=st.none()
     | st.builds(Recording, path=texts, seed=counts, replica=counts, turn=counts, reset_seed=st.none() | counts)
     | st.builds(Proving, steps=counts)
-    | st.builds(Replaying, path=texts, seconds=seconds, rows=st.lists(counts, max_size=2).map(tuple))
+    | st.builds(Replaying, st.lists(recorded, max_size=2).map(tuple), path=texts)
     | st.builds(Judging, steps=counts, path=texts, failed=texts)
     | st.builds(Timing, seconds=seconds),
 )

@@ -116,7 +116,7 @@ def test_what_a_cell_returned_is_compared_when_nothing_is_measured_any_more(vebe
     start = FakeStart()
     asked = [*ASKED[:-2], "-b", "shm-sync", "-q", "-o", "run.jsonl"]
     assert vebench(*asked, world=fake_world(start)).status == 0
-    assert sorted(cell.backend.name for cell in start.replayed) == ["gym-sync", "shm-sync"]
+    assert [sorted(backends) for backends in start.replayed] == [["gym-sync", "shm-sync"]], "one process has both"
     kinds = [json.loads(line)["type"] for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     assert kinds == ["run", *["cell"] * 4, "proof", "proof"], "cells that take turns end before"
     (cell, *_) = (cell for cell in store.read(tmp_path / "run.jsonl").cells if cell.backend == "gym-sync")
@@ -239,14 +239,16 @@ def test_a_cell_whose_proof_is_not_in_the_file_is_reported(vebench: Command, tmp
     assert "measured was not compared" not in vebench("report", "off.jsonl").out
 
 
-def test_a_comparison_that_hangs_is_ended_and_the_cell_is_as_good_as_before(vebench: Command, tmp_path: Path) -> None:
+def test_a_comparison_that_hangs_is_ended_and_the_cells_are_as_good_as_before(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart(proofs={"gym-sync": [CellError("timed out after 300 s (--timeout)")]})
-    assert vebench(*ASKED, "-q", world=fake_world(start)).status == 0
-    (proof,) = lines(tmp_path / "run.jsonl", "proof")
-    assert proof["proof"]["verdict"] == "unverified"
-    assert proof["proof"]["reason"] == "timed out after 300 s (--timeout)"
-    cell = proven_cell(vebench)
-    assert (cell["verdict"], cell["struck"]) == ("identical", "")
+    asked = (*ASKED[:-2], "-b", "shm-sync", "-b", "gym-async", "-q", "-o", "run.jsonl")
+    assert vebench(*asked, world=fake_world(start)).status == 0
+    proofs = {line["backend"]: line["proof"] for line in lines(tmp_path / "run.jsonl", "proof")}
+    assert proofs["gym-sync"]["verdict"] == "unverified"
+    assert proofs["gym-sync"]["reason"] == "timed out after 300 s (--timeout)"
+    assert {proofs[name]["verdict"] for name in ("shm-sync", "gym-async")} == {"identical"}, "each has its own process"
+    cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
+    assert {(cell["verdict"], cell["struck"]) for cell in cells if cell["proof"]} == {("identical", "")}
 
 
 def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_slowly_is_not(vebench: Command) -> None:

@@ -222,7 +222,7 @@ def test_what_is_said_of_a_cell_before_is_not_meant_for_this_one(clock: Clock) -
 
 def test_what_is_not_timed_is_started_at_once(clock: Clock) -> None:
     host = Host(clock)
-    request = replace(REQUEST, mode="alone", job=Replaying("x.rows"))
+    request = replace(REQUEST, mode="alone", job=Replaying(()))
     far = FarCell(cast("Site", host), request, cast("Interrupts", Told()), 60.0)
     assert host.told == ["start"]
     host.answers(CellProof={"verdict": "identical"})

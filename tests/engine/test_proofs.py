@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
 from vebench.child.answers import Comparing, Done, Failure, Proof
 from vebench.child.request import Judging, Proving, Recording
-from vebench.engine.interface import CellError, Outcome, ProofDone
+from vebench.engine.interface import CellError, CellFinished, Outcome, ProofDone
 from vebench.engine.runner import replayed, verified
 from vebench.plan.cells import Cell, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -112,7 +112,7 @@ def test_what_was_recorded_on_a_host_is_compared_there_and_a_reason_names_it() -
         yield FakeCell([CellError("lost: it burns")])
 
     spec = RunSpec(("Pong",), (1,), proof="auto")
-    *_, done = replayed(measured, Outcome("ok"), launch, spec)
+    *_, done = replayed([CellFinished(measured, Outcome("ok"))], launch, spec)
     assert isinstance(done, ProofDone)
     assert (done.proof.verdict, done.proof.reason, done.proof.seed) == ("unverified", "b: lost: it burns", 7)
     assert [one.replicas for one in asked] == [(replicas[1],)]

@@ -63,14 +63,14 @@ class FakeStart:
 
     ``started`` are the cells that were started, each with the Python that it was started in; ``left`` is how many runs
     were left in good order. What a cell has recorded is compared as ``proofs`` has it for its backend, by default with
-    the result that it is identical; ``replayed`` are the cells of which it was.
+    the result that it is identical; ``replayed`` are the backends of which it was, those of each process in a list.
     """
 
     scripts: Mapping[str, Callable[[Cell, RunSpec], Script]] = field(default_factory=dict)
     started: list[tuple[Cell, str]] = field(default_factory=list)
     left: int = 0
     proofs: Mapping[str, Script] = field(default_factory=dict)
-    replayed: list[Cell] = field(default_factory=list)
+    replayed: list[list[str]] = field(default_factory=list)
 
     @contextmanager
     def __call__(
@@ -79,8 +79,8 @@ class FakeStart:
         @contextmanager
         def launch(cell: Cell) -> Iterator[FakeCell]:
             if isinstance(cell.job, Replaying):
-                self.replayed.append(cell)
-                yield FakeCell(self.proofs.get(cell.backend.name, [IDENTICAL]))
+                self.replayed.append([each.backend for each in cell.job.recordings])
+                yield FakeCell([one for name in self.replayed[-1] for one in self.proofs.get(name, [IDENTICAL])])
                 return
             self.started.append((cell, python))
             yield FakeCell(self.scripts.get(cell.backend.name, steady)(cell, spec))

@@ -58,7 +58,8 @@ def main(request_file: str, answers: int) -> int:
         if isinstance(job, (Replaying, Judging)):
             from vebench.child.proof.replay import prove, replay  # noqa: PLC0415 - it needs more than numpy, no adapter
 
-            answer(prove(request, job) if isinstance(job, Judging) else replay(request, job, clock))
+            for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job, clock):
+                answer(proof)
             return 0
         if isinstance(job, Timing):
             answer(time_steps(request.setup, job.seconds, clock))

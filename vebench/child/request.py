@@ -70,19 +70,29 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Replaying:
-    """Compare what a measurement has recorded in the file ``path`` with the reference.
+class Recorded:
+    """What a measurement of ``backend`` has recorded in the file ``name``. It is compared for ``seconds`` at most.
 
-    It ends after ``seconds``, or when all is compared. ``rows``: those that each of its windows has claimed, empty if
-    that is not known.
+    ``rows``: those that each of its windows has claimed, empty if that is not known.
     """
 
-    path: str
+    name: str
+    backend: str
     seconds: float = 0.0
     rows: tuple[int, ...] = ()
 
+
+@dataclass(frozen=True)
+class Replaying:
+    """Compare what measurements on one task have recorded with the reference. The files are in the folder ``path``."""
+
+    recordings: tuple[Recorded, ...]
+    path: str = ""
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", tuple(self.rows))  # JSON has lists
+        given: Any = self.recordings  # JSON has dicts and lists
+        read = (Recorded(**{**each, "rows": tuple(each["rows"])}) if isinstance(each, dict) else each for each in given)
+        object.__setattr__(self, "recordings", tuple(read))
 
 
 @dataclass(frozen=True)

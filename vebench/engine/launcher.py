@@ -103,8 +103,10 @@ class Launcher:
 
     def _start(self, cell: Cell, replica: Replica) -> RunningCell:
         request = self._request(cell, replica)
+        times = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
+        timeout = times * self._spec.timeout
         if replica.host:
-            return FarCell(self._sites[replica.host], request, self._interrupts, self._spec.timeout)
+            return FarCell(self._sites[replica.host], request, self._interrupts, timeout)
         restore_scratch(self._scratch)
         number = next(self._started)
         mark = f"{self._token}.{number}"
@@ -120,10 +122,10 @@ class Launcher:
             child,
             mark,
             self._interrupts,
-            self._spec.timeout,
+            timeout,
             keep_off=partial(self._keep_off, _owned(cell)),
             guarded=self._guarded,
-            patience=cell.patience,
+            patience=None if cell.patience is None else times * cell.patience,
             tells_where=not isinstance(cell.job, Proving | Judging),
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.child.answers import CellProof, Comparing, Done, Failure, Proof, Ready, Warm
-from vebench.child.request import Judging, Proving, Recording, Replaying
+from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
 from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
@@ -39,7 +39,7 @@ from vebench.plan.cells import is_proven
 from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from vebench.backends.interface import Task
     from vebench.child.answers import Answer, Layout
@@ -97,9 +97,10 @@ def run(
                     if isinstance(event, CellFinished):
                         measured.append(event)
                     yield event
-                while measured:
-                    yield from replayed(measured[0].cell, measured[0].outcome, launch, plan.spec)
-                    del measured[0]
+                for event in replayed(measured, launch, plan.spec):
+                    if isinstance(event, ProofDone):
+                        measured = [one for one in measured if one.cell is not event.cell]
+                    yield event
             except KeyboardInterrupt:
                 yield from (  # what they have recorded does not outlive the run
                     ProofDone(one.cell, CellProof("unverified", reason=BROKEN_OFF, seed=one.cell.job.seed))
@@ -277,25 +278,38 @@ def _seconds(outcome: Outcome, spec: RunSpec) -> float:
     return min(most, max(_LEAST_SECONDS, stepped) / 2 / chance)
 
 
-def replayed(cell: Cell, outcome: Outcome, launch: Launch, spec: RunSpec) -> Iterator[Event]:
-    """Compare what a cell has recorded, if it has. Raises KeyboardInterrupt if the user interrupts."""
-    recording = cell.job
-    if not isinstance(recording, Recording) or outcome.status != "ok":
-        return
-    rows = () if cell.replicas else tuple(window.rows for window in outcome.windows)
-    job = Replaying(recording.path, _seconds(outcome, spec), rows)
-    replica = cell.all_replicas[recording.replica]
-    where = (replica,) if replica.host else ()  # what was recorded on a host stays there
-    yield ProofStarted(cell, job.seconds)
-    began = time.monotonic()
-    proof = CellProof("unverified", reason="it gave no answer")
-    for answer in _answers(replace(cell, job=job, replicas=where, group=None), launch):
-        if isinstance(answer, CellProof):
-            proof = answer
-        elif isinstance(answer, Failure):
-            reason = f"{replica.host}: {answer.reason}" if replica.host else answer.reason
-            proof = CellProof("unverified", reason=reason)
-    yield ProofDone(cell, replace(proof, seed=recording.seed, seconds=round(time.monotonic() - began, 3)))
+def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
+    """Compare what cells have recorded, those that have. Raises KeyboardInterrupt if the user interrupts.
+
+    One process compares what was recorded on one task. If it fails, each of those that are left gets its own, because
+    it is not known which is to blame.
+    """
+    left: list[tuple[Cell, Recording, Recorded]] = []
+    for one in measured:
+        cell, job = one.cell, one.cell.job
+        if isinstance(job, Recording) and one.outcome.status == "ok":
+            rows = () if cell.replicas else tuple(window.rows for window in one.outcome.windows)
+            left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec), rows)))
+    left.sort(key=lambda each: repr(each[0].task))
+    together = True
+    while left:
+        batch = [each for each in left if each[0].task == left[0][0].task][: None if together else 1]
+        first, recording, _ = batch[0]
+        replica = first.all_replicas[recording.replica]
+        where = (replica,) if replica.host else ()  # what was recorded on a host stays there
+        job = Replaying(tuple(recorded for *_, recorded in batch))
+        with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as answers:
+            for cell, recording, recorded in batch:
+                began = time.monotonic()
+                yield ProofStarted(cell, recorded.seconds)
+                proof = next(answer for answer in answers if isinstance(answer, CellProof | Failure))
+                together = together and not isinstance(proof, Failure)
+                if isinstance(proof, Failure):
+                    if len(batch) > 1:
+                        break
+                    proof = CellProof("unverified", reason=f"{replica.host}: {proof.reason}" if where else proof.reason)
+                yield ProofDone(cell, replace(proof, seed=recording.seed, seconds=round(time.monotonic() - began, 3)))
+                del left[0]
 
 
 def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | str]]:
@@ -352,17 +366,21 @@ def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, 
     yield cell, found
 
 
-def _answers(cell: Cell, launch: Launch) -> Iterator[Answer | str]:
+def _answers(cell: Cell, launch: Launch) -> Generator[Answer | str]:
     """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last what it has printed."""
     last = (Done, Failure) if isinstance(cell.job, Proving) else (Proof, CellProof, Failure)
+    left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""
     try:
         with launch(cell) as conversation:
             try:
                 for answer in conversation.messages():
                     yield answer
-                    if isinstance(answer, last):
+                    left -= isinstance(answer, last)
+                    if not left or isinstance(answer, Failure):
                         break
+                else:
+                    yield Failure("it gave no answer")
             finally:
                 printed = conversation.log()
     except InterruptedCellError:

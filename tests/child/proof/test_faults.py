@@ -18,10 +18,10 @@ from vebench.backends.registry import find
 from vebench.child import trials
 from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
-from vebench.child.proof import judge
+from vebench.child.proof import judge, reference
 from vebench.child.proof.replay import prove, replay
 from vebench.child.record.recording import Began, Ended, Record, Rows, about, write
-from vebench.child.request import Judging, Proving, Replaying, Request, Settings
+from vebench.child.request import Judging, Proving, Recorded, Replaying, Request, Settings
 from vebench.child.stepping import step_trials
 from vebench.child.trials import Reset, Trial
 
@@ -72,10 +72,8 @@ def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
     assert name(monkeypatch, tmp_path, adapter) == fault
 
 
-def found_in_cell(
-    tmp_path: Path, adapter: type[Altered], moments: Sequence[int], spoiled: Iterable[Record] = (), batches: int = 0
-) -> CellProof:
-    """Return what is found where a cell has recorded three batches at each moment, and those of two resets."""
+def record(path: Path, adapter: type[Altered], moments: Sequence[int], spoiled: Iterable[Record] = ()) -> None:
+    """Write what a cell records that keeps three batches at each moment, and those of two resets."""
     setup = replace(request_for(CARTPOLE).setup, seed=SEED)
     shown = np.arange(setup.workers)
     kept: dict[int, Rows] = {}
@@ -90,7 +88,7 @@ def found_in_cell(
         tape = action_tape(backend.info.action_space, SEED, setup.workers)
         backend.reset(SEED)
         kept[0] = received(0)
-        for number in range(1, max(batches, *moments) + 3):
+        for number in range(1, max(*moments, 10) + 3):
             backend.send(tape[(number - 1) % len(tape)])
             kept[number] = received(number)
         backend.reset(OTHER_SEED)
@@ -101,11 +99,15 @@ def found_in_cell(
         *(Began(OTHER_SEED), again),
         *(Began(SEED), kept[0], *(kept[number] for number in numbers), *spoiled, Ended()),
     ]
-    path = tmp_path / "recording"
     with path.open("wb") as file:
-        for record in records:
-            write(file, record)
-    return replay(request_for(CARTPOLE), Replaying(str(path), 3000.0), time.monotonic_ns)
+        for each in records:
+            write(file, each)
+
+
+def found_in(*paths: Path) -> list[CellProof]:
+    """Return what is found where one process compares the recordings in these files."""
+    job = Replaying(tuple(Recorded(path.name, "for-loop", 3000.0) for path in paths), str(paths[0].parent))
+    return list(replay(request_for(CARTPOLE), job, time.monotonic_ns))
 
 
 @pytest.mark.parametrize(
@@ -119,12 +121,34 @@ def found_in_cell(
 def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_shows_it_too(
     tmp_path: Path, adapter: type[Altered], fault: str
 ) -> None:
-    proof = found_in_cell(tmp_path, adapter, range(100, 3000, 100))
+    record(tmp_path / "rows", adapter, range(100, 3000, 100))
+    (proof,) = found_in(tmp_path / "rows")
     assert (proof.verdict, proof.fault) == ("different", fault)
 
 
 def test_a_fault_that_the_recorder_has_seen_stands_though_the_rest_cannot_be_followed(tmp_path: Path) -> None:
     fault = "rows were counted but not returned: batches do not have 3 rows"
     unknown = Rows(7, np.arange(3), np.zeros(3), np.zeros(3, bool), np.zeros(3, bool), np.arange(3), np.zeros((3, 4)))
-    proof = found_in_cell(tmp_path, Altered, (20,), [unknown, Ended(fault)])
+    record(tmp_path / "rows", Altered, (20,), [unknown, Ended(fault)])
+    (proof,) = found_in(tmp_path / "rows")
     assert (proof.verdict, proof.fault) == ("different", fault)
+
+
+def test_recordings_that_share_the_steps_of_the_reference_are_judged_as_if_each_were_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long, short, faulty, broken = paths = [tmp_path / name for name in ("long", "short", "faulty", "broken")]
+    record(long, Altered, (60, 200))
+    record(short, Altered, (90,))
+    record(faulty, StaleSoon, (10, 50, 150))
+    broken.write_bytes(short.read_bytes()[:-40])
+    copies = {path: path.read_bytes() for path in paths}
+    alone = [found for path in paths for found in found_in(path)]
+    assert [found.verdict for found in alone] == ["identical", "identical", "different", "unverified"]
+    for again in (*([paths] * 2), paths[::-1]):
+        for path, content in copies.items():
+            path.write_bytes(content)
+        together = found_in(*again)
+        assert sorted(together, key=repr) == sorted(alone, key=repr)
+        monkeypatch.setattr(reference, "_MOST_KNOWN", 30)  # more cannot be shared, and is stepped by each
+    assert not [*tmp_path.iterdir()]

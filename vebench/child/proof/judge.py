@@ -20,6 +20,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference, Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
+from vebench.child.proof import reference
 from vebench.child.proof.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
 from vebench.child.record.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
 
@@ -61,17 +62,26 @@ class Judge:
     """What is known of a recording so far: the environments since the last reset, and the first row that differs.
 
     Declared differences may excuse ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this
-    share of all steps instead, since rows that are recorded are not drawn evenly.
+    share of all steps instead, since rows that are recorded are not drawn evenly. What follows a reset with the first
+    seed is ``known`` where others have had it.
     """
 
-    def __init__(self, task: Task, *, most_share: float = MOST_SHARE, of_steps: bool = False) -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        most_share: float = MOST_SHARE,
+        of_steps: bool = False,
+        known: reference.Known | None = None,
+    ) -> None:
         self.task = task
         self.mismatch: Mismatch | None = None
         self.followed: dict[int, Followed] = {}
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since then
-        self._references: list[Reference] = []
-        self._spare: list[Reference] = []  # those that follow no environment now: it takes time to make one
+        self._known = known
+        self._references: list[Reference] = [] if known is None else known.made
+        self._spare: list[Reference] = [] if known is None else known.spare  # it takes time to make one
         self._history: History | None = None
         self._tape: list[ArrayTree] = []
         self._about: About | None = None
@@ -113,13 +123,14 @@ class Judge:
             self._history = History(self.about, record, self._tape)
             self.seeds.append(record.seed)
             self.batch = -1
-            self._spare += (followed.reference for followed in self.followed.values())
+            references = [followed.reference for followed in self.followed.values()]
+            self._spare += (each for each in references if isinstance(each, Reference))
             self.followed.clear()
         elif isinstance(record, About):
             self._about = record
             self._declared = tuple(Difference(*each) for each in record.differences)
             self._claim = None if SUITES[self.task.suite].frames is None else record.frame_skip
-            self._spare.append(self._reference())
+            self._spare += [] if self._spare else [self._reference()]
             space = _declared_space(record, self.task, self._spare[0].actions)
             self._tape = action_tape(space, record.tape_seed, record.batch_size)
         elif record.fault:
@@ -128,6 +139,11 @@ class Judge:
     def _reference(self) -> Reference:
         self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
         return self._references[-1]
+
+    def _following(self) -> Reference | reference.Shared:
+        if self._known is not None and self.now.seed == self.about.tape_seed:
+            return reference.Shared(self._known, self._reference)
+        return self._spare.pop() if self._spare else self._reference()
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""
@@ -144,8 +160,7 @@ class Judge:
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
             if env_id not in self.followed:
-                reference = self._spare.pop() if self._spare else self._reference()
-                self.followed[env_id] = Followed(env_id, reference, self.now)
+                self.followed[env_id] = Followed(env_id, self._following(), self.now)
             followed = self.followed[env_id]
             expected = followed.go_to(rows.number, self.now, self._claim)
             found = Row(
@@ -265,7 +280,7 @@ class Judge:
         """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
         if SUITES[self.task.suite].ours or self.mismatch is None:
             return True
-        return self.followed[self.mismatch.env_id].repeats(self.now)
+        return self.followed[self.mismatch.env_id].repeats(self.now, self._reference)
 
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
@@ -359,7 +374,7 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
         changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
-        if not all(np.array_equal(expected.observation, row.observation) for row in later):
+        if not all(expected.observation == row.observation for row in later):
             changes["observations never change"] = lambda now, _: now._replace(observation=first.observation)
 
     def altered(change: Callable[[Row, Row], Row], at: int) -> Row | None:
@@ -378,7 +393,7 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         row = other.expected_at(step)
         if other is followed:
             continue
-        if row is not None and len(shown) > 1 and all(np.array_equal(each, row.observation) for each in shown):
+        if row is not None and len(shown) > 1 and all(each == row.observation for each in shown):
             name = f"every environment returns row {other.env_id}"
         else:
             name = f"environment {followed.env_id} returns the rows of environment {other.env_id}"

@@ -20,7 +20,7 @@ from vebench.child.answers import Mismatch
 from vebench.child.record.recording import NO_ROW, OUT_OF_ORDER, CutOffError, out_of_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -33,6 +33,10 @@ _FIELDS = ("observations", "rewards", "terminated", "truncated")
 # What a declared difference may excuse: rows after a reset. More could hide any other fault.
 MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
+_MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
+NOT_REPEATABLE = (
+    "with the same seed and actions, the environment's results vary between runs or with other environments present"
+)
 
 
 class Row(NamedTuple):
@@ -70,7 +74,7 @@ def _same(field: str, expected: Row, found: Row) -> bool:
 
 def alike(one: Row, other: Row) -> bool:
     """Return whether two digested rows are the same. A reward that is no number is the same as another such one."""
-    if one[2:] != other[2:] or not np.array_equal(one.observation, other.observation):
+    if one[2:] != other[2:] or one.observation != other.observation:
         return False
     return one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))
 
@@ -122,14 +126,14 @@ def digested(row: Row) -> Row:
     return row._replace(observation=digest(row.observation))
 
 
-def digest(observation: ArrayTree) -> NDArray[np.uint8]:
-    """Return the digests of an observation's leaves, of their names, types and shapes too, ``(16 * leaves,)``."""
+def digest(observation: ArrayTree) -> bytes:
+    """Return the digests of an observation's leaves, of their names, types and shapes too, one after another."""
     digests = b""
     for name, leaf in trees.named_leaves(observation):
         whole = blake2b(f"{name} {leaf.dtype.str} {leaf.shape}".encode(), digest_size=_DIGEST)
         whole.update(leaf.tobytes())
         digests += whole.digest()
-    return np.frombuffer(digests, np.uint8)
+    return digests
 
 
 class Checked:
@@ -226,9 +230,10 @@ class Reference:
         """Frames simulated in this episode, None if unknown."""
         return frames_of(self._task, self._environment)
 
-    def anew(self, env_id: int, seed: int) -> Reference:
-        """Return a reference of the same task for this environment, reset with this seed."""
-        return Reference(self._task, env_id, seed, same_step=self._same_step)
+    @property
+    def last(self) -> Row:
+        """The last row, digested."""
+        return digested(self.row)
 
     def step(self, action: ArrayTree) -> Row:
         """Step with ``action``, or reset if the episode is over; return the row."""
@@ -245,6 +250,78 @@ class Reference:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+class Known:
+    """Steps that references of one task have made, for several recordings to share.
+
+    What an environment returns follows from its seed and actions. ``steps`` has their hash, and what came of them: the
+    row, digested; whether it begins an episode; frames; nanoseconds. ``there`` are references that have made just these
+    steps. By ``clock``, a shared step takes as long as when it was made, so that no less of a recording is compared.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self.steps: dict[int, tuple[Row, bool, int | None, int]] = {}
+        self.there: dict[int, Reference] = {}
+        self.made: list[Reference] = []
+        self.spare: list[Reference] = []
+        self.now, self.saved_ns = now, 0
+
+    def clock(self) -> int:
+        """Return the time in nanoseconds, with that of the steps that were shared."""
+        return self.now() + self.saved_ns
+
+
+class Shared:
+    """A reference that makes only the steps that are not ``known``."""
+
+    def __init__(self, known: Known, make: Callable[[], Reference]) -> None:
+        self._known, self._make = known, make
+
+    def reset(self, seed: int, env_id: int) -> None:
+        """Follow this environment, from a reset with ``seed`` plus its id on."""
+        known, self._of, self._key = self._known, (seed, env_id), hash(seed + env_id)
+        self._actions: list[ArrayTree] = []
+        if self._key not in known.steps:
+            reference = known.there[self._key] = known.spare.pop() if known.spare else self._make()
+            reference.reset(seed, env_id)
+            known.steps[self._key] = reference.last, reference.fresh, reference.frames, 0
+        self.last, self.fresh, self.frames, _ = known.steps[self._key]
+
+    def step(self, action: ArrayTree) -> None:
+        """Step with ``action``, or reset if the episode is over."""
+        known, key = self._known, hash((self._key, *(leaf.tobytes() for leaf in trees.leaves(action))))
+        reference = known.there.get(self._key) if key in known.steps else self._reference()
+        if reference is None:
+            step = known.steps[key]
+            known.saved_ns += step[-1]
+        else:
+            began = known.now()
+            reference.step(action)
+            step = reference.last, reference.fresh, reference.frames, known.now() - began
+            known.there[key] = known.there.pop(self._key)
+            if len(known.steps) < _MOST_KNOWN:
+                known.steps[key] = step
+        self._actions.append(action)
+        self._key, (self.last, self.fresh, self.frames, _) = key, step
+
+    def _reference(self) -> Reference:
+        """Return a reference that has made the same steps. Raises CutOffError if these give another row now."""
+        there = self._known.there
+        if self._key not in there:
+            again = self._make()
+            again.reset(*self._of)
+            for action in self._actions:
+                again.step(action)
+            if not alike(again.last, self.last):
+                raise CutOffError(NOT_REPEATABLE)
+            there[self._key] = again
+        return there[self._key]
+
+    @property
+    def row(self) -> Row:
+        """The last row."""
+        return self._reference().row
 
 
 class FaultError(Exception):
@@ -320,7 +397,7 @@ class Followed:
     ``expected`` and ``found``: the last rows of both, digested; ``found`` by step.
     """
 
-    def __init__(self, env_id: int, reference: Reference, history: History) -> None:
+    def __init__(self, env_id: int, reference: Reference | Shared, history: History) -> None:
         self.env_id = env_id
         self.reference = reference
         self.step = -1
@@ -344,16 +421,18 @@ class Followed:
         wrong = [field for field in _FIELDS if not _same(field, expected, found)]
         return [_described(self.env_id, self.step, field, expected, found) for field in wrong]
 
-    def repeats(self, history: History) -> bool:
+    def repeats(self, history: History, make: Callable[[], Reference]) -> bool:
         """Return whether a reference gives the same rows again for the same actions."""
-        again = self.reference.anew(self.env_id, history.seed)
         # Environments that draw from a generator of their process depend on what else is there.
-        beside = self.reference.anew(self.env_id + 1, history.seed)
-        rows = deque([digested(again.row)], _KEPT)
+        again, beside = make(), make()
+        again.reset(history.seed, self.env_id)
+        beside.reset(history.seed, self.env_id + 1)
+        rows = deque([again.last], _KEPT)
         for at in range(0, 2 * self.step, 2):
             action = history.action(self._places[at], self._places[at + 1])
             beside.step(action)
-            rows.append(digested(again.step(action)))
+            again.step(action)
+            rows.append(again.last)
         again.close()
         beside.close()
         return all(map(alike, self.expected, rows))
@@ -371,11 +450,12 @@ class Followed:
         for at, place in self._rows_up_to(number, history):
             if self.step >= 0:
                 self.reference.step(history.action(self._places[-2], self._places[-1]))
+            self.expected.append(self.reference.last)
+            if self.step >= 0:
                 self._count(claim)
             self._places.extend((at, place))
             self.step += 1
             self._frames = self.reference.frames
-            self.expected.append(digested(self.reference.row))
         if not self._places or self._places[-2] != number:
             raise CutOffError(f"environment {self.env_id} is not in batch {number}")
         return self.expected[-1]
@@ -393,7 +473,7 @@ class Followed:
             yield self._coming.popleft()
 
     def _count(self, claim: int | None) -> None:
-        ended = self.reference.row.ended
+        ended = self.expected[-1].ended
         self.ends += ended
         self.fresh_for += 1
         if self.reference.fresh:

@@ -1,7 +1,8 @@
 """Compares with the reference what a backend has returned, in a process that loads no adapter.
 
-``replay`` judges what a measured cell has recorded, ``prove`` what was recorded of a backend for ``vebench verify``.
-Both let several processes judge, each some of the environments.
+``replay`` judges what measured cells have recorded, ``prove`` what was recorded of a backend for ``vebench verify``.
+Both let several processes judge, each some of the environments. Where cells have stepped the same environments with the
+same actions, the reference makes these steps once.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from vebench.backends import trees
+from vebench.backends.registry import find
 from vebench.child import trials
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
-from vebench.child.proof.reference import FaultError, Reference
+from vebench.child.proof.reference import NOT_REPEATABLE, FaultError, Known, Reference
 from vebench.child.record.recording import About, Began, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 
@@ -46,9 +48,6 @@ _MOST_OF_TIMEOUT = 0.8
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
 _NOTHING_COMPARED = "none of its rows could be compared"
 _BROKE_OFF = "its rows ended early"
-_NOT_REPEATABLE = (
-    "with the same seed and actions, the environment's results vary between runs or with other environments present"
-)
 
 
 class _Judged(NamedTuple):
@@ -76,47 +75,92 @@ class _Outline(NamedTuple):
     cut_off: str | None
 
 
-def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> CellProof:
-    """Compare what the file of ``job`` holds with the reference, and return the result. The file is removed."""
+_Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
+
+
+def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterator[CellProof]:
+    """Compare what the files of ``job`` hold with the reference, and yield the result of each. They are removed."""
     task = request.setup.task
-    named_until = clock() + int((_MOST_OF_TIMEOUT * request.settings.timeout - LOOK_ON_S) * 1e9)
-    try:
-        outline = _outline(job.path, job.rows)
-        if outline.about is None or outline.cut_off is not None:
-            return CellProof("unverified", reason=outline.cut_off)
+    chances = [find(each.backend).chance(task) for each in job.recordings]
+    recordings: list[_Recording] = []
+    families: dict[object, list[int]] = {}
+    for number, (recorded, chance) in enumerate(zip(job.recordings, chances, strict=True)):
+        path = f"{job.path}/{recorded.name}"
+        outline = _outline(path, recorded.rows)
+        recordings.append((path, outline, int(recorded.seconds * 1e9)))
+        if (about := outline.about) is not None and outline.cut_off is None and chance is None:
+            # In order, the environments of backends of one size have the same actions.
+            key = f"{about.num_envs} {about.batch_size} {about.autoreset}" if about.in_order else number
+            families.setdefault(key, []).append(number)
+    work: list[tuple[list[int], tuple[int, ...]]] = []
+    for members in families.values():
+        ids = (env_id for each in members for env_id in (*recordings[each][1].env_ids, *recordings[each][1].first_ids))
+        work += ((members, share) for share in _shares([*dict.fromkeys(ids)]))
+    shared = [([recordings[number] for number in members], share) for members, share in work]
+    coming = _in_parallel(partial(_followed, task, clock), shared)
+    found: list[list[list[_Judged]]] = [[] for _ in recordings]
+    for number, (path, outline, _) in enumerate(recordings):
+        named_until = clock() + int((_MOST_OF_TIMEOUT * request.settings.timeout - LOOK_ON_S) * 1e9)
+        while any(number in members for members, _ in work):
+            for member, one in zip(work.pop(0)[0], next(coming), strict=True):
+                found[member].append(one)
         verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
-        chance = request.entry.chance(task)
-        if chance is not None:
-            return CellProof(verdict, fault=outline.fault, reason=chance, impossible=True)
-        try:
-            return _compared(job, task, outline, outline.about, clock, named_until)
-        except CutOffError as error:
-            return CellProof(verdict, fault=outline.fault, reason=None if outline.fault else str(error))
-    finally:
-        os.unlink(job.path)  # noqa: PTH108 - nothing else here needs pathlib
-
-
-def _compared(  # noqa: PLR0913, PLR0917 - what is compared, and for how long
-    job: Replaying, task: Task, outline: _Outline, about: About, clock: Callable[[], int], named_until: int
-) -> CellProof:
-    """Compare the measured steps, and what came right after the resets."""
-    resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
-    ids = outline.first_ids
-    begun = _in_parallel(partial(_begun, job.path, task, clock, resets), ids)
-    wrong = [one for one in begun if one.proof.verdict == "different"]
-    found: list[_Judged] = []
-    # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
-    if all(one.reset > 1 for one in wrong):
-        follow = partial(_judged, job.path, task, last, of_steps=True)
-        try:
-            found = _in_parallel(partial(follow, is_wanted=_Until(clock, int(job.seconds * 1e9))), outline.env_ids)
-        except CutOffError:
-            if not wrong:
-                raise
+        if outline.about is None or outline.cut_off is not None:
+            proof = CellProof("unverified", reason=outline.cut_off)
+        elif chances[number] is not None:
+            proof = CellProof(verdict, fault=outline.fault, reason=chances[number], impossible=True)
         else:
-            found = _named(found, outline.env_ids, partial(follow, is_wanted=_Until(clock, named_until - clock())))
+            follow, until = partial(_judged, path, task), _Until(clock, named_until - clock())
+            proof = _compared(outline, outline.about, found[number], follow, until)
+        os.unlink(path)  # noqa: PTH108 - nothing else here needs pathlib
+        yield proof
+
+
+def _followed(
+    task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], tuple[int, ...]]
+) -> list[list[_Judged]]:
+    """Compare what some environments returned right after resets, and in the measured steps unless that was wrong.
+
+    The former is compared for as many environments as there is time for.
+    """
+    recordings, ids = shared
+    known = Known(clock) if len(recordings) > 1 else None
+    now = clock if known is None else known.clock
+    began = clock()
+    Reference(task, 0, seed=0).close()
+    most = max(1, _RESETS_NS // max(1, clock() - began))
+    order = random.SystemRandom().sample(ids, len(ids))  # which are left out is unpredictable
+
+    def judged(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
+        try:
+            until = _Until(now, span_ns)
+            return _judged(path, task, histories, tuple(env_ids), is_wanted=until, known=known, **how)
+        except CutOffError as error:
+            return _Judged(Proof("unverified", reason=str(error)))
+
+    found: list[list[_Judged]] = []
+    for path, outline, span_ns in recordings:
+        first = [env_id for env_id in order if env_id in outline.first_ids][:most]
+        shown = [env_id for env_id in ids if env_id in outline.env_ids]
+        resets = outline.histories - 1
+        found.append([judged(path, range(resets), first, _BEGINNINGS_NS, most_share=1.0)])
+        # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
+        if shown and (found[-1][0].proof.verdict != "different" or found[-1][0].reset > 1):
+            found[-1].append(judged(path, range(resets, resets + 1), shown, span_ns, of_steps=True))
+    return found
+
+
+def _compared(
+    outline: _Outline, about: About, shares: Sequence[list[_Judged]], follow: Callable[..., _Judged], until: _Until
+) -> CellProof:
+    """Return what was found of a recording, with the name of its fault, which is sought ``until`` then."""
+    resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
+    begun, found = [share[0] for share in shares], [one for share in shares for one in share[1:]]
+    if any(one.proof.verdict == "different" and one.reset <= 1 for one in begun):
+        found = []
+    found = _named(found, outline.env_ids, partial(follow, last, is_wanted=until, of_steps=True))
     if not any(one.proof.verdict == "different" for one in found):
-        begun = _named(begun, ids, partial(_judged, job.path, task, resets, most_share=1.0))
+        begun = _named(begun, outline.first_ids, partial(follow, resets, most_share=1.0))
     fewest_ends = min((one.proof.fewest_ends for one in found), default=0)
     whole = _merged([one.proof for one in (*found, *begun)], fewest_ends)
     if whole.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
@@ -152,7 +196,7 @@ def prove(request: Request, job: Judging) -> Proof:
             env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
             task, histories = trial.setup(request.setup).task, range(outline.histories)
             follow = partial(_judged, path, task, histories, most_share=1.0)  # a trial may have few steps
-            found = _named(_in_parallel(follow, env_ids), env_ids, follow)
+            found = _named([*_in_parallel(follow, _shares(env_ids))], env_ids, follow)
             proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
             if outline.fault is not None and proof.verdict != "different":
                 proof = replace(proof, verdict="different", fault=outline.fault)
@@ -260,16 +304,6 @@ class _Until:
         return not rows.number or self._clock() <= self._deadline
 
 
-def _begun(path: str, task: Task, clock: Callable[[], int], resets: range, env_ids: tuple[int, ...]) -> _Judged:
-    """Compare what some of these environments returned right after a reset: as many as there is time for."""
-    began = clock()
-    Reference(task, 0, seed=0).close()
-    most = max(1, _RESETS_NS // max(1, clock() - began))
-    # Which are left out is unpredictable.
-    chosen = random.SystemRandom().sample(env_ids, min(most, len(env_ids)))
-    return _judged(path, task, resets, tuple(chosen), is_wanted=_Until(clock, _BEGINNINGS_NS), most_share=1.0)
-
-
 def _judged(  # noqa: PLR0913 - what is compared, and how
     path: str,
     task: Task,
@@ -279,12 +313,13 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
     is_wanted: Callable[[Rows], bool] = lambda _: True,
     most_share: float = MOST_SHARE,
     of_steps: bool = False,
+    known: Known | None = None,
 ) -> _Judged:
     """Compare what a file holds of these environments with the reference, up to the first difference, and name that.
 
     Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
-    judge = Judge(task, most_share=most_share, of_steps=of_steps)
+    judge = Judge(task, most_share=most_share, of_steps=of_steps, known=known)
     with open(path, "rb") as file:  # noqa: PTH123 - same reason
         records = _chosen(read(file), histories, env_ids, is_wanted)
         try:
@@ -299,7 +334,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
         if judge.mismatch is None:
             return found
         if not judge.repeatable():
-            return found._replace(proof=Proof("unverified", reason=_NOT_REPEATABLE))
+            return found._replace(proof=Proof("unverified", reason=NOT_REPEATABLE))
         chance = judge.about.chance
         told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
         return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))
@@ -345,11 +380,17 @@ def _named(
     return found
 
 
-def _in_parallel(work: Callable[[tuple[_T, ...]], _R], items: Sequence[_T]) -> list[_R]:
-    """Return what work on each share of the items gives: one for each CPU that is free, in a process of its own."""
+def _shares(items: Sequence[_T]) -> list[tuple[_T, ...]]:
+    """Return the items in as many parts as there are CPUs that are free."""
     count = min(len(items), len(pinning.allowed() or (0,)))
-    shares = [tuple(items[number::count]) for number in range(count)]
+    return [tuple(items[number::count]) for number in range(count)]
+
+
+def _in_parallel(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+    """Yield what work on each item gives, in this order. As many processes work as there are CPUs that are free."""
+    count = len(_shares(items))
     if count <= 1:
-        return [work(share) for share in shares]
+        yield from map(work, items)
+        return
     with ProcessPoolExecutor(count, get_context("fork")) as pool:
-        return list(pool.map(work, shares))
+        yield from pool.map(work, items)

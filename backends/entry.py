@@ -238,9 +238,9 @@ class BackendEntry:
             steps = f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.suites or ()))} only"
             return f"{self.library or self.family} has no {task.id}: {self._instead(task) or steps}"
         if self.name_of(task) is None:
-            what = task.id if self.own_classes is None else f"class of its own for {task.id}"
+            what = f"{self.library or self.family} has no" if self.own_classes is None else "vebench has no class for"
             instead = self._instead(task)
-            return f"{self.library or self.family} has no {what}{f': {instead}' if instead else ''}"
+            return f"{what} {task.id}{f': {instead}' if instead else ''}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None

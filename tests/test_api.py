@@ -119,6 +119,7 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
         ({"workers": [1.5]}, "--workers 1.5"),
         ({"repeats": "x"}, "repeats 'x'"),
         ({"rounds": 2.5}, "rounds 2.5"),
+        ({"effort": ["low"]}, "--effort ['low']"),
         ({"duration": "long"}, "duration long"),
         ({"duration": -1}, "--duration -1"),
         ({"base": 3}, "base 3"),

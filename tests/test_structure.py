@@ -80,7 +80,7 @@ OPEN_TO_PROOFS = {"vebench.child.proof.reference": {"vebench.backends.for_loop"}
 # Subclasses of what their library has: it is imported with them, and they on use.
 WITH_THEIR_LIBRARY = {"vebench.child.network"}
 COMMANDS = tuple(command.name or command.callback.__name__ for command in cli.app.registered_commands)
-WITH_MODULES = set(COMMANDS) - {"history", "list"}  # shown by the module of report, and by a page alone
+WITH_MODULES = set(COMMANDS) - {"help", "history", "list"}  # shown by the module of report, and by a page alone
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 
 pytestmark = pytest.mark.xdist_group("structure")  # every module is parsed once

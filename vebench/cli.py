@@ -14,7 +14,7 @@ from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.options import option
-from vebench.plan.spec import ADVANCED, HOW_LONG, OPTIONS, OUTPUT, PLAN_OF_RUN, VERDICT, WHAT, effort
+from vebench.plan.spec import ADVANCED, COMPARE_SETTINGS, HOW_LONG, OPTIONS, OUTPUT, PLAN_OF_RUN, VERDICT, WHAT, effort
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
     Every error that a user can meet becomes one line on standard error.
     """
     command = _command_of(app)
-    if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
     try:
         # Typer's own entry point would report some of its errors itself.
         with command.make_context("vebench", [*arguments], obj=partial(_world, tuple(arguments), world)) as context:
@@ -117,7 +115,6 @@ def vebench(
 def run(
     context: typer.Context,
     *,
-    _quick: Annotated[bool, option(HOW_LONG, "", "The same as --effort low.", "--quick")] = False,
     verify: Annotated[bool, option(VERDICT, "", "First compare backends with a plain loop.", "--verify")] = False,
     output: Annotated[Path | None, options.output_option("run", "Run file")] = None,
     resume: Annotated[Path | None, option(OUTPUT, "FILE", "Finish the run in this file, by its own plan.")] = None,
@@ -148,7 +145,8 @@ def run(
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     budget, until = context.params["budget"], context.params["until"]
     if budget is not None and until is None:
-        raise UsageError(f"--budget {budget:g} needs --until, such as --until 5%: it limits what --until adds")
+        needs = "needs --until, such as --until 5%: it limits what --until adds"
+        raise UsageError(f"--budget {options.time_of(budget)} {needs}")
     spec = options.spec_from(context, **PLAN_OF_RUN)
     return command.start(spec, file, context.obj(), outlet=outlet, verify=verify, dry_run=dry_run, quiet=quiet)
 
@@ -168,19 +166,11 @@ def report(
     ] = False,
     columns: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Also show these, such as efficiency, peak_rss or startup, in tables of their own. Comma or repeat.",
-        ),
+        option(OUTPUT, "NAME", "Also show these in tables: efficiency, peak_rss, startup ... Comma or repeat."),
     ] = None,
     forecast: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=MAX_COUNT,
-            help="Also predict the rates of N workers from those measured, at most twice as many.",
-        ),
+        option(OUTPUT, "N", "Also predict rates of N workers, at most twice those measured.", min=1, max=MAX_COUNT),
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Also show what others have published for these tasks, apart.")
@@ -223,12 +213,7 @@ def check(
     budget: Annotated[float, options.budget("Longest time for measuring the baseline's plan.")] = 600.0,
     tolerance: options.Tolerance = "10%",
     metric: Annotated[
-        str,
-        option(
-            VERDICT,
-            "METRIC",
-            "What is compared: yardstick (rates relative to fixed work of vebench's own), speedup or fps.",
-        ),
+        str, option(VERDICT, "METRIC", "yardstick (rates relative to fixed work of vebench's own), speedup or fps.")
     ] = "yardstick",
     history: Annotated[
         Path | None,
@@ -279,13 +264,7 @@ def check(
 
 @app.command(
     cls=options.with_plan(
-        *("envs", "backends", "workers", "repeats"),
-        settings=(
-            *("duration", "envs_per_worker", "memory", "pin", "policy", "proof"),
-            *("replicas", "rounds", "seed", "timeout", "warmup"),
-        ),
-        efforts="compare",
-        **effort("compare"),
+        "envs", "backends", "workers", "repeats", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
     )
 )
 def compare(
@@ -326,10 +305,7 @@ def history(
     *,
     metric: Annotated[
         str,
-        typer.Option(
-            metavar="METRIC",
-            help="fps, or speedup over for-loop in the same run. auto: fps if all runs are of one machine.",
-        ),
+        option(OUTPUT, "METRIC", "fps, or speedup over for-loop in the same run. auto: fps if all are of one machine."),
     ] = "auto",
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
@@ -477,3 +453,9 @@ def doctor(
 
     counts = parse_counts("--workers", workers) if workers else ()
     return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.format_named(form, "machine"))
+
+
+@app.command(name="help", options_metavar="[COMMAND]", context_settings={"allow_extra_args": True})
+def help_(context: typer.Context) -> int:
+    """Show the help of a command."""
+    return invoke([*context.args, "--help"])

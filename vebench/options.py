@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from vebench.errors import UsageError, did_you_mean, shown
+from vebench.plan import spec
 from vebench.plan.spec import ADVANCED, EFFORTS, GROUPS, HOW_LONG, OPTIONS, OUTPUT, VERDICT, WHAT, RunSpec, effort
 from vebench.reports.formats import registry
 
@@ -35,7 +36,7 @@ class Grouped(TyperCommand):
     def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
         for one in params:
             if one.metavar == "TIME" and one.default is not None:
-                one.default = _time(one.default)
+                one.default = time_of(one.default)
         super().__init__(*args, params=[*params], **how)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own copies of click's types
@@ -50,7 +51,7 @@ class Grouped(TyperCommand):
                     formatter.write_dl(lines)
 
 
-def _time(seconds: float) -> str:
+def time_of(seconds: float) -> str:
     """Return a time as a user writes it: ``500ms``, ``90s``, ``5m``."""
     minutes, rest = divmod(seconds, 60)
     if minutes and not rest:
@@ -74,8 +75,16 @@ def with_plan(
         def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
             made: list[Any] = []
             if efforts:
-                level = option(HOW_LONG, "LEVEL", _levels(efforts), "--effort")
+                levels = ", ".join(
+                    f"{level} = {passes} x {rounds} of {time_of(seconds)}"
+                    for level, (passes, rounds, seconds, _) in EFFORTS[efforts].items()
+                )
+                meaning = f"Passes x windows, with a warm-up of one window: {levels}. Explicit numbers take precedence."
+                level = option(HOW_LONG, "LEVEL", meaning, "--effort")
                 made.append(("effort", Annotated[str, level], field(default="normal")))
+            if efforts == "run":
+                quick = option(HOW_LONG, "", "The same as --effort low.", "--quick")
+                made.append(("quick", Annotated[bool, quick], field(default=False)))
             made += [
                 (name, Annotated[_kind(name), of_plan(name)], field(default=defaults.get(name))) for name in fields
             ]
@@ -86,22 +95,23 @@ def with_plan(
             self.of_plan = typer.main.get_command(app).params
             super().__init__(*args, params=[*self.of_plan, *params], **how)
 
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as typer has it
+            try:
+                return super().parse_args(ctx, args)
+            except typer.TyperException as error:
+                option: str = getattr(error, "option_name", "")
+                if (key := option.removeprefix("--").replace("-", "_")) in settings:
+                    raise UsageError(f"No such option: {option}; write --set {key}=VALUE") from None
+                raise
+
         def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as typer has it
             names = {one.name for one in self.of_plan}
-            return ctx.invoke(self.callback, **{name: one for name, one in ctx.params.items() if name not in names})
+            try:
+                return ctx.invoke(self.callback, **{name: one for name, one in ctx.params.items() if name not in names})
+            except UsageError as error:
+                raise UsageError(spec.as_settings(str(error), settings)) from None
 
     return Planned
-
-
-def _levels(command: str) -> str:
-    """Return what the levels of ``--effort`` stand for in a command, in words."""
-    words = [
-        f"{level} = {repeats} x {rounds} of {_time(duration)}"
-        for level, (repeats, rounds, duration, _) in EFFORTS[command].items()
-    ]
-    return (
-        f"Passes x windows, with a warm-up as long as one window: {', '.join(words)}. Explicit numbers take precedence."
-    )
 
 
 def of_plan(name: str) -> OptionInfo:
@@ -145,9 +155,9 @@ def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN4
     }
     if "effort" in context.params:
         given, level = _given(context), context.params["effort"]
-        if given >= {"effort", "_quick"}:
+        if given >= {"effort", "quick"}:
             raise UsageError("--quick is --effort low: leave out one of them")
-        numbers = effort(str(context.info_name), "low" if "_quick" in given else level)
+        numbers = effort(str(context.info_name), "low" if "quick" in given else level)
         values |= {name: number for name, number in numbers.items() if name not in given}
     for text in context.params.get("settings") or ():
         key, _, value = text.partition("=")
@@ -193,7 +203,7 @@ def output_option(kind: PageKind, run_file: str = "") -> OptionInfo:
     suffixes = f"{', '.join(first)} or {last}"
     meaning = f"Write to this file, in the format of its suffix: {suffixes}."
     if run_file:
-        meaning = f"{run_file}. With the suffix {suffixes}, a report; the run file goes to .vebench/, as by default."
+        meaning = f"{run_file}. With the suffix {suffixes}, a report; run files go to .vebench/, as by default."
     return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_file)
 
 
@@ -210,6 +220,9 @@ def outlet(
 
     if output is None or (measures and output.suffix.lower() not in registry.suffixes()):
         return output, Outlet(registry.format_for(form, None, kind))
+    if measures and output.suffix.lower() not in registry.suffixes(kind):
+        fitting = ", ".join(registry.suffixes(kind))
+        raise UsageError(f"-o {output}: the suffix is none of {fitting}, for a report, nor .jsonl, for a run file")
     refuse_to_overwrite(output)
     if not output.parent.is_dir():
         raise UsageError(f"-o {output}: name a file in a folder that exists")

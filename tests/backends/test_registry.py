@@ -128,7 +128,7 @@ def test_a_backend_that_is_not_in_the_table_is_treated_as_a_third_partys() -> No
     ("name", "task", "why"),
     [
         ("envpool-sync", "CartPole-v1[max_episode_steps=50]", "EnvPool has no CartPole-v1[max_episode_steps=50]"),
-        ("fast-sync", "HalfCheetah-v5[xml_file=a.xml]", "fast has no class of its own for HalfCheetah-v5[xml"),
+        ("fast-sync", "HalfCheetah-v5[xml_file=a.xml]", "vebench has no class for HalfCheetah-v5[xml"),
         ("ceiling", "HalfCheetah-v5[xml_file=a.xml]", "ceiling has no HalfCheetah-v5[xml_file=a.xml]"),
     ],
 )

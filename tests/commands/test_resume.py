@@ -1,6 +1,7 @@
 """``vebench run --resume``: a run goes on where it ended, on the same machine and with nothing made up."""
 
 import json
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -23,21 +24,24 @@ def measured(vebench: Command, tmp_path: Path) -> Path:
     return tmp_path / "run.jsonl"
 
 
-def test_an_interrupted_run_is_resumed_where_it_ended(vebench: Command, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_resumed_where_it_ended_and_its_report_written(vebench: Command) -> None:
     start = FakeStart()
 
     def interrupted_in_the_second(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec) if len(start.started) == 1 else interrupted(cell, spec)
 
     start.scripts = dict.fromkeys(("for-loop", "shm-sync", "yardstick"), interrupted_in_the_second)
-    first = vebench("run", *PONG, "-w", "1", "-o", "run.jsonl", world=fake_world(start))
-    assert first.status == 130
-    assert "1 of 3 cells are in run.jsonl; to continue: vebench run --resume run.jsonl" in first.err
+    first = vebench("run", *PONG, "-w", "1", "-o", "a b.md", world=fake_world(start))
+    (path,) = Path(".vebench").glob("*.jsonl")
+    command = f"vebench run --resume {path} -o 'a b.md'"
+    assert (first.status, Path("a b.md").exists()) == (130, False)
+    assert first.err.endswith(f"1 of 3 cells are in {path}; to continue: {command}\n")
     again = FakeStart()
-    assert vebench("run", "--resume", "run.jsonl", world=fake_world(again)).status == 0
+    assert vebench(*shlex.split(command)[1:], world=fake_world(again)).status == 0
+    assert Path("a b.md").exists()
     assert len(again.started) == 2
     assert again.started[0][0] == start.started[1][0]
-    assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"] * 3
+    assert [cell["status"] for cell in lines(path, "cell")] == ["ok"] * 3
 
 
 def test_an_interrupted_check_says_how_to_go_on_to_its_verdict(vebench: Command, measured: Path) -> None:

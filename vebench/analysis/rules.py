@@ -13,6 +13,7 @@ from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
+from vebench.plan.spec import COMPARE_SETTINGS, as_settings
 from vebench.results.paths import LOG_SUFFIX
 
 if TYPE_CHECKING:
@@ -97,7 +98,14 @@ def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> fr
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return the findings on ``cell``, one of the sweep's, in the order in which JSON and CSV list them."""
     rules = (_outcome, _work, _precision, _speed, _machine, _course)
-    return tuple(finding for rule in rules for finding in rule(cell, sweep))
+    return tuple(_typed(finding, sweep.head) for rule in rules for finding in rule(cell, sweep))
+
+
+def _typed(finding: Finding, head: RunRecord) -> Finding:
+    """Return a finding whose remedy names options as the command has them that made the run."""
+    if head.interpreter is None:
+        return finding
+    return replace(finding, remedy=as_settings(finding.remedy, COMPARE_SETTINGS))
 
 
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -133,7 +141,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             remedy = "choose a task on which it can be compared, or compare its rows yourself"
         else:
             message = f"not compared with {REFERENCE}: it is unknown whether it does the same work"
-            remedy = f"measure with --verify, or compare it with: {verify}"
+            remedy = f"{'' if sweep.head.interpreter else 'measure with --verify, or '}compare it with: {verify}"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof is None:
         return
@@ -257,7 +265,7 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.UNPINNED, message, remedy)
     if cell.unbound is not None:
         message = f"its memory could not be bound to nodes: {cell.unbound}; it was allocated by first touch"
-        remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or measure with --pin without mem"
+        remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or leave out mem of --pin"
         yield Finding(Code.UNPINNED, message, remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
     # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
@@ -319,7 +327,7 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
     found.append(incomplete(run, file))
     remedy = f"measure the cell of this line again with: {run.header.resume_command(file)}"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]
-    return tuple(finding for finding in found if finding is not None)
+    return tuple(_typed(finding, run.header) for finding in found if finding is not None)
 
 
 def unusable(cells: Sequence[CellSummary]) -> Finding | None:

@@ -80,7 +80,7 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
 
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.
     """
-    with session(file, world, quiet=quiet) as measuring:
+    with session(file, world, quiet=quiet, outlet=outlet) as measuring:
         status = measuring.measure(plan, left)
     page = RunPage.of([(str(measuring.path), measuring.run)])
     outlet.publish(page, quiet=quiet)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vebench.machine.host import Host
     from vebench.plan.cells import CellKey, Plan
     from vebench.plan.spec import RunSpec
+    from vebench.reports.console import Outlet
     from vebench.results.records import CellRecord, Run
     from vebench.results.store import RunWriter
 
@@ -79,19 +80,22 @@ class World:
 
 
 class Session:
-    """Measures cells into the file of their ``side``, in the Python of that side. ``path`` is the first file."""
+    """Measures cells into the file of their ``side``, in the Python of that side. ``path`` is the first file.
+
+    ``also`` ends the command to go on with after an interrupt.
+    """
 
     def __init__(
-        self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, pythons: Mapping[str, str]
+        self, files: Mapping[str, RunWriter], world: World, *, quiet: bool, pythons: Mapping[str, str], also: str
     ) -> None:
-        self._files, self._world, self._quiet, self._pythons = files, world, quiet, pythons
+        self._files, self._world, self._quiet, self._pythons, self._also = files, world, quiet, pythons, also
         self.path = next(iter(files.values())).path
 
     @property
     def go_on(self) -> str:
         """The command to continue with after an interrupt."""
-        header = self.run.header
-        return f"to {'compare again' if header.interpreter else 'continue'}: {header.resume_command(str(self.path))}"
+        again = self.run.header.resume_command(str(self.path)) + self._also
+        return f"to {'compare again' if self.run.header.interpreter else 'continue'}: {again}"
 
     @property
     def run(self) -> Run:
@@ -169,7 +173,7 @@ class Session:
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
         if here == done + planned and not self.run.header.spec.only:
-            return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}"
+            return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}{self._also}"
         return f"interrupted: {what}; {self.go_on}"
 
 
@@ -180,10 +184,12 @@ def session(
     *,
     quiet: bool,
     pythons: Mapping[str, str] = _HERE,
+    outlet: Outlet | None = None,
 ) -> Iterator[Session]:
     """Return a session that measures into a run file, or one for each side, and says what happened to them."""
     by_side = files if isinstance(files, Mapping) else {"": files}
-    found = Session(by_side, world, quiet=quiet, pythons=pythons)
+    also = f" -o {shlex.quote(str(outlet.report[0]))}" if outlet and outlet.report else ""
+    found = Session(by_side, world, quiet=quiet, pythons=pythons, also=also)
     try:
         with ExitStack() as stack:
             for file in by_side.values():

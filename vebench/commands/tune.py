@@ -129,7 +129,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
 def _race(  # noqa: PLR0913, PLR0917 - what a race needs
     file: RunWriter, plan: Plan, wish: Wish, budget: _Budget, outlet: Outlet, world: World
 ) -> int:
-    with session(file, world, quiet=False) as measuring:
+    with session(file, world, quiet=False, outlet=outlet) as measuring:
         page = _Racing(plan, measuring, wish, world, budget).over()
         outlet.publish(page)
     return _DONE if page.choice.decided else _UNDECIDED

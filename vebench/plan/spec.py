@@ -19,7 +19,7 @@ from vebench.errors import UsageError, shown
 from vebench.machine.pinning import MEMORY_POLICIES, PIN_POLICIES, SMT_POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from vebench.backends.entry import BackendEntry
 
@@ -56,8 +56,8 @@ EFFORTS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
 def effort(command: str, level: str = "normal") -> dict[str, float]:
     """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field. Raises UsageError."""
     levels = EFFORTS[command]
-    if level not in levels:
-        raise UsageError(f"--effort {shown(level)}: must be one of {', '.join(levels)}")
+    if level not in tuple(levels):
+        raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
     return dict(zip(_BY_EFFORT, levels[level], strict=True))
 
 
@@ -240,6 +240,22 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
     "proof": (ADVANCED, "HOW", _PROOF, "--proof"),
 }
+# Fields that ``vebench compare`` sets by --set.
+COMPARE_SETTINGS = (
+    *("duration", "envs_per_worker", "memory", "pin", "policy", "proof"),
+    *("replicas", "rounds", "seed", "timeout", "warmup"),
+)
+
+
+def as_settings(text: str, settings: Collection[str]) -> str:
+    """Return ``text`` with the options of these fields written as settings: ``--set rounds=4`` for ``--rounds 4``."""
+
+    def written(found: re.Match[str]) -> str:
+        name = found[1].replace("-", "_")
+        known = name in settings and name in OPTIONS
+        return f"--set {name}={found[2] or OPTIONS[name][1]}" if known else found[0]
+
+    return re.sub(r"--([a-z-]+)(?: (\d\S*|none\b|\S+(?=: )))?", written, text)
 
 
 def check_spec(spec: RunSpec) -> None:

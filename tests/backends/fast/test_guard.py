@@ -116,4 +116,4 @@ def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_is_left_out_
 ) -> None:
     assert "fast-" not in words(vebench("run", "-e", "CartPole", "-w", "1", "--dry-run"))
     asked = words(vebench("run", "-e", "CartPole", "-w", "1", "-b", "for-loop,fast-sync", "--dry-run"))
-    assert "skipped: fast-sync at 1 worker: fast has no class of its own for CartPole-v1" in asked
+    assert "skipped: fast-sync at 1 worker: vebench has no class for CartPole-v1" in asked

@@ -169,7 +169,8 @@ class RunScreen(_Screen):
         self._total = self._finished = self._to_prove = 0
         self._widths: list[int] = []
         self._rates: defaultdict[tuple[CellKey, str], list[float]] = defaultdict(list)
-        self._latest: dict[tuple[str, str], dict[str, tuple[float, str]]] = {}  # of each task and backend, by size
+        # Of each task and backend, by size: the rates of all windows, and that of the warm-up before them.
+        self._seen: dict[str, dict[str, dict[str, tuple[list[float], float]]]] = {}
 
     @_tolerated
     def show(self, event: Event) -> None:
@@ -197,39 +198,54 @@ class RunScreen(_Screen):
                 self._print(f"{' ' * (2 * digits + 3)} {name}  {_proven(event)}", "yellow")
         self._left.note(event, now)
         spent = now - self._left.began
-        state = self._state(event)
-        self._draw(f"{name}  {state}", self._done(), spent, spent + self._left.seconds, self._board(event.cell))
+        self._note(event.cell, event)
+        state, board = f"{name}  {self._state(event)}", self._board(_name(event.cell)[0])
+        self._draw(state, self._done(), spent, spent + self._left.seconds, board)
 
-    def _note(self, cell: Cell, rate: float, how: str = "") -> None:
-        env, backend, size = _name(cell)
-        if not cell.entry.reference_row and rate > 0:
-            words = f"{figures.number(rate)} frames/s  {size}{how}"
-            self._latest.setdefault((env, backend), {})[size] = (rate, words)
+    def _note(self, cell: Cell, event: Event) -> None:
+        """Note the rate of the event's cell for the board. A cell that failed or did other work leaves it."""
+        if cell.entry.reference_row:
+            return
+        (env, backend, _), size = _name(cell), cell.key.size
+        sizes = self._seen.setdefault(env, {}).setdefault(one_line(f"{backend} {cell.side}").rstrip(), {})
+        if isinstance(event, CellWarm) and event.rows_per_second:
+            sizes.setdefault(size, ([], cell.task.frame_skip * event.rows_per_second))
+        elif isinstance(event, WindowDone):
+            sizes.setdefault(size, ([], 0.0))[0].append(_rate(event))
+        elif (isinstance(event, CellFinished) and event.outcome.status != "ok") or (
+            isinstance(event, ProofDone) and event.proof.verdict == "different"
+        ):
+            sizes.pop(size, None)
 
-    def _board(self, cell: Cell) -> str:
-        """Return the best rate of each backend on this cell's task, the highest first, as far as there is room."""
-        task, room = _name(cell)[0], max(0, self._console.height - _OTHER_LINES)
-        best = {backend: max(sizes.values()) for (env, backend), sizes in self._latest.items() if env == task}
-        ranked = sorted(best.items(), key=lambda item: item[1], reverse=True)[:room]
-        width, highest = max(map(len, best), default=0), max(best.values(), default=(1.0,))[0]
-        return "\n".join(
-            f"{backend:{width}}  {'━' * ceil(_BAR_WIDTH * rate / highest):{_BAR_WIDTH}}  {words}"
-            for backend, (rate, words) in ranked
-        )
+    def _board(self, env: str) -> str:
+        """Return the best rate of each backend on a task so far, the highest first, as far as there is room."""
+        rates = [
+            (median(measured) if measured else warm, backend, f"{size}{'' if measured else ', warming up'}")
+            for backend, sizes in self._seen.get(env, {}).items()
+            for size, (measured, warm) in sizes.items()
+        ]
+        best: dict[str, tuple[float, str]] = {}
+        for rate, backend, words in sorted(rates, reverse=True):
+            best.setdefault(backend, (rate, words))
+        width, highest = max(map(len, best), default=0), max(best.values(), default=(0.0,))[0] or 1.0
+        lines = [
+            f"{backend:{width}}  {'━' * ceil(_BAR_WIDTH * rate / highest):{_BAR_WIDTH}}  "
+            f"{figures.number(rate)} frames/s  {words}"
+            for backend, (rate, words) in best.items()
+        ]
+        of_several = [env] if lines and len(self._plan.spec.envs) > 1 else []
+        return "\n".join([*of_several, *lines][: max(0, self._console.height - _OTHER_LINES)])
 
     def _state(self, event: Event) -> str:
         """Return what the event's cell does now, and its rate so far."""
         if isinstance(event, WindowDone):
             rates = self._rates[event.cell.key, event.cell.side]
-            rates.append(event.cell.task.frame_skip * event.window.transitions / (max(event.window.ns, 1) / 1e9))
-            self._note(event.cell, median(rates))
+            rates.append(_rate(event))
             # A window that a quota held back, or that others disturbed, is measured again.
             rounds = self._plan.spec.rounds
             again = f", {len(rates) - rounds} again" if len(rates) > rounds else ""
             rate = "" if event.cell.backend.name == NULL else f"  {figures.number(median(rates))} frames/s"
             return f"window {min(len(rates), rounds)} of {rounds}{again}{rate}"
-        if isinstance(event, CellWarm) and event.rows_per_second is not None:
-            self._note(event.cell, event.cell.task.frame_skip * event.rows_per_second, ", warming up")
         if isinstance(event, CellFinished):
             return f"ended: {event.outcome.status}"
         if isinstance(event, ProofStarted):
@@ -292,6 +308,10 @@ class ProofScreen(_Screen):
         now = self._cells[self._ended : self._ended + 1]
         line = f"{_padded(_name(now[0])[:2], self._widths)}  {doing}" if now else ""
         self._draw(line, done, ended, ended + left)
+
+
+def _rate(event: WindowDone) -> float:
+    return event.cell.task.frame_skip * event.window.transitions / (max(event.window.ns, 1) / 1e9)
 
 
 def _is_to_be_proven(event: CellFinished) -> bool:

@@ -79,14 +79,14 @@ def events_of(plan: Plan) -> Iterator[Event]:
     yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, WINDOWS[:1]))
 
 
-def console_of(*, terminal: bool, width: int = 100) -> Console:
+def console_of(*, terminal: bool, width: int = 100, height: int = 30) -> Console:
     return Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, height=30, color_system=None, legacy_windows=False
+        file=io.StringIO(), force_terminal=terminal, width=width, height=height, color_system=None, legacy_windows=False
     )
 
 
-def shown(events: Iterable[Event], *, terminal: bool, width: int = 100, quiet: bool = False, step: float = 10.0) -> str:
-    console = console_of(terminal=terminal, width=width)
+def shown(events: Iterable[Event], *, quiet: bool = False, step: float = 10.0, **size: int) -> str:
+    console = console_of(**size)
     with RunScreen(console, Clock(step), quiet=quiet) as view:
         for event in events:
             view.show(event)
@@ -211,18 +211,32 @@ def test_a_terminal_shows_what_is_measured_now_and_its_rate_so_far(plan: Plan) -
 def test_a_terminal_shows_the_best_rate_of_each_backend_so_far_also_that_of_a_warm_up(plan: Plan) -> None:
     cells = [make_cell(*cell) for cell in (("shm-sync", 1), ("shm-sync", 2), ("gym-sync", 2), ("null", 1))]
     one, two, other, null = cells
-    events: list[Event] = [RunStarted(Plan(plan.spec, tuple(cells))), CellWarm(one, 200.0), CellWarm(two, 100.0)]
-    events += [CellWarm(other, 300.0), CellWarm(null, 1e6)]
+    started: list[Event] = [RunStarted(Plan(plan.spec, tuple(cells))), CellWarm(one, 200.0), CellWarm(two, 100.0)]
+    started += [CellWarm(other, 300.0), CellWarm(null, 1e6)]
     bar = "━" * 24
-    assert last(shown(events, terminal=True))[:-2] == [
+    assert last(shown(started, terminal=True))[:-2] == [
         f"gym-sync  {bar}  1,200 frames/s  2 workers, warming up",
         f"shm-sync  {bar[:16]}          800 frames/s  1 worker, warming up",
     ]
-    windows = [WindowDone(cell, Window(SECOND, rows, 0)) for cell, rows in ((one, 90), (two, 600), (two, 700))]
-    assert last(shown([*events, *windows], terminal=True))[:-2] == [
-        f"shm-sync  {bar}  2,600 frames/s  2 workers",
-        f"gym-sync  {bar[:12]}              1,200 frames/s  2 workers, warming up",
-    ]
+    windows = ((one, 90), (two, 600), (replace(two, repeat=1), 700))  # passes count together
+    measured = [*started, *(WindowDone(cell, Window(SECOND, rows, 0)) for cell, rows in windows)]
+    gym = f"gym-sync  {bar[:12]}              1,200 frames/s  2 workers, warming up"
+    assert last(shown(measured, terminal=True))[:-2] == [f"shm-sync  {bar}  2,600 frames/s  2 workers", gym]
+    for end in (CellFinished(two, Outcome("failed", "boom")), ProofDone(two, CellProof("different"))):
+        assert last(shown([*measured, end], terminal=True))[:-2] == [
+            f"gym-sync  {bar}  1,200 frames/s  2 workers, warming up",
+            f"shm-sync  {bar[:8]}                  360 frames/s  1 worker",
+        ]
+
+
+def test_the_board_names_sides_and_one_of_several_tasks_and_leaves_room_on_a_low_screen(plan: Plan) -> None:
+    a, b = (replace(make_cell("shm-sync", 1), side=side) for side in "AB")
+    spec = replace(plan.spec, envs=("Pong", "CartPole"))
+    events: list[Event] = [RunStarted(Plan(spec, (a, b))), CellWarm(a, 200.0), CellWarm(b, 100.0)]
+    task, *rows = last(shown(events, terminal=True))[:-2]
+    assert task == "ALE/Pong-v5"
+    assert [row.split("  ")[0] for row in rows] == ["shm-sync A", "shm-sync B"]
+    assert len(last(shown(events, terminal=True, height=13))) == 3
 
 
 def test_on_a_terminal_each_cell_that_ends_is_a_line_that_stays(plan: Plan) -> None:

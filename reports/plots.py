@@ -312,7 +312,8 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
             if x == beside:
                 text = f"{figures.number(estimate.median)}{f'  {series.mark.text}' if series.mark else ''}"
                 wins = {"weight": "bold"} if series.mark and series.mark.wins else {"color": MUTED.light}
-                _write(space, text, (min(high, end), below), (5, 0), va="center", fontsize=8, **wins)
+                at, away = (min(high, end), below), (7 if high > end else 3, 0)
+                _write(space, text, at, away, va="center", fontsize=8, **wins)
             places.append(below)
             counts.append(f"{x:g}")
             below += 1

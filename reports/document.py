@@ -32,14 +32,13 @@ class Text:
     """One place of a table: the first line is what counts, the others explain it.
 
     ``value`` is what the first line shows, to sort by: an estimate, a number, a verdict; None if it shows no single
-    one. ``compact`` is what a table with one line for each row has instead of the lines: the first, and what is beside
-    it; empty if the lines fit there, too.
+    one. ``short``: the second line may stand beside the first, and is this where there is little room; empty if not.
     """
 
     lines: tuple[str, ...]
     tone: Tone = "plain"
     value: Value = None
-    compact: tuple[str, ...] = ()
+    short: str = ""
 
 
 @dataclass(frozen=True)

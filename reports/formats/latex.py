@@ -88,7 +88,7 @@ def _caption(table: Table, document: Document, *, several: bool) -> Iterator[str
     if table.about == "answer":
         yield from (answer.sentences[0] for answer in document.answers if answer.group == table.group)
     if table.about != "others" and document.notice:
-        yield document.notice
+        yield f"{document.notice[0].upper()}{document.notice[1:]}."
     named = several and table.about != "others"
     yield f"{document.title}: {table.title}." if named else f"{table.title}."
 
@@ -97,7 +97,8 @@ def _notes(table: Table, document: Document) -> Iterator[str]:
     """Yield the sentences about a table: how to read it, and the machine if it is of one."""
     if table.about == "answer":
         yield from document.legend
-        yield f"{_PARTS[2]}: the speedup."
+        if any(len(_parts(text)) == len(_PARTS) for row in table.rows for text in row.texts):
+            yield f"{_PARTS[2]}: the speedup."
         if any(text.tone == "best" for row in table.rows for text in row.texts):
             yield f"Bold: {document.best}."
     yield from table.notes
@@ -150,12 +151,13 @@ def _across(text: str, span: int) -> str:
 
 
 def _parts(text: Text) -> tuple[str, ...]:
-    """Return a figure, its interval, and what is beside it; anything else in one."""
-    if isinstance(text.value, Estimate) and text.lines[0] == figures.times(text.value, sign=""):
-        figure, _, spread = text.lines[0].partition(" ")
-        # Their signs head the columns.
-        return figure, spread.removeprefix(_PARTS[1]), *(part.removesuffix("x") for part in text.compact[1:])
-    return (" ".join(text.compact or text.lines),)
+    """Return a figure, its interval, and what is beside it unless it is a unit; anything else in one."""
+    spread = f" {figures.spread(text.value)}" if isinstance(text.value, Estimate) else ""
+    figure = text.lines[0].removesuffix(spread)
+    if figure != text.lines[0] and (text.short or len(text.lines) == 1):
+        beside = "" if text.tone == "reference_row" else text.short.removesuffix("x")
+        return figure, spread.removeprefix(f" {_PARTS[1]}"), *filter(None, [beside])  # their signs head the columns
+    return (" ".join(text.lines),)
 
 
 def _row(row: TableRow, spans: Sequence[int], plain: Plain) -> Iterator[str]:

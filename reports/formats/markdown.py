@@ -185,10 +185,9 @@ def _table(table: Table, writer: _Writer) -> Iterator[str]:
 
 
 def _place(text: Text, writer: _Writer) -> str:
-    compact = writer.folds and bool(text.compact)
-    first, *others = map(writer.escaped, text.compact if compact else text.lines)
+    first, *others = map(writer.escaped, text.lines)
     mark = _MARKS.get(text.tone, "")
-    return (" " if compact else "<br>").join([f"{mark}{first}{mark}", *others])
+    return (" " if writer.folds and text.short else "<br>").join([f"{mark}{first}{mark}", *others])
 
 
 def _longest_fence(text: str) -> int:

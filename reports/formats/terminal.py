@@ -78,18 +78,19 @@ def _ending_with_tables(document: Document, console: Console, width: int) -> Ite
     """Yield the facts, what was found, the lines of Python, how to read the tables, the tables, and last what they say.
 
     Tables that answers are not about come before those, each with what it needs to be read. Of the notes on the others
-    there are as many as fit a few lines, if not all were asked for.
+    there are as many as fit a few lines, if not all were asked for; what columns without room say is always there.
     """
     yield [*_head(document)]
-    fitted = [_fitted(table, width) for table in document.tables if table.about == "answer"]
+    tables = [table for table in document.tables if table.about == "answer"]
+    fitted = [_fitted(table, width, brief=bool(document.all_notes)) for table in tables]
     # As sentences one after another, each once: tables of several tasks share footnotes. What marks mean comes first.
-    figures, *others = _legend(document) or ("",)
-    of_tables = (note for one in fitted for note in one.notes)
-    notes = dict.fromkeys(filter(None, (figures, *others[-1:], *of_tables, *others)))
+    legend, of_tables = _legend(document), (note for one in fitted for note in one.notes)
+    aside = {_words(table, index) for table in tables for index in range(len(table.columns))}
+    notes = dict.fromkeys((*legend[:1], *legend[-1:], *of_tables, *legend))
     reading = Line(style="dim")
     for note in notes:
         longer = reading.copy().append(f"{' ' if reading else ''}{note if note.endswith('.') else f'{note}.'}")
-        if not document.all_notes or len(longer.wrap(console, width)) <= _MOST_NOTES:
+        if not document.all_notes or note in aside or len(longer.wrap(console, width)) <= _MOST_NOTES:
             reading = longer
     hint = [_pasted(f"All notes: {document.all_notes}", "dim")] if document.all_notes else []
     yield [*_findings(document), *hint, *_explanations(document.explanations)]
@@ -118,14 +119,13 @@ def _head(document: Document) -> Iterator[RenderableType]:
     if document.notice:
         yield Line(document.notice, style="bold red")
     names = max((len(name) for name, _ in document.facts), default=0)
-    grid = _beside(names)
-    commands = [fact for fact in document.facts if fact[1].startswith("vebench ")]
-    for name, value in (fact for fact in document.facts if fact not in commands):
-        grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
-    if grid.row_count:
-        yield grid
-    for name, value in commands:
-        yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
+    for name, value in document.facts:
+        if " " not in value or value.startswith("vebench "):
+            yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
+        else:
+            grid = _beside(names)
+            grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
+            yield grid
 
 
 def _legend(document: Document) -> tuple[str, ...]:
@@ -133,49 +133,52 @@ def _legend(document: Document) -> tuple[str, ...]:
 
 
 def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
-    table = _fitted(table, width)
+    table = _fitted(table, width, brief=False)
     yield from _table(table, width)
     yield from (Line(note, style="dim") for note in table.notes)
     yield from _listings([table])
 
 
-def _fitted(table: Table, width: int) -> Table:
-    """Return ``table`` with one line for each row if that fits, else with all; if need be without the columns aside."""
-    short = _in_one_line(table)
-    layouts = (short, _without_aside(short), table, _without_aside(table))
+def _fitted(table: Table, width: int, *, brief: bool) -> Table:
+    """Return ``table`` with one line for each row if that fits, else with all; if need be without the columns aside.
+
+    A ``brief`` one has the short form of second lines if only that fits beside the first.
+    """
+    forms = (_in_one_line(table), *((_in_one_line(table, short=True),) if brief else ()), table)
+    layouts = [layout for one in forms for layout in (one, _without_aside(one))]
     return next((one for one in layouts if len([*_blocks(one, width)]) == 1), layouts[-1])
 
 
-def _in_one_line(table: Table) -> Table:
-    """Return ``table`` with the short form of places that have one."""
-    columns = [_aligned(head, [row.texts[index] for row in table.rows]) for index, head in enumerate(table.columns)]
+def _in_one_line(table: Table, *, short: bool = False) -> Table:
+    """Return ``table`` with second lines, or their short forms, beside the first where they may be.
+
+    Places of a column are then of one length: figures below each other, and what follows them.
+    """
+    columns = []
+    for index, head in enumerate(table.columns):
+        texts = [row.texts[index] for row in table.rows]
+        if any(text.short for text in texts):
+            parts = [(text.lines[0], text.short if short else "".join(text.lines[1:])) for text in texts]
+            second = max(len(after) for _, after in parts)
+            first = max(len(head) - 1 - second, 1 + max(len(figure) for figure, _ in parts))  # with room for the mark
+            lines = (f"{figure:>{first}} {after:{second}}" for figure, after in parts)
+            texts = [replace(text, lines=(line,)) for text, line in zip(texts, lines, strict=True)]
+        columns.append(texts)
     rows = zip(table.rows, zip(*columns, strict=True), strict=True)
     return replace(table, rows=tuple(replace(row, texts=texts) for row, texts in rows))
 
 
-def _aligned(head: str, texts: Sequence[Text]) -> Sequence[Text]:
-    """Return the texts of a column as lines of one length: figures below each other, and what follows them."""
-    if not any(text.compact for text in texts):
-        return texts
-    parts = [(*(text.compact or text.lines[:1]), "")[:2] for text in texts]
-    second = max(len(after) for _, after in parts)
-    first = max(len(head) - 1 - second, 1 + max(len(figure) for figure, _ in parts))  # with room for the mark
-    lines = (f"{figure:>{first}} {after:{second}}" for figure, after in parts)
-    return [replace(text, lines=(line,)) for text, line in zip(texts, lines, strict=True)]
-
-
 def _without_aside(table: Table) -> Table:
-    """Return ``table`` without the columns aside; notes say what they say."""
-    kept = len(table.columns) - table.aside
+    """Return ``table`` without the columns aside; notes say what they say, right before the notes on them."""
+    kept, notes = len(table.columns) - table.aside, table.notes
     if not (table.aside and kept):
         return table
-    return replace(
-        table,
-        columns=table.columns[:kept],
-        aside=0,
-        rows=tuple(replace(row, texts=row.texts[:kept]) for row in table.rows),
-        notes=(*(_words(table, index) for index in range(kept, len(table.columns))), *table.notes),
-    )
+    for index in range(kept, len(table.columns)):
+        on_it = f"{table.columns[index]}: "
+        of_it = tuple(note.removeprefix(on_it) for note in notes if note.startswith(on_it))
+        notes = (*(note for note in notes if not note.startswith(on_it)), _words(table, index), *of_it)
+    rows = tuple(replace(row, texts=row.texts[:kept]) for row in table.rows)
+    return replace(table, columns=table.columns[:kept], aside=0, rows=rows, notes=notes)
 
 
 def _words(table: Table, index: int) -> str:
@@ -216,10 +219,7 @@ def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
 
 def _widths(table: Table, block: Sequence[int], width: int) -> list[int]:
     """Return the widths of the labels and of columns: what words need, and as much more as there is for prose."""
-    columns = [(table.corner, *(row.label for row in table.rows))]
-    columns += [
-        (table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index]))) for index in block
-    ]
+    columns = [_labels(table), *(_column(table, index) for index in block)]
     widths = [_label_width(table, width), *(_needed(table, index) - _GAP for index in block)]
     spare = width - sum(widths) - _GAP * len(block)
     lacks = {place: max(map(len, texts)) - widths[place] for place, texts in enumerate(columns)}
@@ -231,28 +231,35 @@ def _widths(table: Table, block: Sequence[int], width: int) -> list[int]:
 
 
 def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
-    """Yield the columns' indices, as many at a time as fit beside the labels without breaking a word."""
-    left = start = _label_width(table, width)
-    block: list[int] = []
-    for index in range(len(table.columns)):
-        needed = _needed(table, index)
-        if block and left + needed > width:
+    """Yield the columns' indices, as many at a time as fit beside the labels without breaking a word.
+
+    The first column tells rows with the same label apart, and is then in each block.
+    """
+    needed, room = [_needed(table, index) for index in range(len(table.columns))], width - _label_width(table, width)
+    block = first = [0] * (len({row.label for row in table.rows}) < len(table.rows))
+    for index in range(len(first), len(needed)):
+        if len(block) > len(first) and sum(needed[before] for before in block) + needed[index] > room:
             yield block
-            left, block = start, []
-        left += needed
-        block.append(index)
+            block = first
+        block = [*block, index]
     yield block
 
 
 def _needed(table: Table, index: int) -> int:
     """Return how wide a column is at least, with the gap before it."""
-    return _GAP + _widest(
-        table, (table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index])))
-    )
+    return _GAP + _widest(table, _column(table, index))
+
+
+def _column(table: Table, index: int) -> Sequence[str]:
+    return [table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index]))]
+
+
+def _labels(table: Table) -> Sequence[str]:
+    return [table.corner, *(row.label for row in table.rows)]
 
 
 def _label_width(table: Table, width: int) -> int:
-    return min(_widest(table, (table.corner, *(row.label for row in table.rows))), width // _LABEL_SHARE)
+    return min(_widest(table, _labels(table)), width // _LABEL_SHARE)
 
 
 def _widest(table: Table, texts: Iterable[str]) -> int:
@@ -338,15 +345,10 @@ def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:
 
 def _answer(answer: AnswerText) -> Iterator[Line]:
     first, *others = answer.sentences
-    line, *command = _said(" ".join((first, *others)))
+    words, command = _split(" ".join((first, *others)))
+    line = Line(words)
     line.stylize("bold", 0, len(first))
-    yield from (line, *command)
-
-
-def _said(text: str, style: str = "") -> Iterator[Line]:
-    """Yield a text, and the command that it ends with."""
-    words, command = _split(text)
-    yield Line(words, style=style)
+    yield line
     if command:
         yield _pasted(command)
 

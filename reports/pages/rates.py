@@ -102,22 +102,21 @@ def _grid(
     aside: Callable[[Sequence[CellSummary]], Text] | None = None,
 ) -> Table:
     """Return a row for each backend, a column for each size: ``place`` of each cell, and ``aside`` of all in a row."""
-    heads = sorted({(cell.workers, cell.envs_per_worker) for cell in cells})
-    sizes = {(cell.workers, cell.envs_per_worker): cell.key.size for cell in cells}
+    sizes = dict(sorted(((cell.workers, cell.envs_per_worker), cell.key.size) for cell in cells))
     by_label: dict[str, dict[tuple[int, int], CellSummary]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, {})[cell.workers, cell.envs_per_worker] = cell
     return Table(
         title="",
         columns=(
-            *(f"{sizes[head]}{' !' * (head[0] in marked)}" for head in heads),
+            *(f"{size}{' !' * (workers in marked)}" for (workers, _), size in sizes.items()),
             *((figures.SAME_WORK,) if aside else ()),
         ),
         rows=tuple(
             TableRow(
                 one_line(label),
                 (
-                    *(place(row[head]) if head in row else _absent(label, head[0], spec) for head in heads),
+                    *(place(row[head]) if head in row else _absent(label, head[0], spec) for head in sizes),
                     *((aside([*row.values()]),) if aside else ()),
                 ),
                 next(iter(row.values())).reference_row,
@@ -147,7 +146,7 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
     if marked:
         yield f"! more workers than their {figures.counted(max(marked.values()), 'CPU')}"
     if any(cell.loop_ns_per_batch for cell in cells):
-        yield f"{NULL}: what the measuring loop itself costs"
+        yield f"{NULL}: what the measuring loop itself costs for a batch"
     if any(cell.proof for cell in cells):
         yield f"{figures.SAME_WORK}: {_compared(cells)}"
 
@@ -182,16 +181,16 @@ def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     if rate is None or cell.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
-        return Text((figures.time(loop), "a batch"), "reference_row", loop)
+        return Text((figures.time(loop), "a batch"), "reference_row", loop, short="a batch")
     shown = figures.rate(rate)
     if cell.struck:
-        return Text((shown, cell.why_struck), "struck", rate, compact=(shown, cell.why_struck))
+        return Text((shown, cell.why_struck), "struck", rate, short=cell.why_struck)
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
     # A reference row is no backend: its speedup would read as that of a backend.
     if cell.speedup is None or cell.reference_row:
         return Text((shown,), tone, rate)
-    compact = shown, f"{figures.number(cell.speedup.median)}x"
-    return Text((shown, figures.times(cell.speedup)), tone, rate, compact=compact)
+    short = f"{figures.number(cell.speedup.median)}x"
+    return Text((shown, figures.times(cell.speedup)), tone, rate, short=short)
 
 
 def _differences(cells: Sequence[CellSummary]) -> Listing | None:

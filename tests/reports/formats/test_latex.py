@@ -1,10 +1,11 @@
 """Tables as LaTeX."""
 
 import re
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pages import page_of
+from support.pages import Pages, page_of
 from support.records import make_cell, make_repeated
 
 from vebench.reports.document import View
@@ -39,12 +40,6 @@ def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> Non
     assert [machine in text for text in (measured, efficiency, predicted, published)] == [True, True, True, False]
 
 
-def test_what_backends_do_differently_stands_below_their_table() -> None:
-    cells = [make_cell("gym-sync", steps=(900,) * 4, differences=("rewards are odd",))]
-    (table,) = tables_of(latex.latex_tables(page_of(*cells)))
-    assert table.index("Known differences from for-loop") < table.index("gym-sync: rewards are odd")
-
-
 def test_tables_of_two_runs_are_told_apart_by_their_letters_without_folders() -> None:
     one, other = (make_repeated({("for-loop", 1): rate}) for rate in (900.0, 950.0))
     text = latex.latex_tables(RunPage.of([("/home/ada/one.jsonl", one), ("/home/ada/other.jsonl", other)]))
@@ -55,6 +50,16 @@ def test_tables_of_two_runs_are_told_apart_by_their_letters_without_folders() ->
     assert "/home" not in text
 
 
+def test_speedups_and_what_makes_a_run_unusable_are_explained_where_they_are() -> None:
+    run = make_repeated({("for-loop", 1): 900.0, ("for-loop", 2): 950.0, ("null", 1): 9000.0})
+    page = RunPage.of([("a.jsonl", run), ("b.jsonl", run)], View(every_finding=True))
+    tables = tables_of(latex.latex_tables(page))
+    assert [r"\texttimes{}: the speedup." in text for text in tables] == [False, False, True, True]
+    assert r"\textit{null} & 110 \textmu{}s & 2.6\% &  &" in tables[2]
+    (table,) = tables_of(latex.latex_tables(Pages(replace(page.documents[1], notice="unusable: odd"))))
+    assert " Unusable: odd. ALE/Pong-v5: " in table
+
+
 def test_tables_of_several_tasks_have_labels_of_their_own() -> None:
     envs = ("Ant-v5", "Ant-v4", "CartPole-v1")
     text = latex.latex_tables(page_of(*(make_cell(env=env, steps=(100,) * 4) for env in envs)))
@@ -63,11 +68,12 @@ def test_tables_of_several_tasks_have_labels_of_their_own() -> None:
     assert labels[0] == "tab:vebench-ant"
 
 
-@given(st.text(alphabet=st.characters(min_codepoint=1), max_size=60))
-def test_every_special_character_is_escaped(text: str) -> None:
-    left = COMMAND.sub("", latex.escaped(text))
+@given(st.text(alphabet=st.characters(min_codepoint=1), max_size=60) | st.text(alphabet="-,", max_size=12))
+def test_every_special_character_is_escaped_and_hyphens_and_commas_stay_apart(text: str) -> None:
+    left = COMMAND.sub("", shown := latex.escaped(text))
     assert not set(left) & set("\\{}$&#%_^~<>|\"'`[]*\n\r\t\x1b")
-    assert not re.search("--|,,", left.replace("-{}", "")) or "--" not in latex.escaped(text)
+    assert not re.search("--|,,", shown)
+    assert set(text) - set("-,") or shown.replace("{}", "") == text
     assert left.isprintable()
     assert all(ord(character) < 256 for character in left)
 
@@ -84,11 +90,3 @@ def test_hostile_names_break_no_table() -> None:
     rows = [line for line in commands.splitlines() if line.endswith(r"\\")]
     assert [row.count("&") for row in rows] == [2, 4, 4, 4]
     assert [line for line in commands.splitlines() if "%" in line] == [latex.HEAD]
-
-
-@given(st.text(alphabet="-,", max_size=12))
-def test_hyphens_and_commas_stay_apart(text: str) -> None:
-    shown = latex.escaped(text)
-    assert "--" not in shown
-    assert ",," not in shown
-    assert shown.replace("{}", "") == text

@@ -4,16 +4,20 @@ import io
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from support.pages import SIZES, on_terminal, page_of
+from support.pages import SIZES, make_pages, on_terminal, page_of
 from support.records import make_cell, make_header
 
 from vebench.reports.console import show
 from vebench.reports.document import View
 from vebench.reports.formats.registry import TERMINAL
 from vebench.reports.pages.run import RunPage
+from vebench.results import store
 from vebench.results.records import Run
+
+REAL = Path(__file__).parents[3] / "docs" / "images" / "pong.jsonl"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
@@ -92,10 +96,28 @@ def test_further_tables_come_before_that_of_rates_each_with_its_notes_and_listin
     assert text.index(f"\n{measured.title}\n") < text.index(document.answers[0].sentences[0][:60])
 
 
-def test_what_the_table_has_no_room_for_at_80_columns_is_said_in_words(typical: RunPage) -> None:
-    assert "Same work: identical" in " ".join(on_terminal(typical, 80).split())
-    head = next(line for line in on_terminal(typical, 160).splitlines() if line.startswith("backend"))
-    assert "same work" in head
+@pytest.mark.parametrize(
+    ("width", "everything", "spreads", "lines"),
+    [(60, False, 26, 2), (60, True, 26, 2), (80, False, 0, 1), (80, True, 26, 2), (100, False, 26, 1)],
+)
+def test_speedups_have_intervals_but_for_80_columns_and_no_column_of_a_real_run_is_left_unsaid(
+    width: int, spreads: int, lines: int, *, everything: bool
+) -> None:
+    text = on_terminal(RunPage.of([("a", store.read(REAL))], View(every_finding=everything)), width)
+    table = text.rpartition("\n\n")[0].rpartition("\nbackend ")[2]
+    assert len(re.findall(r"[\d.]+x ±\d", table)) == spreads
+    assert bool(re.search(r"\nfor-loop [^x]+\n +1\.00x", table)) == (lines > 1)
+    assert ("a batch" in table) == everything
+    said = " ".join(text.split())
+    assert ("same work\n" in table) != ("Same work: identical; envpool-sync, envpool-async: identical (before)" in said)
+    assert said.lower().count("same work:") <= 1
+
+
+def test_each_block_of_a_split_table_tells_its_rows_apart() -> None:
+    blocks = on_terminal(make_pages()["plan"], 50).split("\nbackend ")[1:]
+    rows = [re.findall(r"^(for-loop +\d|ceiling +\d)\b", block, re.MULTILINE) for block in blocks]
+    assert len(rows) > 1
+    assert all(of_block == rows[0] and len({*of_block}) == len(of_block) for of_block in rows)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +206,11 @@ def test_notes_are_only_shown_to_those_who_want_all(page: RunPage) -> None:
     assert "report --all" not in everything
 
 
-def test_a_file_name_in_a_command_to_paste_is_quoted(sweep: Run) -> None:
-    assert "vebench report --all 'my run; ls.jsonl'\n" in on_terminal(RunPage.of([("my run; ls.jsonl", sweep)]), 80)
+def test_file_names_are_whole_and_in_a_command_to_paste_quoted(sweep: Run) -> None:
+    name = f"{'deep/' * 20}my;ls.jsonl"
+    text = on_terminal(RunPage.of([(name, sweep)]), 80)
+    assert re.search(rf"^file +{name}$", text, re.MULTILINE)
+    assert f"vebench report --all '{name}'\n" in text
 
 
 def test_what_a_file_says_cannot_steer_the_terminal() -> None:

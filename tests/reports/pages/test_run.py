@@ -133,7 +133,7 @@ def test_environments_swept_alone_are_the_columns_of_one_table() -> None:
     assert "speedup over for-loop with one worker and as many environments." in document_of(page).legend[0]
 
 
-NULL_NOTE = "null: what the measuring loop itself costs"
+NULL_NOTE = "null: what the measuring loop itself costs for a batch"
 
 
 def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(everything: RunPage, page: RunPage) -> None:
@@ -219,17 +219,17 @@ def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
     assert "~~3,600 ±4.0%~~ other work | different |" in markdown.markdown_text(page)
 
 
-def test_a_place_has_its_rate_as_the_value_and_for_compact_tables_its_speedup_beside_it(page: RunPage) -> None:
+def test_a_place_has_its_rate_as_the_value_and_for_narrow_tables_its_speedup_in_short(page: RunPage) -> None:
     cells = {(cell.label, cell.workers): cell for cell in page.sections[0].cells}
     for row in table_of(page).rows:
         for workers, text in zip((1, 2, 4), row.texts[:-1], strict=True):
             cell = cells.get((row.label, workers))
             if cell is None or not isinstance(text.value, Estimate):
-                assert not text.compact
+                assert not text.short
                 continue
             assert text.value == cell.frames_per_second
             speedup = None if row.reference_row else cell.speedup
-            assert text.compact == ((text.lines[0], f"{figures.number(speedup.median)}x") if speedup else ())
+            assert text.short == (f"{figures.number(speedup.median)}x" if speedup else "")
 
 
 def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_work_is_aside(

@@ -88,21 +88,16 @@ def _discard(stream: TextIO) -> None:
     discard(stream)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"vebench {__version__}")
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def vebench(
     context: typer.Context,
     *,
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """Measure which vector-env backend is fastest on this machine, and how far to trust the figure."""
+    if version:
+        typer.echo(f"vebench {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(UsageError.exit_status)
@@ -145,8 +140,7 @@ def run(
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     budget, until = context.params["budget"], context.params["until"]
     if budget is not None and until is None:
-        needs = "needs --until, such as --until 5%: it limits what --until adds"
-        raise UsageError(f"--budget {options.time_of(budget)} {needs}")
+        raise UsageError(f"--budget {options.time_of(budget)} needs --until, such as --until 5%, which it limits")
     spec = options.spec_from(context, **PLAN_OF_RUN)
     return command.start(spec, file, context.obj(), outlet=outlet, verify=verify, dry_run=dry_run, quiet=quiet)
 

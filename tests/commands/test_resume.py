@@ -44,15 +44,9 @@ def test_an_interrupted_run_is_resumed_where_it_ended_and_its_report_written(veb
     assert [cell["status"] for cell in lines(path, "cell")] == ["ok"] * 3
 
 
-def test_an_interrupted_check_says_how_to_go_on_to_its_verdict(vebench: Command, measured: Path) -> None:
-    world = fake_world(FakeStart(dict.fromkeys(("for-loop", "shm-sync"), interrupted)))
-    stopped = vebench("check", measured, "-o", "new.jsonl", world=world)
-    assert stopped.status == 130
-    advice = f"vebench run --resume new.jsonl, then vebench check {measured} new.jsonl with the same options\n"
-    assert stopped.err.endswith(advice)
-
-
-def test_so_does_a_check_that_is_interrupted_in_a_pass_that_it_added(vebench: Command, measured: Path) -> None:
+def test_a_check_that_is_interrupted_in_a_pass_that_it_added_says_how_to_go_on(
+    vebench: Command, measured: Path
+) -> None:
     start = FakeStart()
 
     def interrupted_in_the_second_pass(cell: Cell, spec: RunSpec) -> Script:
@@ -62,7 +56,8 @@ def test_so_does_a_check_that_is_interrupted_in_a_pass_that_it_added(vebench: Co
     more = ("--tolerance", "13%")
     stopped = vebench("check", measured, "-o", "new.jsonl", *more, world=fake_world(start))
     assert (stopped.status, any(cell.repeat for cell, _ in start.started)) == (130, True)
-    assert stopped.err.endswith(f", then vebench check {measured} new.jsonl with the same options\n")
+    again = f"vebench run --resume new.jsonl, then vebench check {measured} new.jsonl with the same options\n"
+    assert stopped.err.endswith(again)
 
 
 def test_a_run_that_lost_its_last_cells_is_finished(vebench: Command, measured: Path) -> None:
@@ -106,11 +101,6 @@ def test_a_run_that_ended_before_its_base_measures_it_when_it_is_resumed(vebench
         ("shm-sync", 2),
         ("yardstick", 1),
     }
-
-
-def test_resume_takes_no_word_on_the_base(vebench: Command, measured: Path) -> None:
-    result = vebench("run", "--resume", measured, "--set", "base=false")
-    assert (result.status, result.refusal) == (2, "vebench: --resume takes its plan from the file: leave out --set\n")
 
 
 @pytest.fixture

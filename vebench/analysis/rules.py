@@ -320,8 +320,7 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
     found = [unusable(cells), *quota(run.header.host)]
     pins = run.header.spec.pin.pins
     if not pins or not run.header.host.pinning:
-        on_linux = "measure on Linux, which can set CPU affinity"
-        remedy = on_linux if pins else "measure without --pin none"
+        remedy = "measure on Linux, which can set CPU affinity" if pins else "measure without --pin none"
         message = "cells were not pinned: those with few workers could use all CPUs"
         found.append(Finding(Code.UNPINNED, message, remedy))
     found.append(incomplete(run, file))

@@ -55,9 +55,7 @@ def history(
     """
     runs = ((one_line(str(path)), run) for path, run in gate.runs_in(folder))
     found = history_of(
-        runs,
-        None if metric == "auto" else metric,
-        lambda cells: gate.chosen(cells, envs, backends, f"{folder}/"),
+        runs, None if metric == "auto" else metric, lambda cells: gate.chosen(cells, envs, backends, f"{folder}/")
     )
     status = gate.DONE if found.decided else gate.UNDECIDED
     page = HistoryPage(found, gate.WORSE if found.slower else status)

@@ -118,13 +118,7 @@ def learn(
 
 
 def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
-    spec: RunSpec,
-    steps: int,
-    knowledge: Knowledge,
-    world: World,
-    *,
-    in_full: bool,
-    episode: int | None = None,
+    spec: RunSpec, steps: int, knowledge: Knowledge, world: World, *, in_full: bool, episode: int | None = None
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
@@ -199,11 +193,7 @@ def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[st
 
 
 def _cells(
-    spec: RunSpec,
-    proving: Proving,
-    world: World,
-    interpreters: Mapping[str, Interpreter],
-    episode: int | None,
+    spec: RunSpec, proving: Proving, world: World, interpreters: Mapping[str, Interpreter], episode: int | None
 ) -> tuple[Cell, ...]:
     """Return a cell for each task and backend, in the order of reports; the reference only if it is named.
 

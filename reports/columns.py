@@ -78,17 +78,11 @@ COLUMNS: tuple[Column, ...] = (
     _estimate("efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency"),
     _estimate("of_ceiling", "frames/s over those of the bare simulator on the same CPUs", "ratio", "of ceiling"),
     _estimate(
-        "frames_per_cpu_second",
-        "frames per second of CPU time of the whole process tree",
-        "frames/s",
-        "frames/CPU s",
+        "frames_per_cpu_second", "frames per second of CPU time of the whole process tree", "frames/s", "frames/CPU s"
     ),
     _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
     Column(
-        "startup_seconds",
-        "from the interpreter's start to the first batch, the median over repeats",
-        "s",
-        "start-up",
+        "startup_seconds", "from the interpreter's start to the first batch, the median over repeats", "s", "start-up"
     ),
     Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
     Column(
@@ -113,11 +107,7 @@ COLUMNS: tuple[Column, ...] = (
         of=lambda cell: "; ".join(cell.differences),
     ),
     Column("struck", "why its rate is excluded from comparisons; empty if it is not", of="why_struck"),
-    Column(
-        "proof",
-        "verdict on its rows while it was measured; none if none were to be compared",
-        of="proof.verdict",
-    ),
+    Column("proof", "verdict on its rows while it was measured; none if none were to be compared", of="proof.verdict"),
     Column("proof_rows", "rows recorded in the cell that were compared", "rows", "rows compared", of="proof.rows"),
     Column(
         "proof_share",
@@ -150,18 +140,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "age", "how often the policy acts between choosing an action and receiving its row, the mean", of="acting.age"
     ),
-    Column(
-        "rows_per_batch",
-        "rows per batch, the mean; none if all have batch_size",
-        "rows",
-        of="batch_sizes.mean",
-    ),
-    Column(
-        "sampling_share",
-        "share of training time spent sampling, given --learner",
-        "ratio",
-        of="learning.sampling",
-    ),
+    Column("rows_per_batch", "rows per batch, the mean; none if all have batch_size", "rows", of="batch_sizes.mean"),
+    Column("sampling_share", "share of training time spent sampling, given --learner", "ratio", of="learning.sampling"),
     Column(
         "training_steps_per_second",
         "steps sampled and learned from per second, given --learner",
@@ -175,10 +155,7 @@ COLUMNS: tuple[Column, ...] = (
         of="learning.at_most",
     ),
     Column(
-        "proof_envs",
-        "environments that were replayed to compare its rows",
-        "environments",
-        of="proof.environments",
+        "proof_envs", "environments that were replayed to compare its rows", "environments", of="proof.environments"
     ),
     _estimate(
         "delivered_bytes_per_second",

@@ -107,10 +107,7 @@ def _facts(found: History) -> Iterator[tuple[str, str]]:
     if (spread := run_spread(found.current)) is not None:
         yield "run to run", f"{sqrt(spread.variance):.1%} shared by all cells of a run (standard deviation)"
     if len({run.conditions for run in found.runs}) > 1:
-        yield (
-            "conditions",
-            f"machine or packages differ between runs; the newest: {one_line(last.conditions)}",
-        )
+        yield ("conditions", f"machine or packages differ between runs; the newest: {one_line(last.conditions)}")
     if found.left_out:
         counts = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
         yield "left out", f"{figures.counted(sum(found.left_out.values()), 'point')}: {counts}"

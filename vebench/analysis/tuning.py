@@ -369,8 +369,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     }
     above = {cell.key: {other for other in rates if (cell.key, other) not in told} for cell in known}
     best, *tied = sorted(
-        known,
-        key=lambda cell: (last and bool(above[cell.key]), rank(cell.backend), bool(cell.options), -cell.rate),
+        known, key=lambda cell: (last and bool(above[cell.key]), rank(cell.backend), bool(cell.options), -cell.rate)
     )
     rivals = [_rival(cell, best, memory) for cell in rated]
     faster = tuple(

@@ -56,10 +56,7 @@ def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
 
 def test_an_unknown_figure_is_refused(vebench: Command, run: Path) -> None:
     refused = vebench("report", run, "-o", "figure.svg", "--panel", "scaling")
-    assert (refused.status, refused.refusal) == (
-        2,
-        "vebench: --panel scaling: must be one of rate, efficiency, cost\n",
-    )
+    assert (refused.status, refused.refusal) == (2, "vebench: --panel scaling: must be one of rate, efficiency, cost\n")
 
 
 def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:

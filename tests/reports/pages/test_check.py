@@ -23,10 +23,7 @@ def page_of(candidate: tuple[CellSummary, ...]) -> CheckPage:
 
 def test_each_place_of_a_check_keeps_the_numbers_that_it_shows() -> None:
     one, several = table_of(page_of(CELLS)).rows
-    assert [(row.texts[0].lines, row.texts[0].value) for row in (one, several)] == [
-        (("1",), 1),
-        (("2 x 3 envs",), 2),
-    ]
+    assert [(row.texts[0].lines, row.texts[0].value) for row in (one, several)] == [(("1",), 1), (("2 x 3 envs",), 2)]
     assert all(text.value is not None for row in (one, several) for text in row.texts)
 
 

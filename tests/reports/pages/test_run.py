@@ -67,11 +67,7 @@ def test_a_cell_shows_its_rate_and_its_speedup_with_intervals_if_it_has_them(pag
 
 
 @pytest.mark.parametrize(
-    ("loop", "note"),
-    [
-        ((2, "ok"), "was not measured (leave out --set base=false)"),
-        ((1, "failed"), "has no rate"),
-    ],
+    ("loop", "note"), [((2, "ok"), "was not measured (leave out --set base=false)"), ((1, "failed"), "has no rate")]
 )
 def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tuple[int, str], note: str) -> None:
     workers, status = loop
@@ -232,9 +228,7 @@ def test_a_place_has_its_rate_as_the_value_and_for_narrow_tables_its_speedup_in_
             assert text.short == (f"{figures.number(speedup.median)}x" if speedup else "")
 
 
-def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_work_is_aside(
-    page: RunPage,
-) -> None:
+def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_work_is_aside(page: RunPage) -> None:
     table = table_of(page)
     assert table.columns == ("1 worker", "2 workers", "4 workers !", "same work")
     assert table.aside == 1

@@ -79,8 +79,8 @@ class PlanPage(Page):
 
 
 def proof_seconds(spec: RunSpec) -> float:
-    """Return about how long it takes to compare what a cell returned: its process starts, and makes the steps again."""
-    return STARTUP_SECONDS + spec.cell_seconds
+    """Return about how long it takes to compare what a cell returned. Those that take turns share a process."""
+    return spec.cell_seconds / 2 if spec.takes_turns else STARTUP_SECONDS + spec.cell_seconds
 
 
 def _cells(plan: Plan) -> str:

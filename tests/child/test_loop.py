@@ -133,6 +133,7 @@ def test_every_batch_size_gets_the_same_tape_from_the_same_seed() -> None:
     first, again, other = (np.stack(action_tape(space, seed, 4)) for seed in (7, 7, 8))
     assert first.tobytes() == again.tobytes()
     assert first.tobytes() != other.tobytes()
+    assert np.array_equal(first[:, :2], np.stack(action_tape(space, 7, 2))), "more environments change nothing"
     assert first.dtype == np.float64
     assert first.shape[1:] == (4, 3)
     assert np.abs(first).max() <= 2.0

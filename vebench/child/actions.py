@@ -35,11 +35,12 @@ MOST_TAPE_BYTES = 8 << 20
 def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
     """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
 
-    They depend only on the arguments, so backends with the same batch size get the same bytes.
+    They depend only on the arguments. A row has the same actions whatever the batch size, up to where tapes repeat.
     """
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
     count = min(_MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
-    return list(trees.as_rows(sample(spaces, np.random.default_rng(seed), count, batch_size)))
+    drawn = sample(spaces, np.random.default_rng(seed), batch_size, count)
+    return list(trees.as_rows(trees.mapped(lambda leaf: np.ascontiguousarray(leaf.swapaxes(0, 1)), drawn)))
 
 
 class Actions:

@@ -48,7 +48,7 @@ def recorded(
     backend: Played, windows: int = 3, batches: int = 3000, spoil: Callable[[Batch], Batch] | None = None
 ) -> tuple[list[Record], Loop]:
     """Return what is recorded in windows of so many batches, and the loop."""
-    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5))
+    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5, chooser=1))  # of six, it shows one that ends
     loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
     if spoil is not None:
         honest = backend.recv

@@ -89,9 +89,8 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
         outline = _outline(path, recorded.rows)
         recordings.append((path, outline, int(recorded.seconds * 1e9)))
         if (about := outline.about) is not None and outline.cut_off is None and chance is None:
-            # In order, the environments of backends of one size have the same actions.
-            key = f"{about.num_envs} {about.batch_size} {about.autoreset}" if about.in_order else number
-            families.setdefault(key, []).append(number)
+            # Where rows are in order, an environment has the same actions with all backends.
+            families.setdefault(str(about.autoreset) if about.in_order else number, []).append(number)
     work: list[tuple[list[int], tuple[int, ...]]] = []
     for members in families.values():
         ids = (env_id for each in members for env_id in (*recordings[each][1].env_ids, *recordings[each][1].first_ids))

@@ -77,7 +77,8 @@ class Recorder:
         if asked.full:
             few = max(few, min(_MOST_SHOWN, _MOST_FULL_BYTES // (_MOST_MOMENTS * CONSECUTIVE * row_bytes)))
         few = min(count, few)
-        order = Random(asked.chooser).sample(range(count), count)  # noqa: S311 - same reason
+        # Backends with other numbers of environments have them in the same order: the reference steps them once.
+        order = sorted(range(count), key=lambda env_id: Random(f"{asked.chooser} {env_id}").random())  # noqa: S311
         self.shown = frozenset(order[(asked.turn * few + place) % count] for place in range(few))
         self._is_shown = np.isin(np.arange(count), [*self.shown])
         fit = _FIRST_BYTES // (FIRST + 2) // row_bytes

@@ -459,7 +459,7 @@ def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command
         (("-e", "Acrobot", "--set", "memory=much"), "memory much: write a size such as 512M or 8G"),
         (("-e", "Acrobot", "--set", "memory=-8G"), "write a size such as 512M or 8G"),
         (("-e", "Acrobot", "--set", "pin=compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
-        (("-e", "Acrobot", "--set", "pin=compact[reserve=-1]"), "--pin: reserve -1: must be a whole number"),
+        (("-e", "Acrobot", "--set", "pin=compact[reserve=-1]"), "--set pin: reserve -1: must be a whole number"),
         (("-e", "Acrobot", "--set", "memroy=1G"), "keys are memory, pin, policy, seed, timeout"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),

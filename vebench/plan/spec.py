@@ -252,10 +252,12 @@ def as_settings(text: str, settings: Collection[str]) -> str:
 
     def written(found: re.Match[str]) -> str:
         name = found[1].replace("-", "_")
-        known = name in settings and name in OPTIONS
-        return f"--set {name}={found[2] or OPTIONS[name][1]}" if known else found[0]
+        if name not in settings or name not in OPTIONS:
+            return found[0]
+        value = found[2] or f" {OPTIONS[name][1]}"
+        return f"--set {name}{value.replace(' ', '=')}"
 
-    return re.sub(r"--([a-z-]+)(?: (\d\S*|none\b|\S+(?=: )))?", written, text)
+    return re.sub(r"--([a-z-]+)(:| (?:\d\S*|none\b|\S+(?=: )))?", written, text)
 
 
 def check_spec(spec: RunSpec) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     Plain = Callable[[str], str]
 
 HEAD = "% Needs \\usepackage{booktabs}."
-_MANY_COLUMNS = 6  # more get smaller type
+# Tables with more columns get smaller type, to fit the page of an article.
+_SMALLER = {12: r"\tiny\setlength{\tabcolsep}{2pt}%", 6: r"\scriptsize\setlength{\tabcolsep}{3pt}%"}
 _PARTS = ("rate", "\N{PLUS-MINUS SIGN}", "\N{MULTIPLICATION SIGN}")
 # What has a meaning of its own, what fonts in the old encoding OT1 lack or show as another character, and brackets and
 # stars, which at the beginning of a line would belong to the end of the one before.
@@ -116,8 +117,7 @@ def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str]
     sides = "".join(("l" if index >= len(spans) - table.aside else "r") * span for index, span in enumerate(spans))
     yield r"\begin{table}"
     yield r"  \centering"
-    if sum(spans) > _MANY_COLUMNS:
-        yield r"  \scriptsize\setlength{\tabcolsep}{3pt}%"
+    yield from [f"  {smaller}" for most, smaller in _SMALLER.items() if sum(spans) > most][:1]
     yield rf"  \caption{{{' '.join(escaped(plain(text)) for text in caption)}}}"
     yield rf"  \label{{{name}}}"
     yield rf"  \begin{{tabular}}{{l{sides}}}"
@@ -157,14 +157,16 @@ def _parts(text: Text) -> tuple[str, ...]:
     if figure != text.lines[0] and (text.short or len(text.lines) == 1):
         beside = "" if text.tone == "reference_row" else text.short.removesuffix("x")
         return figure, spread.removeprefix(f" {_PARTS[1]}"), *filter(None, [beside])  # their signs head the columns
-    return (" ".join(text.lines),)
+    return ("\n".join(text.lines),)
 
 
 def _row(row: TableRow, spans: Sequence[int], plain: Plain) -> Iterator[str]:
     label = escaped(plain(row.label))
     yield rf"\textit{{{label}}}" if row.reference_row else label
     for text, span in zip(row.texts, spans, strict=True):
-        first, *others = (escaped(plain(part)) for part in _parts(text))
+        first, *others = (r"\\".join(escaped(plain(line)) for line in part.split("\n")) for part in _parts(text))
+        if len(text.lines) > 1 and not others:
+            first = rf"\shortstack[r]{{{first}}}"
         shown = [first, *others, *[""] * (span - 1 - len(others))] if others else [_across(first, span)]
         yield " & ".join(rf"\textbf{{{part}}}" if text.tone == "best" else part for part in shown)
 

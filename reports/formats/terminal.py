@@ -123,9 +123,7 @@ def _head(document: Document) -> Iterator[RenderableType]:
         if " " not in value or value.startswith("vebench "):
             yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
         else:
-            grid = _beside(names)
-            grid.add_row(Line(name, style="dim"), Line(value, overflow="fold"))
-            yield grid
+            yield _beside(names, Line(name, style="dim"), Line(value, overflow="fold"))
 
 
 def _legend(document: Document) -> tuple[str, ...]:
@@ -300,18 +298,17 @@ def _findings(document: Document) -> Iterator[RenderableType]:
     kinds = by_key((finding.label, finding) for finding in document.findings)
     for alike in kinds.values():
         if (gravity := alike[0].gravity) is not None:
-            grid = _beside(max(len(one.value) for one in Gravity))
-            grid.add_row(Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
-            yield grid
+            width = max(len(one.value) for one in Gravity)
+            yield _beside(width, Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
             commands = (_split(finding.remedy)[1] for finding in alike)
             yield from map(_pasted, dict.fromkeys(filter(None, commands)))
 
 
-def _beside(first: int) -> Grid:
-    """Return a grid of two columns, the first of this width at least."""
+def _beside(width: int, *parts: RenderableType) -> Grid:
+    """Return two parts beside each other, the first of this width at least."""
     grid = Grid.grid(padding=(0, _GAP, 0, 0))
-    grid.add_column(min_width=first)
-    grid.add_column()
+    grid.add_column(min_width=width)
+    grid.add_row(*parts)
     return grid
 
 
@@ -344,13 +341,10 @@ def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:
 
 
 def _answer(answer: AnswerText) -> Iterator[Line]:
-    first, *others = answer.sentences
-    words, command = _split(" ".join((first, *others)))
+    words, command = _split(" ".join(answer.sentences))
     line = Line(words)
-    line.stylize("bold", 0, len(first))
-    yield line
-    if command:
-        yield _pasted(command)
+    line.stylize("bold", 0, len(answer.sentences[0]))
+    yield from (line, *([_pasted(command)] if command else ()))
 
 
 def _split(text: str) -> tuple[str, str]:

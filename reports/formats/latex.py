@@ -166,7 +166,7 @@ def _row(row: TableRow, spans: Sequence[int], plain: Plain) -> Iterator[str]:
     for text, span in zip(row.texts, spans, strict=True):
         first, *others = (r"\\".join(escaped(plain(line)) for line in part.split("\n")) for part in _parts(text))
         if len(text.lines) > 1 and not others:
-            first = rf"\shortstack[r]{{{first}}}"
+            first = rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{first}\end{{tabular}}"
         shown = [first, *others, *[""] * (span - 1 - len(others))] if others else [_across(first, span)]
         yield " & ".join(rf"\textbf{{{part}}}" if text.tone == "best" else part for part in shown)
 

@@ -412,7 +412,7 @@ def test_each_verdict_says_what_its_metric_does_not_see(check: Check, runs: Runs
 
 def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    found = check(runs("a.jsonl"), runs("b.jsonl", 0.7))
+    found = check(runs("a.jsonl").name, runs("b.jsonl", 0.7).name)
     rows = [line.split()[:3] for line in found.out.splitlines() if line.startswith("shm-sync")]
     assert [row[1:] if row[1] == "all" else row[1:2] for row in rows] == [["all", "2"], ["1"], ["2"]] * 2
     assert max(map(len, found.out.splitlines())) <= 80

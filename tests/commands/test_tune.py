@@ -253,6 +253,12 @@ def test_what_may_lead_is_compared_before_further_passes_and_recommended_if_it_d
     assert cells[compared].task.arguments["max_episode_steps"] < 100, "100 steps were timed, and no episode's end"
 
 
+def test_nothing_is_decided_while_there_was_no_time_to_try_a_backend(vebench: Command) -> None:
+    status, found, _ = slept(vebench, [Proof("identical", rows=100, ends=3)], "--budget", "5s")
+    assert {one["backend"] for one in found["tried"]} == {"for-loop"}
+    assert (status, found["decided"], found["lack"]) == (3, False, None)
+
+
 @pytest.mark.parametrize("work", [[Proof("identical", rows=100, ends=0)], [CellError("timed out after 20 s")]])
 def test_nothing_is_recommended_where_something_faster_could_not_be_compared(vebench: Command, work: Script) -> None:
     status, found, _ = slept(vebench, work)

@@ -304,11 +304,12 @@ class Choice:
     contenders: frozenset[CellKey] = frozenset()
     told: frozenset[tuple[CellKey, CellKey]] = frozenset()
     disturbed: CellSummary | None = None
+    untried: bool = False  # there was no time to try any setting of some backend
 
     @property
     def decided(self) -> bool:
         """Whether nothing that counts is faster than what is chosen by more than the tolerance."""
-        return self.lack is None and not self.contenders
+        return self.lack is None and not (self.contenders or self.untried)
 
     @property
     def chosen(self) -> CellSummary | None:

@@ -34,6 +34,7 @@ from vebench.child.window import Window
 from vebench.commands import planning, verify
 from vebench.commands.session import session
 from vebench.engine.interface import CellError, InterruptedCellError
+from vebench.engine.runner import GIVEN_UP
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
@@ -224,6 +225,8 @@ class _Racing:
         self._time_steps()
         self._try_each()
         found = self._raced()
+        tried = {cell.label for cell in self._run.cells if cell.windows or cell.reason != GIVEN_UP}
+        found = replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
         rivals = (rival.cell for rival in found.rivals[:_MOST_TIMED])
         latencies = self._latencies([cell for cell in (found.best, *rivals) if cell is not None])
         pools = None if found.chosen is None else self._pools(found.chosen)

@@ -61,7 +61,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
         counts = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
-        cells[key] = _changed(
+        cells[key] = replace(
             cell,
             steps_per_second=steps_per_second,
             delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
@@ -75,7 +75,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             batch_sizes=batch_sizes(counting),
         )
     sweep = Sweep(tuple(cells.values()), run.header, file)
-    return tuple(_changed(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -109,20 +109,13 @@ def _rated(
                 speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
         if not cell.reference_row and not cell.struck:
             of_ceiling = ratio(frames[key], compared.get(replace(key, backend=CEILING), NOTHING))
-        cells[key] = _changed(
+        cells[key] = replace(
             cell, sample=frames[key], frames_per_second=estimate(frames[key]), speedup=speedup, of_ceiling=of_ceiling
         )
     for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
         if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
             cells[key] = replace(cells[key], struck_for=Doubt.ABOVE_CEILING, speedup=None)
     return cells
-
-
-def _changed(cell: CellSummary, **figures: object) -> CellSummary:
-    """Return ``cell`` with these figures, as ``dataclasses.replace``, which is slow where there are so many fields."""
-    changed = object.__new__(CellSummary)
-    vars(changed).update(vars(cell), **figures)
-    return changed
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
@@ -223,7 +216,7 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
     span = sum(cpus * window.ns for cpus, window in spans)
     stolen, others = (sum([getattr(window, name) or 0 for window in counting]) for name in ("steal_ns", "others_ns"))
     usable = _usable(records, header)
-    cell = _changed(
+    cell = replace(
         cell,
         windows=len(every),
         rows=sum(window.rows for _, window in every),

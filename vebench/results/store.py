@@ -225,8 +225,7 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
             if isinstance(found, CellRecord):
                 cells[found.key] = found
             elif found.key in cells:
-                # Nobody has the record yet; a new one would be checked again.
-                vars(cells[found.key])["proof"] = found.proof
+                cells[found.key] = replace(cells[found.key], proof=found.proof)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
     notes = (f"{name}, line {len(lines) + 1}: truncated, ignored",) if cut_off else ()

@@ -243,7 +243,7 @@ def measure(
     given = {"envs": envs, **numbers, **plan}
     world = replace(world or World(), arguments=tuple(_typed(given)))
     with _quietly(progress=progress):
-        spec = _spec({"workers": "1..4", **PLAN_OF_RUN, **given})
+        spec = _spec({"workers": "1..4", **PLAN_OF_RUN, **({"race": False} if "repeats" in plan else {}), **given})
         planned, head = planning.plan_here(spec, world)
         planning.refuse_useless(planned)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))

@@ -14,7 +14,18 @@ from vebench import __version__, options
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, one_line
 from vebench.options import option
-from vebench.plan.spec import ADVANCED, COMPARE_SETTINGS, HOW_LONG, OPTIONS, OUTPUT, PLAN_OF_RUN, VERDICT, WHAT, effort
+from vebench.plan.spec import (
+    ADVANCED,
+    COMPARE_SETTINGS,
+    HOW_LONG,
+    OPTIONS,
+    OUTPUT,
+    PLAN_OF_RUN,
+    UNTIL_BUDGET,
+    VERDICT,
+    WHAT,
+    effort,
+)
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
@@ -138,10 +149,8 @@ def run(
         return command.resume(resume, context.obj(), outlet=outlet, dry_run=dry_run, allowed=allow_code, quiet=quiet)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    budget, until = context.params["budget"], context.params["until"]
-    if budget is not None and until is None:
-        raise UsageError(f"--budget {options.time_of(budget)} needs --until, such as --until 5%, which it limits")
-    spec = options.spec_from(context, **PLAN_OF_RUN)
+    until = UNTIL_BUDGET if context.params["budget"] is not None else None
+    spec = options.spec_from(context, **PLAN_OF_RUN, until=until)
     return command.start(spec, file, context.obj(), outlet=outlet, verify=verify, dry_run=dry_run, quiet=quiet)
 
 

@@ -76,10 +76,10 @@ def with_plan(
             made: list[Any] = []
             if efforts:
                 levels = ", ".join(
-                    f"{level} = {passes} x {rounds} of {time_of(seconds)}"
-                    for level, (passes, rounds, seconds, _) in EFFORTS[efforts].items()
+                    f"{level} = {passes} x {rounds} of {time_of(seconds)}{' (race)' if race else ''}"
+                    for level, (passes, rounds, seconds, _, race) in EFFORTS[efforts].items()
                 )
-                meaning = f"Passes x windows, with a warm-up of one window: {levels}. Explicit numbers take precedence."
+                meaning = f"Passes x windows: {levels}. Explicit numbers take precedence."
                 level = option(HOW_LONG, "LEVEL", meaning, "--effort")
                 made.append(("effort", Annotated[str, level], field(default="normal")))
             if efforts == "run":
@@ -159,6 +159,7 @@ def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN4
             raise UsageError("--quick is --effort low: leave out one of them")
         numbers = effort(str(context.info_name), "low" if "quick" in given else level)
         values |= {name: number for name, number in numbers.items() if name not in given}
+        values["race"] = values["race"] and "repeats" not in given
     for text in context.params.get("settings") or ():
         key, _, value = text.partition("=")
         values[key] = PARSERS[key]([value] if _kind(key) == list[str] else value)

@@ -17,7 +17,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
-from vebench.plan.spec import PER_NODE
+from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, DataPage, Document, Remark, View
 from vebench.reports.pages.answer import Commands, answers
@@ -207,8 +207,10 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
     if header.started:
         parts.insert(0, header.started)
     if spec.repeats > 1:
-        parts.append(f"{spec.repeats} repeats")
-    if spec.until is not None:
+        parts.append(f"{spec.repeats} repeats{' on average, more of the fastest' if spec.races else ''}")
+    if spec.until == UNTIL_BUDGET:
+        parts.append(f"repeated for {figures.long_time(spec.budget)}")
+    elif spec.until is not None:
         parts.append(f"repeated until ±{100 * spec.until:.3g}%")
     if spec.takes_turns:
         parts.append("cells taking turns")

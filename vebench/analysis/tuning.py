@@ -19,10 +19,12 @@ from vebench.analysis.answer import fastest_first, first_of_each
 from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio, verdicts
+from vebench.analysis.summary import rated
 from vebench.analysis.windows import learning
-from vebench.backends.registry import REFERENCE
+from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import rank
+from vebench.plan.spec import PASSES_OF_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from vebench.child.answers import Timed
     from vebench.plan.cells import Cell, CellKey
     from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
-    from vebench.results.records import CellRecord
+    from vebench.results.records import CellRecord, Run
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)
@@ -156,6 +158,31 @@ def _contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float,
         for other, found in against.items()
         if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
     }
+
+
+def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
+    """Yield those of a run's planned cells that a race goes on with: of backends that may be the fastest on their task.
+
+    That is looked at after each pass, from the last of those that all cells have. What rates are relative to goes on
+    with them.
+    """
+    rates = {cell.key: cell.sample for cell in rated(run) if not (cell.struck or cell.reference_row)}
+    look = max((cell.repeat for cell in run.cells), default=0) - PASSES_OF_ALL + 2
+    alive = may_be_fastest(rates, look)
+    tasks = {env for env, _ in alive}
+    for cell in cells:
+        beside = cell.is_base or cell.backend.name == YARDSTICK
+        if (cell.task.id, cell.backend.label) in alive or (beside and cell.task.id in tasks):
+            yield cell
+
+
+def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str, str]]:
+    """Return the tasks and backends whose best rate is not significantly below the highest, at this ``look`` from 1."""
+    best: dict[str, dict[str, CellKey]] = {}
+    for key in sorted((key for key, rate in rates.items() if rate.rates), key=lambda key: rates[key].level):
+        best.setdefault(key.env, {})[key.backend] = key
+    races = (standing({key: rates[key] for key in keys.values()}, look, tolerance=0.0) for keys in best.values())
+    return {(key.env, key.backend) for race in races for key in race.alive}
 
 
 def affordable(

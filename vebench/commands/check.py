@@ -296,5 +296,6 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
         repeats=min(spec.repeats, _FIRST_PASSES),
+        race=False,
         until=None,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vebench.commands import planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import session
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
+    from vebench.results.records import Run
 
 _DONE, _OTHER_WORK, _UNDECIDED = 0, 1, 3
 
@@ -76,15 +79,29 @@ def _shown(plan: Plan, whose: str = "") -> int:
 def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     file: RunWriter, plan: Plan, left: Plan, world: World, outlet: Outlet, *, quiet: bool
 ) -> int:
-    """Measure what is ``left`` of a plan, and show the run.
+    """Measure what is ``left`` of a plan, and show the run: also after the first look, and if the user interrupts.
 
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.
     """
+
+    def page(run: Run) -> RunPage:
+        return RunPage.of([(str(file.path), run)])
+
+    def first_look(run: Run) -> None:
+        if not quiet:
+            whole = msgspec.structs.replace(run.header, cells=None)  # that the run goes on is no finding
+            console.show_early(page(msgspec.structs.replace(run, header=whole)), "first look; the run goes on")
+
     with session(file, world, quiet=quiet, outlet=outlet) as measuring:
-        status = measuring.measure(plan, left)
-    page = RunPage.of([(str(measuring.path), measuring.run)])
-    outlet.publish(page, quiet=quiet)
-    (section,) = page.sections
+        try:
+            status = measuring.measure(plan, left, first_look)
+        except InterruptedRunError:
+            if any(cell.windows for cell in measuring.run.cells):
+                outlet.publish(page(measuring.run), quiet=quiet)
+            raise
+    found = page(measuring.run)
+    outlet.publish(found, quiet=quiet)
+    (section,) = found.sections
     if other := [cell for cell in section.cells if cell.found_to_differ]:
         console.note(other_work(other))
         return _OTHER_WORK

@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from vebench.analysis.summary import next_repeats, wide_cells
+from vebench.analysis.tuning import racing
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, ProofDone
 from vebench.engine.launcher import Launcher
@@ -28,6 +30,7 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
 from vebench.plan.cells import next_pass
+from vebench.plan.spec import GLANCES, PASSES_OF_ALL
 from vebench.reports import console
 from vebench.reports.live import RunScreen
 from vebench.results import paths
@@ -90,6 +93,7 @@ class Session:
     ) -> None:
         self._files, self._world, self._quiet, self._pythons, self._also = files, world, quiet, pythons, also
         self.path = next(iter(files.values())).path
+        self._over: runner.Over = {}
 
     @property
     def go_on(self) -> str:
@@ -107,19 +111,37 @@ class Session:
         """All that is in the files, by side."""
         return {side: file.run for side, file in self._files.items()}
 
-    def measure(self, plan: Plan, left: Plan) -> int:
-        """Measure what is ``left`` of a plan, then further passes for ``--until``.
+    def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], None] | None = None) -> int:
+        """Measure what is ``left`` of a plan, then further passes for ``--until`` or of a race.
 
-        Returns the exit status. Raises InterruptedRunError if the user interrupts it.
+        ``first_look`` gets the run once all cells have had ``GLANCES`` passes, unless that is all. Once all have had
+        those of the plan, a race goes on with the backends that may be the fastest, for as many cells as there would be
+        in ``repeats`` passes of all. Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
-        status = self.one_pass(left)
-        until, deadline = plan.spec.until, self._world.clock() + plan.spec.budget
-        while until is not None and self._world.clock() < deadline:
-            more = next_pass(plan, wide_cells(self.run, until), next_repeats(self.run))
-            if not more.cells:
-                break
+        spec, until = plan.spec, plan.spec.until
+        deadline = math.inf if until is None else self._world.clock() + spec.budget
+        status = _DONE
+        for later, cells in groupby(left.cells, key=lambda cell: cell.repeat >= GLANCES):
+            if later and first_look is not None:
+                first_look(self.run)
+            part = replace(left, spec=spec.of_pass(GLANCES if later else 0), cells=tuple(cells))
+            status = max(status, self.one_pass(part, deadline=deadline if later and spec.races else math.inf))
+        while self._left_to_race(plan) > 0 if until is None else self._world.clock() < deadline:
+            going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
+            wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
+            if until is not None:
+                wanted &= wide_cells(self.run, until)
+            more = next_pass(going_on, wanted, next_repeats(self.run))
+            if not more.cells or (until is None and len(more.cells) > 2 * self._left_to_race(plan)):
+                break  # fewer cells are left than half of those
             status = max(status, self.one_pass(more, deadline=deadline))
         return status
+
+    def _left_to_race(self, plan: Plan) -> int:
+        """Return how many cells are left of those that a race measures after the passes that all cells have."""
+        each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
+        raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
+        return (plan.spec.repeats - PASSES_OF_ALL) * each - raced if plan.spec.races else 0
 
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
@@ -141,6 +163,7 @@ class Session:
                     plan,
                     lambda cell: launches[cell.side](cell),
                     done,
+                    over=self._over,
                     out_of_time=lambda: self._world.clock() > deadline,
                     gives_up=keeps_to_it,
                 )

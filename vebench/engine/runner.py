@@ -52,14 +52,14 @@ GIVEN_UP = "no time was left: use a larger --budget"
 BROKEN_OFF = "interrupted before it was compared"
 _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
-# A replay may always take this many seconds: less would hardly be worth its start.
-_LEAST_SECONDS = 2.0
+# A replay may always take half as many seconds.
+_LEAST_SECONDS = 0.6
 # Of --timeout, a replay takes at most this share, because it must end by itself to report how far it went.
 _MOST_OF_TIMEOUT = 0.8
 _LOOP = BackendChoice(registry.REFERENCE)
 _LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
 # Why a task is not measured, by its name and side: the plain loop with one worker could not step it.
-_Over = dict[tuple[str, str], str]
+Over = dict[tuple[str, str], str]
 
 
 def _never() -> bool:
@@ -67,8 +67,14 @@ def _never() -> bool:
     return False
 
 
-def run(
-    plan: Plan, launch: Launch, done: int = 0, *, out_of_time: Callable[[], bool] = _never, gives_up: bool = False
+def run(  # noqa: PLR0913 - what is measured, and what was before
+    plan: Plan,
+    launch: Launch,
+    done: int = 0,
+    *,
+    over: Over | None = None,
+    out_of_time: Callable[[], bool] = _never,
+    gives_up: bool = False,
 ) -> Generator[Event]:
     """Measure the plan's cells in order, and yield events.
 
@@ -78,14 +84,15 @@ def run(
     reported as broken off.
 
     Once the plain loop with one worker has failed in its first repeat before its first window, all other cells of its
-    task fail with its reason: an environment that hangs would hang in each of them until its ``--timeout``.
+    task fail with its reason: an environment that hangs would hang in each of them until its ``--timeout``. The reason
+    is put into ``over``, and those that are there count.
 
     Once ``out_of_time`` returns true, no cell is started any more but those that take turns with one that has. With
     ``gives_up``, these are not started either, and all that still have windows to measure finish as failed.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(_SEED_BITS)
-    over: _Over = {}
+    over = {} if over is None else over
     cells = [_with_recording(cell, plan.spec, chooser) for cell in plan.cells]
     for number, group in groupby(cells, key=attrgetter("group")):
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
@@ -111,7 +118,7 @@ def run(
 
 
 def _measured(
-    cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: _Over
+    cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: Over
 ) -> Iterator[Event]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
@@ -151,7 +158,7 @@ def _turns(cells: Sequence[_CellAtWork], rounds: int, out_of_time: Callable[[], 
 class _CellAtWork:
     """A cell with what it has reported so far, and whether it is still at work."""
 
-    def __init__(self, cell: Cell, over: _Over) -> None:
+    def __init__(self, cell: Cell, over: Over) -> None:
         self.cell = cell
         self.at_work = False
         self.windows: list[Window] = []

@@ -15,7 +15,7 @@ from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan.pythons import engines_in
-from vebench.plan.spec import MAX_REPEATS, PER_NODE, BackendChoice, check_spec
+from vebench.plan.spec import MAX_REPEATS, PASSES_OF_ALL, PER_NODE, BackendChoice, check_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -173,7 +173,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """How long its cells warm up and measure, in seconds, without starting and ending them."""
-        return self.spec.cell_seconds * sum(cell.skip is None for cell in self.cells)
+        return sum(self.spec.of_pass(cell.repeat).cell_seconds for cell in self.cells if cell.skip is None)
 
 
 def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
@@ -186,6 +186,8 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     hosts: Mapping[str, Placement] = MappingProxyType({}),
 ) -> Plan:
     """Return every cell that ``spec`` asks for: passes over tasks, backends and sizes, each in a shuffled order.
+
+    Of a race these are the passes that all cells have.
 
     ``memory_available`` is in bytes, None if unknown. ``has`` returns whether a module can be imported where cells will
     run; ``interpreters`` are those of backends that have one of their own, by label. ``hosts`` are the placements on
@@ -217,9 +219,8 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
         once = [cell for cell in once if cell.key.place in spec.only]
     if spec.base:
         once += _bases(spec, tasks, once, where)
-    passes = (
-        _shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(spec.repeats)
-    )
+    of_all = min(spec.repeats, PASSES_OF_ALL) if spec.races else spec.repeats
+    passes = (_shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(of_all))
     return Plan(spec, tuple(chain.from_iterable(passes)), interpreters)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,16 +44,20 @@ _MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
 _MAX_SECONDS = 31 * 86400.0  # a month: longer waits overflow in system calls
 _MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
 _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that an error suggests
-# What --effort stands for, by command: numbers for these fields. Of ``vebench run`` several processes of few windows,
-# since processes differ more than windows do: docs/method.md has how this was chosen.
-_BY_EFFORT = ("repeats", "rounds", "duration", "warmup")
-EFFORTS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    "run": {"low": (2, 2, 0.2, 0.2), "normal": (3, 2, 0.5, 0.5), "high": (10, 2, 0.5, 0.5)},
-    "compare": {"low": (3, 2, 0.5, 0.5), "normal": (5, 3, 1.0, 1.0), "high": (10, 3, 1.0, 1.0)},
+# What --effort stands for, by command: values of these fields. Several processes of few windows, since processes differ
+# more than windows do: docs/method.md has how this was chosen.
+_BY_EFFORT = ("repeats", "rounds", "duration", "warmup", "race")
+EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "run": {"low": (2, 4, 0.5, 0.1, True), "normal": (4, 4, 0.5, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
+    "compare": {"low": (3, 2, 0.5, 0.5, False), "normal": (5, 3, 1.0, 1.0, False), "high": (10, 3, 1.0, 1.0, False)},
 }
+# The first passes of a race, of one short window for each cell, show each backend soon; all cells have so many passes.
+GLANCES, PASSES_OF_ALL = 2, 3
+_GLANCE_S = 0.2
+UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
 
 
-def effort(command: str, level: str = "normal") -> dict[str, float]:
+def effort(command: str, level: str = "normal") -> dict[str, Any]:
     """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field. Raises UsageError."""
     levels = EFFORTS[command]
     if level not in tuple(levels):
@@ -164,7 +168,8 @@ class RunSpec:
     The defaults are those of a run file that lacks the field. ``only`` names the cells of the plan that are measured,
     as ``CellKey.place`` does; empty for all. With ``until``, further passes follow after ``repeats``, until each
     interval is within that share of its level or the further passes have taken ``budget`` seconds. With ``base``, the
-    cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window.
+    cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In
+    a ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
     ``memory`` is in bytes: cells that need more are left out.
     """
 
@@ -181,6 +186,7 @@ class RunSpec:
     budget: float = 600.0
     base: bool = False
     interleave: bool = False
+    race: bool = False
     seed: int = 0
     pin: Pinning = _COMPACT
     replicas: int | Literal["node"] = 1
@@ -200,6 +206,17 @@ class RunSpec:
     def takes_turns(self) -> bool:
         """Whether the cells of a task take turns. Those with replicas do not."""
         return self.interleave and self.replicas == 1 and self.hosts is None
+
+    @property
+    def races(self) -> bool:
+        """Whether further passes are those of the fastest backends alone."""
+        return self.race and self.takes_turns
+
+    def of_pass(self, repeat: int) -> RunSpec:
+        """Return the spec of a pass: the first ones of a race only show how fast backends are about."""
+        if not self.races or repeat >= GLANCES:
+            return self
+        return replace(self, duration=min(_GLANCE_S, self.duration), rounds=1)
 
     @property
     def cell_seconds(self) -> float:
@@ -232,7 +249,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "warmup": (ADVANCED, "TIME", "Least time before the first window.", "--warmup"),
     "repeats": (HOW_LONG, "N", "Passes, each in fresh processes.", "--repeats"),
     "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until"),
-    "budget": (HOW_LONG, "TIME", "Longest time that --until adds.  [default: 10m]", "--budget"),
+    "budget": (HOW_LONG, "TIME", "Add passes for this long, with --until at most.  [default: 10m]", "--budget"),
     "timeout": (ADVANCED, "TIME", "Longest time for one cell.", "--timeout"),
     "seed": (ADVANCED, "N", "Seed of all that is drawn at random.", "--seed"),
     "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),

@@ -1,7 +1,9 @@
-"""How often ``vebench tune`` finds a setting within 5 % of the best, by simulation, beside measuring all alike.
+"""How often ``vebench tune`` and ``vebench run`` find one within 5 % of the best, by simulation.
 
-``python tools/racing.py [RUNS]``. 60 settings with log-normal rates, a second of measuring each in a pass: processes
-differ by 3 %, windows are correlated and have heavy tails, some stall, and the machine drifts. Prints Markdown.
+``python tools/racing.py [RUNS]`` prints Markdown. Of ``tune``: 60 settings with log-normal rates, a second of measuring
+each in a pass, beside measuring all alike. Of ``run``: 8 backends with 3 numbers of workers, and how often intervals
+hold of cells that had the passes of all alone, and of those that went on. Processes differ by 3 %, windows are
+correlated and have heavy tails, some stall, and the machine drifts.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from simulated import Plan, Simulated, World, one_pass
+from coverage import Tally
+from simulated import TRUE_RATE, Plan, Simulated, World, one_pass
 
-from vebench.analysis.tuning import affordable, standing
+from vebench.analysis.statistics import estimate, ratio
+from vebench.analysis.tuning import affordable, may_be_fastest, standing
 from vebench.plan.cells import CellKey
+from vebench.plan.spec import EFFORTS, GLANCES, PASSES_OF_ALL
 
 ARMS, TOLERANCE = 60, 0.05
 BUDGETS = (60, 120, 300, 600)
@@ -21,6 +26,10 @@ COST = PLAN.start_s + PLAN.windows * PLAN.window_s  # seconds of one setting in 
 REAL = {"luck": 0.03, "alike": True, "stalls": 0.01}
 WORLDS = (World("no drift", **REAL), World("returning", returning=0.05, **REAL), World("walk", walk=0.05, **REAL))
 KEYS = [CellKey("task", f"backend-{number}", 1, 1) for number in range(ARMS)]
+REPEATS, ROUNDS, DURATION, *_ = EFFORTS["run"]["normal"]
+GLANCE, FULL = Plan(1, 0.2, start_s=0.3), Plan(ROUNDS, DURATION, start_s=0.5)
+CELLS = [CellKey("task", f"backend-{number}", workers, 1) for number in range(8) for workers in (1, 2, 4)]
+SPREADS = (0.02, 0.1, 0.4)  # of the true log rates of backends
 
 
 def tuned(run: Simulated, budget: float) -> tuple[CellKey, bool, float]:
@@ -50,8 +59,48 @@ def alike(run: Simulated, budget: float) -> CellKey:
     return max(KEYS, key=lambda key: samples[key].level)
 
 
+def raced(run: Simulated) -> set[CellKey]:
+    """Measure as ``vebench run`` does. Returns the cells that went on to the end."""
+    base, left, now = CELLS[0], (REPEATS - PASSES_OF_ALL) * len(CELLS), 0.0
+    for number in range(PASSES_OF_ALL):
+        now = one_pass([run], number, now, CELLS, GLANCE if number < GLANCES else FULL)
+    while True:
+        number += 1
+        alive = may_be_fastest(run.samples(), number - PASSES_OF_ALL + 1)
+        wanted = {key for key in CELLS if (key.env, key.backend) in alive}
+        if len(wanted | {base}) > 2 * left:
+            return wanted
+        now = one_pass([run], number, now, sorted(wanted | {base}, key=CELLS.index), FULL)
+        left -= len(wanted | {base})
+
+
+def runs_that_race(runs: int) -> None:
+    """Print how often the fastest that is found is within the tolerance, and how often intervals hold."""
+    print("\n| machine | backends differ by | good choice | left early: rate | speedup | others: rate | speedup |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for world in WORLDS:
+        for spread in SPREADS:
+            random = np.random.default_rng(1)
+            good, tallies = [], [Tally() for _ in range(4)]
+            for _ in range(runs):
+                by_backend = {key.backend: random.normal(0, spread) for key in CELLS}
+                truth = {key: float(np.exp(by_backend[key.backend] + 0.3 * np.log(key.workers))) for key in CELLS}
+                run = Simulated(random, world, truth)
+                on = raced(run)
+                samples = run.samples()
+                chosen = max(on, key=lambda key: samples[key].level)
+                good.append(truth[chosen] >= (1 - TOLERANCE) * max(truth.values()))
+                for key in CELLS[1:]:
+                    rates, speedups = tallies[2:] if key in on else tallies[:2]
+                    rates.add(estimate(samples[key]), TRUE_RATE * truth[key])
+                    speedups.add(ratio(samples[key], samples[CELLS[0]]), truth[key] / truth[CELLS[0]])
+            found = " | ".join(map(str, tallies))
+            print(f"| {world.name} | {spread:.0%} | {np.mean(good):.0%} | {found} |", flush=True)
+
+
 def main(runs: int = 200) -> None:
     """Print how often the choice is within the tolerance of the best, for each world and budget."""
+    runs_that_race(runs)
     print("| machine | budget | tuned | alike | decided | wrongly decided | time used |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for world in WORLDS:

@@ -105,6 +105,18 @@ class RunPage(DataPage):
         return records
 
 
+class FirstLook(RunPage):
+    """The tables and answers alone of a run that goes on."""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """As those of a run."""
+        return tuple(
+            replace(one, facts=(), findings=(), answers=tuple(replace(answer, code=()) for answer in one.answers))
+            for one in super().documents
+        )
+
+
 def _beside(section: Section, first: Section) -> str:
     """Return whether the figures of a run are comparable with those of the first; empty for that itself."""
     if section is first:

@@ -45,7 +45,6 @@ REFUSED = (
     ("run -e CartPole -b faulty:Adaptor", "faulty", "Adaptor"),
     ("run --unheard-of", "--unheard-of"),
     ("run -e CartPole -w 1 -b null --until 0", "--until"),
-    ("run -e CartPole -w 1 -b null --budget 90s", "--budget 90s"),
     ("check a.jsonl b.jsonl --budget 60", "leave out --budget"),
     ("compare x y -e Pong --budget 0", "--budget 0: must be"),
     ("run -e CartPole -b gym-async@nowhere", "no Python is called nowhere"),

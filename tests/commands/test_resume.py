@@ -34,7 +34,7 @@ def test_an_interrupted_run_is_resumed_where_it_ended_and_its_report_written(veb
     first = vebench("run", *PONG, "-w", "1", "-o", "a b.md", world=fake_world(start))
     (path,) = Path(".vebench").glob("*.jsonl")
     command = f"vebench run --resume {path} -o 'a b.md'"
-    assert (first.status, Path("a b.md").exists()) == (130, False)
+    assert (first.status, Path("a b.md").exists(), first.out.count("frames/s (4 frames per step)")) == (130, True, 1)
     assert first.err.endswith(f"1 of 3 cells are in {path}; to continue: {command}\n")
     again = FakeStart()
     assert vebench(*shlex.split(command)[1:], world=fake_world(again)).status == 0

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -97,16 +98,32 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_meas
     assert status == {("CartPole-v1", "failed"), ("Acrobot-v1", "ok")}
 
 
-def test_a_run_is_planned_measured_stored_and_shown(vebench: Command, tmp_path: Path) -> None:
-    start = FakeStart()
+def test_a_run_is_shown_after_two_short_passes_and_goes_on_with_what_may_be_the_fastest(vebench: Command) -> None:
+    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
-    assert (found.status, len(start.started), start.left) == (0, 15, 1)
+    assert (found.status, start.left) == (0, 3)  # as often as the length of windows changes
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
-    assert found.err.count("\n") == 15
-    assert "ALE/Pong-v5: frames/s (4 frames per step)" in found.out
-    head, *cells = lines(tmp_path / "run.jsonl")
+    for shown in (found.out, found.err):
+        assert shown.count("ALE/Pong-v5: frames/s (4 frames per step)") == 1
+    assert found.err.index("first look; the run goes on") < found.err.index("repeat 3")
+    head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
-    assert [(cell["repeat"], len(cell["windows"])) for cell in cells] == [(0, 2)] * 5 + [(1, 2)] * 5 + [(2, 2)] * 5
+    passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(5)]
+    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[1] * 5, [1] * 5, [4] * 5, [4] * 4, []]
+    last = {(cell["backend"], cell["workers"]) for cell in passes[3]}
+    assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
+
+
+@pytest.mark.parametrize("asked", [("--effort", "high"), ("--repeats", "4")])
+def test_passes_are_those_of_all_backends_alike_where_that_is_asked_for(
+    vebench: Command, asked: tuple[str, str]
+) -> None:
+    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
+    assert vebench("run", *PONG, "-w", "1", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 0
+    spec, *cells = lines(Path("run.jsonl"))
+    passes = Counter((cell["backend"], len(cell["windows"])) for cell in cells)
+    rounds, repeats = (spec["spec"][name] for name in ("rounds", "repeats"))
+    assert passes == {(name, rounds): repeats for name in ("for-loop", "shm-sync", "yardstick")}
 
 
 def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Command, tmp_path: Path) -> None:
@@ -133,9 +150,9 @@ def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Comman
 @pytest.mark.parametrize(
     ("typed", "numbers"),
     [
-        ("--quick", (2, 2, 0.2, 0.2)),
-        ("--effort high", (10, 2, 0.5, 0.5)),
-        ("--effort low --repeats 4 --duration 500ms", (4, 2, 0.5, 0.2)),
+        ("--quick", (2, 4, 0.5, 0.1)),
+        ("--effort high", (6, 8, 0.5, 0.1)),
+        ("--effort low --repeats 4 --duration 200ms", (4, 4, 0.2, 0.1)),
     ],
 )
 def test_effort_stands_for_numbers_and_those_given_win(vebench: Command, typed: str, numbers: tuple[float]) -> None:
@@ -265,14 +282,14 @@ def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command,
 
 def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(vebench: Command) -> None:
     start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.2)))
-    found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
+    found = vebench("run", *PONG, "-w", "1,2", "--repeats", "3", "-o", "run.jsonl", world=fake_world(start))
     assert found.status == 3
     notice = "unusable: other processes disturbed 4 of 5 cells; measure on an idle machine"
     assert found.out.splitlines()[1] == notice
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5
-    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(6, 6)] * 4 + [(6, 0)]
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(12, 12)] * 4 + [(12, 0)]
 
 
 @pytest.fixture

@@ -37,9 +37,11 @@ def test_a_narrower_interval_takes_more_passes(vebench: Command, tmp_path: Path)
     assert repeats(fine) == list(range(len(repeats(fine))))
 
 
-def test_until_ends_with_its_budget_says_so_and_is_resumed(vebench: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("until", [("--until", "0.0001%", "--budget", "4"), ("--budget", "4")])
+def test_until_ends_with_its_budget_says_so_and_is_resumed(
+    vebench: Command, tmp_path: Path, until: tuple[str, ...]
+) -> None:
     path = tmp_path / "run.jsonl"
-    until = ("--until", "0.0001%", "--budget", "4")
     done = vebench("run", *NULL, *until, "-o", "run.jsonl", world=fake_world(clock=FakeClock()))
     assert done.status == 0
     assert "imprecise" in done.out

@@ -11,7 +11,7 @@ variance of the pool against what an estimate shows itself.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from math import log
 from statistics import fmean, median
@@ -50,7 +50,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
         if len(steady) < _FEWEST_BESIDE or len(numbers) < FEWEST_FOR_INTERVAL:
             errors |= {key: _error([*logs.values()]) for key, logs in levels.items()}
             continue
-        block = Block(len(numbers))
+        block = Block(_alike(Counter(number for key in steady for number in levels[key])))
         # What disturbs a pass may slow many workers and not one.
         sides = [[key for key in steady if (key.workers > 1) is many] for many in (False, True)]
         apart = min(map(len, sides)) >= _FEWEST_BESIDE and all(
@@ -77,6 +77,21 @@ def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey,
     return {
         key: replace(sample, spread=Spread(pools[key]) if key in pools else None) for key, sample in samples.items()
     }
+
+
+def _alike(cells: Mapping[int, int]) -> dict[int, int]:
+    """Return the passes, each with the first of those that are close to it in time.
+
+    ``cells`` is how many each has. Passes of few cells are short: so many as have the cells of a whole one together
+    show what the machine did then no better than that one does.
+    """
+    first, left, found = -1, 0, {}
+    for number, count in sorted(cells.items()):
+        if left < count:
+            first, left = number, max(cells.values())
+        found[number] = first
+        left -= count
+    return found
 
 
 def _logs(sample: Sample) -> dict[int, float]:

@@ -11,12 +11,13 @@ tests of any level. Reports and gates use the same ones.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import count
 from itertools import product as pairs_of
 from math import exp, inf, isqrt, log, pi, sqrt
-from statistics import geometric_mean, median, median_high, median_low
+from statistics import fmean, geometric_mean, median, median_high, median_low
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ class Pool:
 
 @dataclass(frozen=True)
 class Block:
-    """Cells that were measured in the same passes: the ``number`` of all passes that any of them has."""
+    """Cells that were measured in the same passes, by number: those that are ``alike`` have the same value."""
 
-    number: int
+    alike: Mapping[int, int] = field(compare=False)
     id: int = field(default_factory=new_id)
 
 
@@ -329,12 +330,11 @@ def product(terms: Iterable[Term]) -> Contrast:
 def _paired(parts: list[Term]) -> list[Term]:
     """Return the samples of a ratio without the passes that not all of them have, so that what passes did cancels.
 
-    They are returned as they are if that would leave one pass, or half of those of a sample.
+    They are returned as they are if that would leave one pass.
     """
-    passes = [set(sample.passes) for _, sample in parts]
-    common = set.intersection(*passes)
+    common = set.intersection(*(set(sample.passes) for _, sample in parts))
     cancels = abs(sum(weight for weight, _ in parts)) <= _NOTHING
-    if not cancels or len(common) < FEWEST_FOR_INTERVAL or 2 * len(common) <= max(map(len, passes)):
+    if not cancels or len(common) < FEWEST_FOR_INTERVAL:
         return parts
     return [(weight, sample.of_passes(common)) for weight, sample in parts]
 
@@ -378,17 +378,25 @@ def _moderated(block: Sequence[Term]) -> Error:
 
 
 def _shift(parts: Sequence[Term]) -> list[Error]:
-    """Return the error that what passes did to all cells of a block contributes, if it does not cancel."""
+    """Return the error that what passes did to all cells of a block contributes, if it does not cancel.
+
+    Passes that are alike count as one: what they did is the mean of their effects.
+    """
     spread = parts[0][1].spread
     if spread is None or spread.block is None:
         return []
+    joined = spread.block.alike
     alike: dict[tuple[tuple[int, float], ...], tuple[Mapping[int, float], dict[int, float]]] = {}
     for weight, sample in parts:
-        effects = sample.effects
+        together = defaultdict(list)
+        for number, effect in sample.effects.items():
+            together[joined.get(number, number)].append(effect)
+        effects = {number: fmean(each) for number, each in together.items()}
         _, of_pass = alike.setdefault(tuple(effects.items()), (effects, {}))
         for number in sample.passes:
-            of_pass[number] = of_pass.get(number, 0.0) + weight / sample.processes
-    freedom = spread.block.number - 1
+            when = joined.get(number, number)
+            of_pass[when] = of_pass.get(when, 0.0) + weight / sample.processes
+    freedom = len({*joined.values()}) - 1
     total = sum(
         sum(value * theirs.get(number, 0.0) for number, value in ours.items())
         * sum(effect * others.get(number, 0.0) for number, effect in effects.items())

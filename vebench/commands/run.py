@@ -15,7 +15,7 @@ from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
 from vebench.reports.pages.plan import PlanPage
-from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.run import FirstLook, RunPage
 from vebench.results import paths
 from vebench.results.store import RunWriter
 
@@ -84,24 +84,25 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.
     """
 
-    def page(run: Run) -> RunPage:
-        return RunPage.of([(str(file.path), run)])
-
     def first_look(run: Run) -> None:
         if not quiet:
             whole = msgspec.structs.replace(run.header, cells=None)  # that the run goes on is no finding
-            console.show_early(page(msgspec.structs.replace(run, header=whole)), "first look; the run goes on")
+            page = FirstLook.of([(str(file.path), msgspec.structs.replace(run, header=whole))])
+            console.show_early(page, "first look; the run goes on")
+
+    def found() -> RunPage:
+        return RunPage.of([(str(file.path), measuring.run)])
 
     with session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
             status = measuring.measure(plan, left, first_look)
         except InterruptedRunError:
             if any(cell.windows for cell in measuring.run.cells):
-                outlet.publish(page(measuring.run), quiet=quiet)
+                outlet.publish(found(), quiet=quiet)
             raise
-    found = page(measuring.run)
-    outlet.publish(found, quiet=quiet)
-    (section,) = found.sections
+    page = found()
+    outlet.publish(page, quiet=quiet)
+    (section,) = page.sections
     if other := [cell for cell in section.cells if cell.found_to_differ]:
         console.note(other_work(other))
         return _OTHER_WORK

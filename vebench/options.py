@@ -79,7 +79,7 @@ def with_plan(
                     f"{level} = {passes} x {rounds} of {time_of(seconds)}{' (race)' if race else ''}"
                     for level, (passes, rounds, seconds, _, race) in EFFORTS[efforts].items()
                 )
-                meaning = f"Passes x windows: {levels}. Explicit numbers take precedence."
+                meaning = f"Passes x windows: {levels}. Explicit numbers win."
                 level = option(HOW_LONG, "LEVEL", meaning, "--effort")
                 made.append(("effort", Annotated[str, level], field(default="normal")))
             if efforts == "run":

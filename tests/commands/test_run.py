@@ -150,9 +150,9 @@ def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Comman
 @pytest.mark.parametrize(
     ("typed", "numbers"),
     [
-        ("--quick", (2, 4, 0.5, 0.1)),
+        ("--quick", (2, 1, 0.2, 0.1)),
         ("--effort high", (6, 8, 0.5, 0.1)),
-        ("--effort low --repeats 4 --duration 200ms", (4, 4, 0.2, 0.1)),
+        ("--effort low --repeats 4 --duration 300ms", (4, 1, 0.3, 0.1)),
     ],
 )
 def test_effort_stands_for_numbers_and_those_given_win(vebench: Command, typed: str, numbers: tuple[float]) -> None:

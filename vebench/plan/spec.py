@@ -48,7 +48,7 @@ _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that
 # more than windows do: docs/method.md has how this was chosen.
 _BY_EFFORT = ("repeats", "rounds", "duration", "warmup", "race")
 EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "run": {"low": (2, 4, 0.5, 0.1, True), "normal": (4, 4, 0.5, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
+    "run": {"low": (2, 1, 0.2, 0.1, True), "normal": (4, 4, 0.5, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
     "compare": {"low": (3, 2, 0.5, 0.5, False), "normal": (5, 3, 1.0, 1.0, False), "high": (10, 3, 1.0, 1.0, False)},
 }
 # The first passes of a race, of one short window for each cell, show each backend soon; all cells have so many passes.
@@ -247,9 +247,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "duration": (ADVANCED, "TIME", "Length of one window.", "--duration"),
     "rounds": (ADVANCED, "N", "Windows of a cell in each pass.", "--rounds"),
     "warmup": (ADVANCED, "TIME", "Least time before the first window.", "--warmup"),
-    "repeats": (HOW_LONG, "N", "Passes, each in fresh processes.", "--repeats"),
+    "repeats": (HOW_LONG, "N", "Passes of all cells alike, instead of a race.", "--repeats"),
     "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until"),
-    "budget": (HOW_LONG, "TIME", "Add passes for this long, with --until at most.  [default: 10m]", "--budget"),
+    "budget": (HOW_LONG, "TIME", "Add passes for this long (with --until: 10m).", "--budget"),
     "timeout": (ADVANCED, "TIME", "Longest time for one cell.", "--timeout"),
     "seed": (ADVANCED, "N", "Seed of all that is drawn at random.", "--seed"),
     "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),

@@ -242,7 +242,7 @@ class RunScreen(_Screen):
             rates = self._rates[event.cell.key, event.cell.side]
             rates.append(_rate(event))
             # A window that a quota held back, or that others disturbed, is measured again.
-            rounds = self._plan.spec.rounds
+            rounds = self._plan.spec.of_pass(event.cell.repeat).rounds
             again = f", {len(rates) - rounds} again" if len(rates) > rounds else ""
             rate = "" if event.cell.backend.name == NULL else f"  {figures.number(median(rates))} frames/s"
             return f"window {min(len(rates), rounds)} of {rounds}{again}{rate}"
@@ -340,7 +340,7 @@ class _TimeLeft:
             (cell.key, cell.side): Counter({
                 CellReady: 1,
                 CellWarm: int(cell.group is not None),
-                WindowDone: spec.rounds,
+                WindowDone: spec.of_pass(cell.repeat).rounds,
                 CellFinished: 1,
                 ProofDone: int(is_proven(cell, spec)),
             })

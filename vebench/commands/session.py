@@ -93,6 +93,8 @@ class Session:
     ) -> None:
         self._files, self._world, self._quiet, self._pythons, self._also = files, world, quiet, pythons, also
         self.path = next(iter(files.values())).path
+        self.open = ExitStack()  # what cells of all passes are started with
+        self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
 
     @property
@@ -124,7 +126,7 @@ class Session:
         for later, cells in groupby(left.cells, key=lambda cell: cell.repeat >= GLANCES):
             if later and first_look is not None:
                 first_look(self.run)
-            part = replace(left, spec=spec.of_pass(GLANCES if later else 0), cells=tuple(cells))
+            part = replace(left, cells=tuple(cells))
             status = max(status, self.one_pass(part, deadline=deadline if later and spec.races else math.inf))
         while self._left_to_race(plan) > 0 if until is None else self._world.clock() < deadline:
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
@@ -153,15 +155,14 @@ class Session:
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
             with ExitStack() as stack:
-                interrupts = stack.enter_context(Interrupts())
-                launches = {
-                    side: stack.enter_context(self._world.start(plan.spec, interrupts, python))
-                    for side, python in self._pythons.items()
-                }
+                if not self._launches:
+                    interrupts = self.open.enter_context(Interrupts())
+                    for side, python in self._pythons.items():
+                        self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
                 display = stack.enter_context(RunScreen(console.for_progress(), self._world.clock, quiet=self._quiet))
                 events = runner.run(
                     plan,
-                    lambda cell: launches[cell.side](cell),
+                    lambda cell: self._launches[cell.side](cell),
                     done,
                     over=self._over,
                     out_of_time=lambda: self._world.clock() > deadline,
@@ -217,6 +218,7 @@ def session(
         with ExitStack() as stack:
             for file in by_side.values():
                 stack.enter_context(file)
+            stack.enter_context(found.open)
             yield found
     except KeyboardInterrupt:  # between two passes
         raise InterruptedRunError(f"interrupted: {found.go_on}") from None

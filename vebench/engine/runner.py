@@ -36,7 +36,7 @@ from vebench.engine.interface import (
     WindowDone,
 )
 from vebench.plan.cells import is_proven
-from vebench.plan.spec import BackendChoice
+from vebench.plan.spec import PASSES_OF_ALL, BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -52,8 +52,9 @@ GIVEN_UP = "no time was left: use a larger --budget"
 BROKEN_OFF = "interrupted before it was compared"
 _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
-# A replay may always take half as many seconds.
-_LEAST_SECONDS = 0.6
+# A replay takes half as long as the cell has stepped, which counts as this many seconds at least and at most; of cells
+# that were compared in as many passes as all have, an eighth of that.
+_LEAST_STEPPED, _MOST_STEPPED, _SEEN = 0.6, 2.5, 8
 # Of --timeout, a replay takes at most this share, because it must end by itself to report how far it went.
 _MOST_OF_TIMEOUT = 0.8
 _LOOP = BackendChoice(registry.REFERENCE)
@@ -100,7 +101,7 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
                 continue
             measured: list[CellFinished] = []
             try:
-                for event in _measured(part, launch, plan.spec.rounds, out_of_time if gives_up else _never, over):
+                for event in _measured(part, launch, plan.spec, out_of_time if gives_up else _never, over):
                     if isinstance(event, CellFinished):
                         measured.append(event)
                     yield event
@@ -118,7 +119,7 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
 
 
 def _measured(
-    cells: Sequence[Cell], launch: Launch, rounds: int, out_of_time: Callable[[], bool], over: Over
+    cells: Sequence[Cell], launch: Launch, spec: RunSpec, out_of_time: Callable[[], bool], over: Over
 ) -> Iterator[Event]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
@@ -132,7 +133,7 @@ def _measured(
                 if number and out_of_time():
                     break
                 yield from cell.start(launch, stack)
-            yield from _turns(all_cells, rounds, out_of_time)
+            yield from _turns(all_cells, spec.of_pass(cells[0].repeat).rounds, out_of_time)
         for cell in all_cells:
             if cell.at_work:
                 yield CellFinished(cell.cell, cell.outcome(GIVEN_UP))
@@ -271,18 +272,19 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
     return replace(cell, job=job)
 
 
-def _seconds(outcome: Outcome, spec: RunSpec) -> float:
+def _seconds(repeat: int, outcome: Outcome, spec: RunSpec) -> float:
     """Return how long the replay of a cell may take.
 
-    It always takes half as long as the cell has stepped, if it is not over before. It goes on to ``n`` times that with
-    a probability of one in ``n``: no batch is so late that it is never compared, and none costs more than a few others.
+    It goes on to ``n`` times the least with a probability of one in ``n``: no batch is so late that it is never
+    compared, and none costs more than a few others.
     """
     most = _MOST_OF_TIMEOUT * spec.timeout
     if spec.proof == "full":
         return most
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
     chance = 1 - secrets.SystemRandom().random()  # above 0
-    return min(most, max(_LEAST_SECONDS, stepped) / 2 / chance)
+    least = min(max(_LEAST_STEPPED, stepped), _MOST_STEPPED) / 2
+    return min(most, least / (1 if repeat < PASSES_OF_ALL else _SEEN) / chance)
 
 
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
@@ -296,7 +298,9 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
         cell, job = one.cell, one.cell.job
         if isinstance(job, Recording) and one.outcome.status == "ok":
             rows = () if cell.replicas else tuple(window.rows for window in one.outcome.windows)
-            left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec), rows)))
+            left.append(
+                (cell, job, Recorded(job.path, cell.backend.name, _seconds(cell.repeat, one.outcome, spec), rows))
+            )
     left.sort(key=lambda each: repr(each[0].task))
     together = True
     while left:

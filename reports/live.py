@@ -20,7 +20,6 @@ from vebench.analysis.rules import ENOUGH
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, difference, frame_rates, steps
 from vebench.backends.registry import NULL
-from vebench.child.request import Recording
 from vebench.engine.interface import (
     CellFinished,
     CellReady,
@@ -185,7 +184,7 @@ class RunScreen(_Screen):
         name, digits = _padded(_name(event.cell), self._widths), len(str(self._total))
         if isinstance(event, CellFinished):
             self._finished += 1
-            self._to_prove += _is_to_be_proven(event)
+            self._to_prove += event.is_proven
             status, reason = event.outcome.status, event.outcome.reason
             if status != "skipped" or reason not in self._skipped:  # for a reason that is not said yet
                 line = f"[{self._finished:>{digits}}/{self._total}] {name}  {_result(event)}"
@@ -314,10 +313,6 @@ def _rate(event: WindowDone) -> float:
     return event.cell.task.frame_skip * event.window.transitions / (max(event.window.ns, 1) / 1e9)
 
 
-def _is_to_be_proven(event: CellFinished) -> bool:
-    return event.outcome.status == "ok" and isinstance(event.cell.job, Recording)
-
-
 class _TimeLeft:
     """How long the rest of a plan takes: each step as long as those of its kind took on average, at first as planned.
 
@@ -360,7 +355,7 @@ class _TimeLeft:
         self._took[kind].append(took)
         gone = Counter({kind: min(left[kind], 1)})  # a window that is measured again was not planned
         if isinstance(event, CellFinished):
-            gone = left - Counter({ProofDone: int(_is_to_be_proven(event))})
+            gone = left - Counter({ProofDone: int(event.is_proven)})
         left -= gone
         self._all -= gone
 

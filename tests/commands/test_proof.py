@@ -12,6 +12,7 @@ from support.in_this_process import world_here
 from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
+from vebench.engine import runner
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE
 from vebench.results import store
@@ -27,6 +28,17 @@ def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPo
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert status == (1 if cell.proof.verdict == "different" else 0)
     return cell.proof
+
+
+@pytest.mark.parametrize(("drawn", "compared"), [(0, {0, 1, 2, 3, 4}), (1, {0, 1, 2})])
+def test_after_three_passes_cells_are_compared_that_are_drawn(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch, drawn: int, compared: set[int]
+) -> None:
+    monkeypatch.setattr(runner.secrets, "randbelow", lambda count: drawn % count)
+    asked = ("-w", "1", "-b", "gym-sync", "--repeats", "5", "-q", "-o", "run.jsonl")
+    assert vebench(*HERE[:3], *asked, world=fake_world()).status == 0
+    assert {line["repeat"] for line in lines(Path("run.jsonl"), "proof")} == compared
+    assert "unproven" not in vebench("report", "run.jsonl", "--all").out
 
 
 @pytest.mark.parametrize("backend", ["Honest", "HonestOutOfOrder", "honest:InAnyOrder", "honest:SeldomOutOfOrder"])

@@ -20,6 +20,7 @@ from vebench.child.answers import CellProof
 from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST, SAME
+from vebench.plan.spec import PASSES_OF_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +185,10 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
         record.proof or _NOT_COMPARED
         for record in records
         if record.proof is not None
-        or (proves and record.status == "ok" and record.label != REFERENCE and not record.entry.reference_row)
+        or (
+            (proves and record.status == "ok" and record.repeat < PASSES_OF_ALL)
+            and not (record.label == REFERENCE or record.entry.reference_row)
+        )
     ]
     verdict, verdict_reason = _work(records, proofs)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]

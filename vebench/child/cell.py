@@ -95,6 +95,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and isinstance(job, Recording):
         memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
+    if recorder is not None and isinstance(job, Recording) and job.compared:
         patience = int(ids.PATIENCE_S * _NANO)
         # If --timeout leaves no time to wait, an environment may only be slow.
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:

@@ -57,7 +57,7 @@ class Recording:
     At which moments is drawn from ``seed``, and of which environments from ``chooser``: with every ``turn`` of the same
     chooser the next ones. In a cell of replicas, number ``replica`` does so. When all is measured, the backend is reset
     once more, with the seed ``reset_seed``, unless that is None. With ``full``, rows of as many environments
-    are kept as can be.
+    are kept as can be. What is not to be ``compared`` is not written.
     """
 
     path: str
@@ -67,6 +67,7 @@ class Recording:
     turn: int = 0
     reset_seed: int | None = None
     full: bool = False
+    compared: bool = True
 
 
 @dataclass(frozen=True)

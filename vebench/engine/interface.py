@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from vebench.child.answers import KINDS, Done
+from vebench.child.request import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,6 +134,11 @@ class CellFinished:
 
     cell: Cell
     outcome: Outcome
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether what the cell has recorded is compared."""
+        return self.outcome.status == "ok" and isinstance(self.cell.job, Recording) and self.cell.job.compared
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,10 @@ GIVEN_UP = "no time was left: use a larger --budget"
 BROKEN_OFF = "interrupted before it was compared"
 _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
-# A replay takes half as long as the cell has stepped, which counts as this many seconds at least and at most; of cells
-# that were compared in as many passes as all have, an eighth of that.
-_LEAST_STEPPED, _MOST_STEPPED, _SEEN = 0.6, 2.5, 8
+# A replay takes half as long as the cell has stepped, which counts as this many seconds at least and at most.
+_LEAST_STEPPED, _MOST_STEPPED = 0.6, 2.5
+# After as many passes as all cells have, one cell in so many is compared, and nobody knows beforehand which.
+_ONE_IN = 4
 # Of --timeout, a replay takes at most this share, because it must end by itself to report how far it went.
 _MOST_OF_TIMEOUT = 0.8
 _LOOP = BackendChoice(registry.REFERENCE)
@@ -113,7 +114,7 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
                 yield from (  # what they have recorded does not outlive the run
                     ProofDone(one.cell, CellProof("unverified", reason=BROKEN_OFF, seed=one.cell.job.seed))
                     for one in measured
-                    if isinstance(one.cell.job, Recording) and one.outcome.status == "ok"
+                    if isinstance(one.cell.job, Recording) and one.is_proven
                 )
                 raise
 
@@ -268,11 +269,12 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         turn=cell.repeat,
         reset_seed=None if cell.backend.is_ours else _LEAST_SEED + secrets.randbelow(_MOST_SEED - _LEAST_SEED),
         full=spec.proof == "full",
+        compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(_ONE_IN),
     )
     return replace(cell, job=job)
 
 
-def _seconds(repeat: int, outcome: Outcome, spec: RunSpec) -> float:
+def _seconds(outcome: Outcome, spec: RunSpec) -> float:
     """Return how long the replay of a cell may take.
 
     It goes on to ``n`` times the least with a probability of one in ``n``: no batch is so late that it is never
@@ -283,8 +285,7 @@ def _seconds(repeat: int, outcome: Outcome, spec: RunSpec) -> float:
         return most
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
     chance = 1 - secrets.SystemRandom().random()  # above 0
-    least = min(max(_LEAST_STEPPED, stepped), _MOST_STEPPED) / 2
-    return min(most, least / (1 if repeat < PASSES_OF_ALL else _SEEN) / chance)
+    return min(most, min(max(_LEAST_STEPPED, stepped), _MOST_STEPPED) / 2 / chance)
 
 
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
@@ -296,11 +297,9 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
     left: list[tuple[Cell, Recording, Recorded]] = []
     for one in measured:
         cell, job = one.cell, one.cell.job
-        if isinstance(job, Recording) and one.outcome.status == "ok":
+        if isinstance(job, Recording) and one.is_proven:
             rows = () if cell.replicas else tuple(window.rows for window in one.outcome.windows)
-            left.append(
-                (cell, job, Recorded(job.path, cell.backend.name, _seconds(cell.repeat, one.outcome, spec), rows))
-            )
+            left.append((cell, job, Recorded(job.path, cell.backend.name, _seconds(one.outcome, spec), rows)))
     left.sort(key=lambda each: repr(each[0].task))
     together = True
     while left:

@@ -77,17 +77,18 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     if recorder is not None:
         loop.keep_first(FIRST)
         recorder.expect(moments)  # what is right at first only differs later
+    ahead = 2 * backend.info.num_envs // backend.info.batch_size
     warmup = warm_up(
         loop,
         int(settings.warmup * _NANO),
         int(settings.longest_warmup * _NANO),
         int(settings.duration * _NANO),
         backend.info.batch_size,
+        ahead,
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
-    ahead = 2 * backend.info.num_envs // backend.info.batch_size
     Windows(
         request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
     ).measure()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from math import sqrt
+from math import inf, sqrt
 from statistics import median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -172,11 +172,14 @@ def valid(measure: Callable[[], Window], rounds: int, cpus: int, may_repeat: Cal
             tries = 1
 
 
-# The shortest warm-up has this many slices. The rates of the last SLICES slices are compared, one half with the other.
+# The shortest warm-up has this many slices, and each slice is this share of the warm-up so far: a slow trend only shows
+# over a longer time. The rates of the last SLICES slices are compared, one half with the other.
 SLICES = 8
 # The rate has settled if the medians of both halves differ by at most this share, or by no more than the noise.
 _TOLERANCE = 0.02
 _NOISE = 2.0  # standard errors of the difference between the medians of both halves
+# Standard errors above this share of the rate hide a trend: then a warm-up lasts this many times the least.
+_HIDES, _LONGER = 0.04, 4
 
 
 class Warmup(NamedTuple):
@@ -191,26 +194,34 @@ class Warmup(NamedTuple):
     rows_per_second: float | None = None
 
 
-def warm_up(loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size: int) -> Warmup:
-    """Step batches for at least ``least_ns``, until the rate has settled or ``most_ns`` have passed."""
+def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
+    loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size: int, ahead: int = 0
+) -> Warmup:
+    """Step for at least ``least_ns`` and ``ahead`` batches, until the rate has settled or ``most_ns`` have passed."""
     slice_ns = least_ns // SLICES
     if not slice_ns:
         return Warmup(0, None, loop.warm_up(least_ns, window_ns))
+    ahead += loop.batches
     pace = loop.warm_up(slice_ns, window_ns)
     stretches: deque[Stretch] = deque(maxlen=SLICES)
     spent = slice_ns
     while True:
+        slice_ns = min(max(slice_ns, spent // SLICES), max(1, most_ns - spent))
         stretches.append(loop.run_for(slice_ns, max(1, pace * slice_ns // window_ns)))
         spent += stretches[-1].ns
         rows, ns = sum(stretch.rows for stretch in stretches), max(1, sum(stretch.ns for stretch in stretches))
         pace = max(1, rows // batch_size * window_ns // (READINGS_PER_WINDOW * ns))
-        done = settled([stretch.rows / max(1, stretch.ns) for stretch in stretches])
-        if spent >= most_ns or (done and spent >= least_ns):
-            return Warmup(spent, done, pace, rows * _NANO / ns)
+        rates = [stretch.rows / max(1, stretch.ns) for stretch in stretches]
+        is_enough = spent >= least_ns and loop.batches >= ahead
+        if spent >= most_ns or (is_enough and settled(rates, _HIDES if spent < _LONGER * least_ns else inf)):
+            return Warmup(spent, settled(rates), pace, rows * _NANO / ns)
 
 
-def settled(rates: Sequence[float]) -> bool:
-    """Return whether the last ``SLICES`` rates have no trend: the medians of their two halves agree."""
+def settled(rates: Sequence[float], most_noise: float = inf) -> bool:
+    """Return whether the last ``SLICES`` rates have no trend: the medians of their two halves agree.
+
+    Not if the standard error of their difference is above the share ``most_noise`` of the rate.
+    """
     if len(rates) < SLICES:
         return False
     half = SLICES // 2
@@ -218,4 +229,4 @@ def settled(rates: Sequence[float]) -> bool:
     level = median(rates[-SLICES:])
     gap = abs(median(after) - median(before))
     noise = sqrt((stdev(before) ** 2 + stdev(after) ** 2) / half)
-    return gap <= max(_TOLERANCE * level, _NOISE * noise)
+    return noise <= most_noise * level and gap <= max(_TOLERANCE * level, _NOISE * noise)

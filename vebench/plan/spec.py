@@ -42,7 +42,8 @@ _PROOFS = ("auto", "full", "off")
 MAX_SEED = 2_000_000_000
 _MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
 _MAX_SECONDS = 31 * 86400.0  # a month: longer waits overflow in system calls
-_MOST_WARMUPS = 5  # a warm-up whose rate has not settled may take at most this many times --warmup
+# A warm-up whose rate has not settled may take at most this many times --warmup, or so many seconds if that is more.
+_MOST_WARMUPS, _MOST_WARMUP_S = 5, 2.5
 _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that an error suggests
 # What --effort stands for, by command: values of these fields. Several processes of few windows, since processes differ
 # more than windows do: docs/method.md has how this was chosen.
@@ -226,7 +227,8 @@ class RunSpec:
     @property
     def longest_warmup(self) -> float:
         """The longest warm-up if the rate does not settle. The extra time is at most half of what --timeout leaves."""
-        return self.warmup + min((_MOST_WARMUPS - 1) * self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
+        most = max(_MOST_WARMUPS * self.warmup, _MOST_WARMUP_S)
+        return self.warmup + min(most - self.warmup, max(0.0, self.timeout - self.cell_seconds) / 2)
 
 
 _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [default: the usual ones]"

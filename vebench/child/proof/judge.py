@@ -63,7 +63,7 @@ class Judge:
 
     Declared differences may excuse ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this
     share of all steps instead, since rows that are recorded are not drawn evenly. What follows a reset with the first
-    seed is ``known`` where others have had it.
+    seed is ``known`` where others have had it. ``spare`` references are used before others are made.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Judge:
         most_share: float = MOST_SHARE,
         of_steps: bool = False,
         known: reference.Known | None = None,
+        spare: list[Reference] | None = None,
     ) -> None:
         self.task = task
         self.mismatch: Mismatch | None = None
@@ -80,8 +81,8 @@ class Judge:
         self.seeds: list[int] = []  # of the resets
         self.batch = -1  # the last since then
         self._known = known
-        self._references: list[Reference] = [] if known is None else known.made
-        self._spare: list[Reference] = [] if known is None else known.spare  # it takes time to make one
+        self._references: list[Reference] = [] if known is None else known.used
+        self._spare: list[Reference] = [] if spare is None else spare  # it takes time to make one
         self._history: History | None = None
         self._tape: list[ArrayTree] = []
         self._about: About | None = None
@@ -123,9 +124,7 @@ class Judge:
             self._history = History(self.about, record, self._tape)
             self.seeds.append(record.seed)
             self.batch = -1
-            references = [followed.reference for followed in self.followed.values()]
-            self._spare += (each for each in references if isinstance(each, Reference))
-            self.followed.clear()
+            self.leave()
         elif isinstance(record, About):
             self._about = record
             self._declared = tuple(Difference(*each) for each in record.differences)
@@ -136,6 +135,12 @@ class Judge:
         elif record.fault:
             raise FaultError(record.fault)
 
+    def leave(self) -> None:
+        """Follow no environment any more: the references are spare."""
+        references = [followed.reference for followed in self.followed.values()]
+        self._spare += (each for each in references if isinstance(each, Reference))
+        self.followed.clear()
+
     def _reference(self) -> Reference:
         self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
         return self._references[-1]
@@ -143,7 +148,10 @@ class Judge:
     def _following(self) -> Reference | reference.Shared:
         if self._known is not None and self.now.seed == self.about.tape_seed:
             return reference.Shared(self._known, self._reference)
-        return self._spare.pop() if self._spare else self._reference()
+        if not self._spare:
+            return self._reference()
+        self._references.append(self._spare.pop())
+        return self._references[-1]
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""

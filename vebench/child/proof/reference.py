@@ -260,11 +260,11 @@ class Known:
     steps. By ``clock``, a shared step takes as long as when it was made, so that no less of a recording is compared.
     """
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int], spare: list[Reference]) -> None:
         self.steps: dict[int, tuple[Row, bool, int | None, int]] = {}
         self.there: dict[int, Reference] = {}
-        self.made: list[Reference] = []
-        self.spare: list[Reference] = []
+        self.used: list[Reference] = []
+        self.spare = spare
         self.now, self.saved_ns = now, 0
 
     def clock(self) -> int:
@@ -284,6 +284,7 @@ class Shared:
         self._actions: list[ArrayTree] = []
         if self._key not in known.steps:
             reference = known.there[self._key] = known.spare.pop() if known.spare else self._make()
+            known.used.append(reference)
             reference.reset(seed, env_id)
             known.steps[self._key] = reference.last, reference.fresh, reference.frames, 0
         self.last, self.fresh, self.frames, _ = known.steps[self._key]

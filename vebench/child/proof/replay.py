@@ -76,6 +76,9 @@ class _Outline(NamedTuple):
 
 
 _Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
+# Of this process's task, by how environments reset themselves: what it takes to make a reference and reset it, and
+# those that nothing follows any more.
+_idle: dict[str, tuple[int, list[Reference]]] = {}
 
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterator[CellProof]:
@@ -123,17 +126,21 @@ def _followed(
     The former is compared for as many environments as there is time for.
     """
     recordings, ids = shared
-    known = Known(clock) if len(recordings) > 1 else None
+    autoreset = next(outline.about.autoreset for _, outline, _ in recordings if outline.about is not None)
+    if autoreset not in _idle:
+        began = clock()
+        made = [Reference(task, 0, seed=0, same_step=autoreset == "same_step")]
+        _idle[autoreset] = max(1, clock() - began), made
+    took, spare = _idle[autoreset]
+    known = Known(clock, spare) if len(recordings) > 1 else None
     now = clock if known is None else known.clock
-    began = clock()
-    Reference(task, 0, seed=0).close()
-    most = max(1, _RESETS_NS // max(1, clock() - began))
+    most = max(1, _RESETS_NS // took)
     order = random.SystemRandom().sample(ids, len(ids))  # which are left out is unpredictable
 
     def judged(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
         try:
             until = _Until(now, span_ns)
-            return _judged(path, task, histories, tuple(env_ids), is_wanted=until, known=known, **how)
+            return _judged(path, task, histories, tuple(env_ids), is_wanted=until, known=known, spare=spare, **how)
         except CutOffError as error:
             return _Judged(Proof("unverified", reason=str(error)))
 
@@ -146,6 +153,7 @@ def _followed(
         # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
         if shown and (found[-1][0].proof.verdict != "different" or found[-1][0].reset > 1):
             found[-1].append(judged(path, range(resets, resets + 1), shown, span_ns, of_steps=True))
+    spare += [] if known is None else known.there.values()
     return found
 
 
@@ -313,12 +321,15 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
     most_share: float = MOST_SHARE,
     of_steps: bool = False,
     known: Known | None = None,
+    spare: list[Reference] | None = None,
 ) -> _Judged:
     """Compare what a file holds of these environments with the reference, up to the first difference, and name that.
 
+    ``spare`` are references that may be used; those that were come to them if there is no difference.
+
     Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
-    judge = Judge(task, most_share=most_share, of_steps=of_steps, known=known)
+    judge = Judge(task, most_share=most_share, of_steps=of_steps, known=known, spare=spare)
     with open(path, "rb") as file:  # noqa: PTH123 - same reason
         records = _chosen(read(file), histories, env_ids, is_wanted)
         try:
@@ -331,6 +342,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
             return _Judged(proof, len(judge.seeds), judge.batch)
         found = _Judged(judge.proof(), len(judge.seeds), judge.batch)
         if judge.mismatch is None:
+            judge.leave()
             return found
         if not judge.repeatable():
             return found._replace(proof=Proof("unverified", reason=NOT_REPEATABLE))

@@ -51,7 +51,7 @@ _NANO = 1e-9
 USUAL_START, _BESIDE = 1.0, 0.2
 # Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
 _WARMUP_BATCHES, _TURN_BATCHES = 9, 3
-_LEAD = 0.05  # seconds that a cell steps uncounted before each window
+_LEAD = 0.025  # seconds that a cell steps uncounted before each window
 # A cell is given up after this many times its expected time, or this share of the whole budget.
 PATIENCE, PATIENT_SHARE = 4.0, 0.15
 _LEAST_PATIENCE = 5.0

@@ -31,7 +31,7 @@ _PAUSE_SHARE = 20
 _READING_NS = 2_000_000
 # Uncounted steps before a window that had to wait for its turn: the larger of LEAD_NS and 1/_LEAD_SHARE of the window.
 _LEAD_SHARE = 20
-LEAD_NS = 50_000_000
+LEAD_NS = 25_000_000
 _NANO = 1e9
 
 

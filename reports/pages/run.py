@@ -12,6 +12,7 @@ from vebench.analysis.answer import answer
 from vebench.analysis.cell import in_report_order
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity, quota
 from vebench.analysis.rules import grouped, of_run
+from vebench.analysis.spending import spent
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
@@ -166,7 +167,12 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
     ]
     return Document(
         title=f"{letter}{_tasks([*envs] or head.spec.envs)} on {where}",
-        facts=(("file", section.name), *run_facts(head, cells), *((("compared", beside),) if beside else ())),
+        facts=(
+            ("file", section.name),
+            *run_facts(head, cells),
+            *((("time", time),) if (time := _time(section.run)) else ()),
+            *((("compared", beside),) if beside else ()),
+        ),
         tables=(*tables, *forecast_tables(predicted)),
         legend=tuple(_legend(matters)),
         findings=tuple(shown),
@@ -250,6 +256,15 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
         ("command", header.command),
     )
     return tuple((name, one_line(value)) for name, value in known if value)
+
+
+def _time(run: Run) -> str:
+    """Return how long the run took, and the shares of that; empty if unknown."""
+    if (found := spent(run.cells)) is None:
+        return ""
+    whole = sum(found) or 1.0
+    shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
+    return f"{figures.long_time(whole)}: {', '.join(shares)}"
 
 
 def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:

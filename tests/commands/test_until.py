@@ -42,12 +42,12 @@ def test_until_ends_with_its_budget_says_so_and_is_resumed(
     vebench: Command, tmp_path: Path, until: tuple[str, ...]
 ) -> None:
     path = tmp_path / "run.jsonl"
-    done = vebench("run", *NULL, *until, "-o", "run.jsonl", world=fake_world(clock=FakeClock()))
+    done = vebench("run", *NULL, *until, "-o", "run.jsonl", world=fake_world(clock=FakeClock(0.2)))
     assert done.status == 0
     assert "imprecise" in done.out
     first = repeats(path)
     assert 1 < len(first) < 5
-    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(clock=FakeClock())).status == 0
+    assert vebench("run", "--resume", "run.jsonl", "-q", world=fake_world(clock=FakeClock(0.2))).status == 0
     assert repeats(path)[: len(first)] == first
     assert len(repeats(path)) > len(first)
 
@@ -66,7 +66,7 @@ def test_a_further_pass_that_was_interrupted_is_measured_again_and_the_run_goes_
 def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command, tmp_path: Path) -> None:
     until = ("--until", "0.0001%", "--budget", "3", "-b", "for-loop")
     start = FakeStart()
-    world = fake_world(start, clock=FakeClock())
+    world = fake_world(start, clock=FakeClock(0.1))
     assert vebench("run", *NULL, *until, "--rounds", "2", "-o", "run.jsonl", "-q", world=world).status == 0
     header, *cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     assert header["spec"]["interleave"] is True
@@ -102,7 +102,7 @@ def passes(path: Path, backend: str) -> int:
 
 @pytest.mark.parametrize(("slower", "status", "verdict"), [(0.85, 1, "slower"), (1.0, 0, "same")])
 def test_compare_goes_on_until_it_knows(vebench: Command, slower: float, status: int, verdict: str) -> None:
-    world = fake_world(FakeStart({"gym-sync": noisy(slower, 0.12)}), clock=FakeClock(0.01))
+    world = fake_world(FakeStart({"gym-sync": noisy(slower, 0.12)}), clock=FakeClock(0.001))
     once = vebench(*COMPARE[:-4], "-o", "once.jsonl", "-f", "json", "-b", "gym-sync", world=world)
     assert (once.status, passes(Path("once-a.jsonl"), "gym-sync")) == (3, 5)
     found = vebench(*COMPARE, "-b", "gym-sync", "--budget", "2", world=world)
@@ -111,7 +111,7 @@ def test_compare_goes_on_until_it_knows(vebench: Command, slower: float, status:
 
 
 def test_a_backend_that_is_decided_is_not_measured_on(vebench: Command, tmp_path: Path) -> None:
-    world = fake_world(FakeStart({"gym-sync": noisy(0.9), "for-loop": noisy(0.5, 0.001)}), clock=FakeClock(0.01))
+    world = fake_world(FakeStart({"gym-sync": noisy(0.9), "for-loop": noisy(0.5, 0.001)}), clock=FakeClock(0.001))
     found = vebench(*COMPARE, "-b", "gym-sync,for-loop", "--budget", "2", world=world)
     assert found.status == 1
     path = tmp_path / "pair-b.jsonl"
@@ -119,7 +119,7 @@ def test_a_backend_that_is_decided_is_not_measured_on(vebench: Command, tmp_path
 
 
 def test_a_budget_that_ends_leaves_the_rest_inconclusive(vebench: Command, tmp_path: Path) -> None:
-    world = fake_world(FakeStart({"gym-sync": noisy(0.95, 0.2)}), clock=FakeClock())
+    world = fake_world(FakeStart({"gym-sync": noisy(0.95, 0.2)}), clock=FakeClock(0.1))
     found = vebench(*COMPARE, "-b", "gym-sync", "--budget", "60", world=world)
     assert (found.status, json.loads(found.out)["groups"][0]["verdict"]) == (3, "inconclusive")
     assert passes(tmp_path / "pair-a.jsonl", "gym-sync") > 5
@@ -144,7 +144,7 @@ def test_no_number_of_passes_tells_two_runs_apart_that_may_differ_as_a_whole(veb
 
 def test_check_adds_passes_to_the_candidate_and_the_loop_that_it_stands_on(vebench: Command, tmp_path: Path) -> None:
     plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "--repeats", "30", "-o", "base.jsonl")
-    world = fake_world(FakeStart({"gym-sync": noisy(1.0, 0.03)}), clock=FakeClock(0.01))
+    world = fake_world(FakeStart({"gym-sync": noisy(1.0, 0.03)}), clock=FakeClock(0.001))
     assert vebench("run", *plan, world=world).status == 0
     lines = (tmp_path / "base.jsonl").read_text().splitlines()
     header = json.loads(lines[0])

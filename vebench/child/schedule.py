@@ -179,7 +179,7 @@ SLICES = 8
 _TOLERANCE = 0.02
 _NOISE = 2.0  # standard errors of the difference between the medians of both halves
 # Standard errors above this share of the rate hide a trend: then a warm-up lasts this many times the least.
-_HIDES, _LONGER = 0.04, 4
+_HIDES, _LONGER = 0.04, 2
 
 
 class Warmup(NamedTuple):

@@ -10,6 +10,7 @@ import math
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.analysis.tuning import racing
 from vebench.engine import runner
-from vebench.engine.interface import CellFinished, ProofDone
+from vebench.engine.interface import CellFinished, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
@@ -96,6 +97,9 @@ class Session:
         self.open = ExitStack()  # what cells of all passes are started with
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
+        # All time since the last event was spent on the cell of the next: only one is at work at a time.
+        self._last = world.clock()
+        self._took: Counter[tuple[CellKey, str]] = Counter()
 
     @property
     def go_on(self) -> str:
@@ -169,6 +173,10 @@ class Session:
                     gives_up=keeps_to_it,
                 )
                 for event in stack.enter_context(closing(events)):
+                    now = self._world.clock()
+                    if not isinstance(event, RunStarted | ProofDone):
+                        self._took[event.cell.key, event.cell.side] += round((now - self._last) * 1e9)
+                    self._last = self._last if isinstance(event, RunStarted) else now
                     if isinstance(event, CellFinished | ProofDone):
                         measured[event.cell.key, event.cell.side] = self._kept(event)
                     display.show(event)
@@ -184,7 +192,7 @@ class Session:
         log = file.path.with_name(file.path.name + paths.LOG_SUFFIX)
         heading = f"{key.env}, {key.backend}, {key.size}, repeat {key.repeat}"
         paths.keep_log(log, heading, event.outcome.log)
-        return file.append(record(event.cell, event.outcome))
+        return file.append(record(event.cell, event.outcome, self._took.pop((key, event.cell.side))))
 
     def _interrupted(self, done: int, planned: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and how to go on."""

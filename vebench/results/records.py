@@ -78,7 +78,8 @@ class CellRecord(Done, Layout, Identity):
     A cell that never got ready has its planned counts. ``cpus`` are the planned CPUs; ``replicas`` are those of each
     replica, empty if there is only one; ``replica_hosts`` is empty if they ran on the runner's. ``verdict`` is what was
     known about the backend's work when the cell was measured, None for a reference row. ``proof`` is what was found in
-    the cell itself, None if nothing was compared; in a run file, it has a line of its own.
+    the cell itself, None if nothing was compared; in a run file, it has a line of its own. ``took_ns`` is what the run
+    spent on the cell, from its start to its end, without its proof and others' turns; None if unknown.
     """
 
     status: Literal["ok", "failed", "skipped"]
@@ -91,6 +92,7 @@ class CellRecord(Done, Layout, Identity):
     verdict_reason: str = ""
     windows: tuple[Window, ...] = ()
     proof: CellProof | None = None
+    took_ns: NonNegative | None = None
     type: Literal["cell"] = "cell"
 
     def __post_init__(self) -> None:
@@ -228,7 +230,7 @@ class Run(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def record(cell: Cell, outcome: Outcome) -> CellRecord:
+def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellRecord:
     """Return the record of ``cell``, with the counts of its layout, or the planned ones if it never got ready."""
     layout = outcome.layout or Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip)
     # What is known of its work is of other parts than have stepped, if an own class was expected and fell back.
@@ -248,6 +250,7 @@ def record(cell: Cell, outcome: Outcome) -> CellRecord:
         status=outcome.status,
         reason=_on_one_line(outcome.reason),
         startup_ns=outcome.startup_ns,
+        took_ns=took_ns,
         windows=outcome.windows,
         verdict=known.verdict if known else None,
         verdict_reason=one_line(known.reason) if known else "",

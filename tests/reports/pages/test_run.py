@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from support.records import make_cell, make_header
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.backends.interface import OwnClasses
+from vebench.child.answers import CellProof
 from vebench.child.window import Window
 from vebench.reports import figures
 from vebench.reports.document import Document, View
@@ -370,3 +372,14 @@ def test_a_column_that_was_asked_for_is_a_table_of_the_same_layout(sweep: Run) -
     assert [row.texts[0].lines[0] for row in memory.rows if row.label == "ceiling"] == ["100 MiB"]
     assert [row.texts[0].lines[0] for row in verdict.rows if row.label == "ceiling"] == ["-"]
     assert [text.lines for text in startup.rows[3].texts] == [("not run",), ("0.50 s",), ("not run",)]
+
+
+def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() -> None:
+    cells = [
+        replace(make_cell(name, windows=(Window(6 * 10**9, 1000, 0),)), startup_ns=10**9, warmup_ns=10**9, took_ns=took)
+        for name, took in (("for-loop", 10 * 10**9), ("gym-sync", 9 * 10**9))
+    ]
+    proven = replace(cells[1], proof=CellProof("identical", seconds=1.0))
+    words = "20 s: starts 10%, warm-up 10%, windows 60%, proofs 5%, rest 15%"
+    assert dict(document_of(page_of(cells[0], proven)).facts)["time"] == words
+    assert "time" not in dict(document_of(page_of(cells[0], replace(proven, took_ns=None))).facts)

@@ -162,6 +162,7 @@ _SYNC = BackendEntry(
     steps_gymnasium=False,
     suites=frozenset({"atari"}),
     library="ale-py's vector environment",
+    preloads=("gymnasium", "ale_py"),
     name_of=lambda task: task.id if task.suite == "atari" and task.id in SUITES["atari"].tasks else None,
     chance=_chance,
     no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none

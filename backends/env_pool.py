@@ -275,6 +275,7 @@ _SYNC = BackendEntry(
     steps_gymnasium=False,
     suites=STEPPED,
     library="EnvPool",
+    preloads=("envpool",),
     name_of=envpool_name,
     chance=chance,
     lines=_lines,

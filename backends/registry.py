@@ -154,6 +154,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         by_default=style != "half",
         gymnasium_api=True,
         worth_trying=worth_trying,
+        preloads=(),
         lines=partial(_our_lines, style, fast),
         **(facts if fast else {}),
     )
@@ -175,6 +176,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="reference",
         gymnasium_api=True,
         lines=lambda built: built.script((), (f"envs = [make_env() for _ in range({built.num_envs})]",)),
+        preloads=(),
     ),
     BackendEntry(
         "gym-sync",
@@ -185,6 +187,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
             ("from gymnasium.vector import SyncVectorEnv",),
             (_OVERWRITTEN, *call("envs = SyncVectorEnv", (f"[make_env] * {built.num_envs}", "copy=False"))),
         ),
+        preloads=(),
     ),
     BackendEntry(
         "gym-async",
@@ -197,6 +200,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         },
         gymnasium_api=True,
         lines=_gym_async_lines,
+        preloads=(),
     ),
     *(_ours(style, fast=False) for style in _STYLES),
     *(_ours(style, fast=True) for style in _STYLES),
@@ -208,6 +212,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a thread for each CPU owned, from a pool, in one process",
         "threads",
         by_default=False,
+        preloads=(),
     ),
     BackendEntry(
         "queue",
@@ -216,6 +221,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "processes",
         options=_WAITING_OPTIONS,
         by_default=False,
+        preloads=(),
     ),
     BackendEntry(
         "torch-mp",
@@ -231,6 +237,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "independent loops on every CPU owned: the bound to expect for backends that step the same environments",
         role="limit",
         by_default=False,
+        preloads=(),
     ),
     BackendEntry(
         "ceiling",
@@ -239,6 +246,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="ceiling",
         name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
+        preloads=(),
     ),
     BackendEntry(
         "null",
@@ -246,6 +254,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "returns at once: shows the cost of the measuring loop itself",
         role="null",
         steps_gymnasium=False,
+        preloads=(),
     ),
     BackendEntry(
         "yardstick",
@@ -254,6 +263,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="yardstick",
         steps_gymnasium=False,
         by_default=False,
+        preloads=(),
     ),
     *_PEERS,
 )

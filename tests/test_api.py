@@ -53,7 +53,7 @@ def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:  # 
         ({"workers": "1..4", "envs_per_worker": 8}, "run --env CartPole -w 1..4 --envs-per-worker 8"),
         (
             {"duration": 0.25, "warmup": "100ms", "rounds": 3},
-            "run -e CartPole --duration 250ms --warmup 0.1 --rounds 3",
+            "run -e CartPole --duration 250ms --set warmup=0.1 --rounds 3",
         ),
         (
             {"base": False, "until": 0.5, "memory": "1G"},

@@ -19,7 +19,7 @@ from typing import Any
 # Environments: workers, environments of each.
 SIZES = {1: (1, 1), 2: (2, 1), 8: (2, 4), 64: (2, 32), 256: (2, 128)}
 OURS, THEIRS = "fast-sync", "envpool-sync"
-SETTINGS = "--set base=false --rounds 4 --duration 0.4 --warmup 0.3 --timeout 240 --quiet"
+SETTINGS = "--set base=false --rounds 4 --duration 0.4 --set warmup=0.3 --timeout 240 --quiet"
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from vebench.commands import verify as verifying
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
-from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, RunSpec, effort
+from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, SETTINGS, RunSpec, effort
 from vebench.reports import console, figures
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
@@ -73,6 +73,7 @@ class Plan(TypedDict, total=False):
     memory: int | str | None
     timeout: float | str
     proof: str
+    isolation: str
     policy: str
     learner: str | None
 
@@ -378,7 +379,7 @@ def _typed(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the words of the equivalent command line, which reports show and vary."""
     yield "run"
     for name, value in given.items():
-        if name not in OPTIONS:
+        if name not in OPTIONS or name in SETTINGS:
             yield from ("--set", f"{name}={str(value).lower()}")
         elif value is not None:
             _, _, _, option, *_ = OPTIONS[name]

@@ -21,6 +21,7 @@ from vebench.plan.spec import (
     OPTIONS,
     OUTPUT,
     PLAN_OF_RUN,
+    SETTINGS,
     UNTIL_BUDGET,
     VERDICT,
     WHAT,
@@ -115,7 +116,9 @@ def vebench(
 
 
 @app.command(
-    cls=options.with_plan(*OPTIONS, settings=("base", "interleave", "memory"), efforts="run", **PLAN_OF_RUN),
+    cls=options.with_plan(
+        *(name for name in OPTIONS if name not in SETTINGS), settings=SETTINGS, efforts="run", **PLAN_OF_RUN
+    ),
     context_settings={"allow_extra_args": True},  # so that the error can say how to name an environment
 )
 def run(

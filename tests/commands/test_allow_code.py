@@ -348,14 +348,14 @@ def test_a_folder_with_modules_that_libraries_try_to_import_is_not_looked_into_u
     for name in ("jax", "cffi", "shimmy", "minigrid", "Box2D"):
         (tmp_path / f"{name}.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     plan = ("-e", "CartPole,FrozenLake-v1", "-w", "1", "-b", "envpool-sync,for-loop", *ONE_PASS, "--proof", "full")
-    brief = ("--rounds", "1", "--duration", "0.01", "--warmup", "0", "--set", "base=false")
+    brief = ("--rounds", "1", "--duration", "0.01", "--set", "warmup=0", "--set", "base=false")
     assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
     assert not mark.exists()
 
 
 def test_what_the_user_types_is_imported_and_its_run_is_resumed_with_a_word_more(vebench: Command, mark: Path) -> None:
     plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound", "--set", "base=false", *ONE_PASS)
-    brief = ("--rounds", "1", "--duration", "0.01", "--warmup", "0")
+    brief = ("--rounds", "1", "--duration", "0.01", "--set", "warmup=0")
     assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
     assert mark.exists()
     mark.unlink()

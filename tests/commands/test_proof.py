@@ -17,7 +17,7 @@ from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE
 from vebench.results import store
 
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--warmup", "0.02", "--rounds", "2", "-q", "-o", "run.jsonl")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--set", "warmup=0.02", "--rounds", "2", "-q", "-o", "run.jsonl")
 HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
 
 
@@ -267,7 +267,19 @@ def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_s
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
     asked = (*HERE[:3], "-w", "1", "--set", "base=false", *(word for name in backends for word in ("-b", name)))
-    brief = (*ONE_PASS[:-1], "auto", "--duration", "0.4", "--warmup", "0.05", "--rounds", "3", "-q", "-o", "run.jsonl")
+    brief = (
+        *ONE_PASS[:-1],
+        "auto",
+        "--duration",
+        "0.4",
+        "--set",
+        "warmup=0.05",
+        "--rounds",
+        "3",
+        "-q",
+        "-o",
+        "run.jsonl",
+    )
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
     assert {name: cells[name].reason for name in backends} == {

@@ -20,7 +20,7 @@ from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
-SHORT = ("--duration", "0.05", "--warmup", "0.02", "--rounds", "3")
+SHORT = ("--duration", "0.05", "--set", "warmup=0.02", "--rounds", "3")
 BRIEF = (*ONE_PASS, *SHORT)
 
 
@@ -365,7 +365,7 @@ def test_a_reference_row_alone_is_measured_if_it_is_all_that_was_asked_for(veben
     assert vebench("run", "-e", "Pong", "-w", "1", "-b", "null", "-q", world=fake_world()).status == 0
 
 
-@pytest.mark.parametrize("option", ["--duration", "--warmup", "--timeout", "--budget"])
+@pytest.mark.parametrize("option", ["--duration", "--timeout", "--budget"])
 @pytest.mark.parametrize("command", ["run", "compare", "check", "tune", "verify"])
 def test_a_time_has_a_unit_or_is_in_seconds(vebench: Command, command: str, option: str) -> None:
     if f"{option} TIME" not in vebench(command, "--help").out:
@@ -382,5 +382,5 @@ def test_units_of_times_are_those_of_seconds(vebench: Command) -> None:
     def plan(*times: str) -> str:
         return vebench("run", "-e", "CartPole", "-b", "null", "--dry-run", *times).out
 
-    seconds = plan("--duration", "0.25", "--warmup", "0", "--timeout", "120")
-    assert plan("--duration", "250ms", "--warmup", "0s", "--timeout", "2m") == seconds
+    seconds = plan("--duration", "0.25", "--set", "warmup=0", "--timeout", "120")
+    assert plan("--duration", "250ms", "--set", "warmup=0s", "--timeout", "2m") == seconds

@@ -1,4 +1,4 @@
-"""Cells in real interpreters: what becomes of them when backends misbehave, and that nothing of them is left."""
+"""Cells in real processes, forked from another: what becomes of them if backends misbehave, and what is left."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from support.leaks import processes_that_name, segments
 from support.places import ADAPTERS
 from support.waiting import eventually
 
-from vebench.backends.entry import Shape
+from vebench.backends.entry import BackendEntry, Shape
 from vebench.backends.interface import Task
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
@@ -36,6 +36,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def in_the_adapters_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Run as a user whose own adapters lie in the current folder, and see that nothing is left afterwards."""
+    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: ())  # third parties' have fresh interpreters otherwise
     monkeypatch.chdir(ADAPTERS)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = segments()
@@ -59,7 +60,7 @@ def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
 @contextmanager
 def launched(*cells: Cell, timeout: float = 30.0, rounds: int = 2) -> Iterator[tuple[Launcher, Iterator[object]]]:
     """Begin to measure the cells, in windows of 0.05 s: what starts them, and the events. Nothing is left of it."""
-    spec = RunSpec(("CartPole",), (2,), duration=0.05, warmup=0.02, rounds=rounds, timeout=timeout)
+    spec = RunSpec(("CartPole",), (2,), duration=0.05, warmup=0.02, rounds=rounds, timeout=timeout, isolation="fork")
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
         yield launch, run(Plan(spec, cells), launch)
     assert guardian.members(launch._token) == []  # noqa: SLF001 - to see that none of its bearers is left
@@ -136,6 +137,7 @@ def states(token: str) -> list[str]:
 
 def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
     cpus = tuple(sorted(os.sched_getaffinity(0)))
+    asleep = ["S"]  # what they are forked from
     processes = {"faulty:Sound": 1, "faulty:Bystander": 3, "faulty:Stranger": 2}  # two are in groups of their own
     ended = {}
     with launched(*(replace(cell(name, cpus[:1]), group=0) for name in processes)) as (launch, events):
@@ -143,7 +145,7 @@ def test_cells_take_turns_in_processes_that_are_stopped_meanwhile() -> None:
             if isinstance(event, WindowDone):
                 assert set(os.sched_getaffinity(0)) == set(cpus[1:] or cpus)
                 alive = sum(processes[name] for name in processes.keys() - ended)
-                assert eventually(lambda: states(launch._token) == ["T"] * alive)  # noqa: B023, SLF001 - to find its bearers, at once
+                assert eventually(lambda: states(launch._token) == asleep + ["T"] * alive)  # noqa: B023, SLF001 - to find its bearers, at once
             elif isinstance(event, CellFinished):
                 ended[event.cell.backend.name] = event.outcome
     assert set(os.sched_getaffinity(0)) == set(cpus)
@@ -246,7 +248,7 @@ def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:
 KILLED = """
 import os, signal, sys
 from vebench.backends.interface import Task
-from vebench.backends.entry import Shape
+from vebench.backends.entry import BackendEntry, Shape
 from vebench.engine.interface import WindowDone
 from vebench.interpreters.waiting import Interrupts
 from vebench.engine.launcher import Launcher
@@ -254,10 +256,11 @@ from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.spec import BackendChoice, RunSpec
 
+BackendEntry.preloaded = lambda *_: ()
 adapter, group, guardian = sys.argv[1], None if sys.argv[2] == "alone" else 0, sys.argv[3] == "guardian"
 task, backend = Task("CartPole-v1", "classic", 1), BackendChoice(adapter)
 cell = Cell(task, backend, 2, 1, Shape(2, 2, 1, 1), (), group=group)
-spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200)
+spec = RunSpec(("CartPole",), (2,), duration=0.1, warmup=0.05, rounds=500, timeout=200, isolation="fork")
 with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
     for event in run(Plan(spec, (cell, cell)), launch):
         if isinstance(event, WindowDone):

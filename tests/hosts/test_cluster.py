@@ -93,7 +93,7 @@ def test_what_is_delivered_to_one_consumer_is_told_in_bytes(vebench: Command, cl
 
 
 def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
-    asked = ("run", *PONG, "--rounds", "1", "--duration", "8", "--warmup", "0.1", "-o", "lost.jsonl")
+    asked = ("run", *PONG, "--rounds", "1", "--duration", "8", "--set", "warmup=0.1", "-o", "lost.jsonl")
     cluster.wait_for_nodes()
     node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)
     with vebench.start(

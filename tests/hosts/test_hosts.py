@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.02")
+SHORT = ("-e", "CartPole", "-w", "1", "--rounds", "2", "--duration", "0.1", "--set", "warmup=0.02")
 PLAIN = ("--repeats", "1", "--set", "base=false", "-q")
 CALM = ("--policy", "sleep:1ms")  # of what is measured for long
 
@@ -138,7 +138,7 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
     vebench: Command, reached: Path, what: str
 ) -> None:
     """The second of two passes has both hosts; the first pass and the cells on one host alone are measured."""
-    long = ("--rounds", "1", "--duration", "1", "--warmup", "0.1", "--timeout", "20")
+    long = ("--rounds", "1", "--duration", "1", "--set", "warmup=0.1", "--timeout", "20")
     Path("two").write_text("a\nb\n")
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, *CALM, "-o", "run.jsonl")
     with vebench.start(*asked, "--hosts", "@two[count=1,2]", stderr=subprocess.PIPE) as running:

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--warmup", "0.02")
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--set", "warmup=0.02")
 RUN = ("run", *SHORT, "--repeats", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
 
 

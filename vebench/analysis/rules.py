@@ -291,14 +291,14 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
-            verb, how = "rises", "with a longer --warmup"
+            verb, how = "rises", "with a longer warm-up (--set warmup=1s)"
         message = f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last"
         remedy = f"measure {how}; the median of these windows is not a steady rate"
         yield Finding(Code.DRIFTING, message, remedy)
     elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
         share = f" in {steady.unsettled} of {cell.repeats} repeats" if cell.repeats > 1 else ""
         message = f"the rate had not settled when warm-up reached its limit{share}"
-        remedy = "measure with a longer --warmup; on a busy machine the rate may never settle"
+        remedy = "measure with a longer warm-up (--set warmup=1s); on a busy machine the rate may never settle"
         yield Finding(Code.DRIFTING, message, remedy)
     if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
         message = f"windows have fewer than {_FEWEST_BATCHES} batches"

@@ -17,6 +17,7 @@ import sys
 import traceback
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from vebench.child.request import Judging, Proving, Replaying, Request, Timing
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from vebench.backends.interface import Factory
@@ -33,13 +35,24 @@ _PR_SET_PDEATHSIG = 1
 _HIGH = 200
 
 
-def main(request_file: str, answers: int) -> int:
-    """Measure a cell, or compare what it returns or has recorded, as ``request_file`` asks. Returns the exit status."""
+def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
+    """Measure a cell, or compare what it returns or has recorded, as ``request_file`` asks. Returns the exit status.
+
+    A forked process has its ``inherited`` descriptors instead of those in the request, and ``own_memory`` lets it share
+    no memory of others.
+    """
+    # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
+    os.set_inheritable(answers, False)
+    signal.signal(signal.SIGUSR2, partial(_tell_where, answers))
+    return _main(request_file, answers, own_memory, inherited)
+
+
+def _main(request_file: str, answers: int, own_memory: Callable[[], object], inherited: dict[str, int]) -> int:
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
     started = clock()
     with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - nothing else here needs pathlib
-        request = Request.read(file.read())
+        request = replace(Request.read(file.read()), **inherited)  # type: ignore[arg-type] # names of descriptors
     os.set_inheritable(request.go_ahead, False)
     if request.lifeline >= 0:
         hold_lifeline(request.lifeline)
@@ -47,6 +60,7 @@ def main(request_file: str, answers: int) -> int:
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
     unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
+    own_memory()
     # Last in the path, because the user's folder must not shadow a library.
     sys.path.append(request.folder)
     # These imports load large libraries, so the process must be pinned before.
@@ -97,12 +111,17 @@ def hold_lifeline(lifeline: int) -> None:
             _ask_for(signal.SIGTERM, -os.getpgrp(), lifeline)
             _ask_for(signal.SIGCONT, -os.getpgrp(), lifeline)
         except OSError:  # no /proc, or a sandbox
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            die_with_parent()
         poll = select.poll()
         poll.register(lifeline, 0)  # a hang-up is reported in any case
         if poll.poll(0):  # the parent was gone before the kernel was asked
             os._exit(1)
     os.close(lifeline)
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process with the one that started it. Linux only."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
@@ -117,12 +136,12 @@ def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
     fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
-def _tell_where(_number: int, frame: FrameType | None) -> None:
+def _tell_where(answers: int, _number: int, frame: FrameType | None) -> None:
     """Answer how far the cell is: the parent sends a signal to one that hangs."""
     from vebench.child.answers import Failure, writer  # noqa: PLC0415 - see above
     from vebench.child.cell import where  # noqa: PLC0415 - see above
 
-    writer(int(sys.argv[2]))(Failure(where(traceback.walk_stack(frame))))
+    writer(answers)(Failure(where(traceback.walk_stack(frame))))
 
 
 def load(target: str) -> Factory:
@@ -133,7 +152,4 @@ def load(target: str) -> Factory:
 
 
 if __name__ == "__main__":
-    # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
-    os.set_inheritable(int(sys.argv[2]), False)
-    signal.signal(signal.SIGUSR2, _tell_where)
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(begin(sys.argv[1], int(sys.argv[2])))

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from vebench.child import probe
-from vebench.child.started import Lines, Started, start_guardian, write_all
+from vebench.child.started import Lines, Started, environment, start_guardian, write_all
 from vebench.machine import guardian, host, pinning
 
 # While a child runs, how often its end and its deadline are looked at.
@@ -108,7 +108,8 @@ class _Relay:
         request = {**request, "lifeline": self._lifeline, "folder": str(Path.home())}
         marks = {guardian.TOKEN_VARIABLE: self._token}
         try:
-            self._child = Started(sys.executable, request, self._scratch / f"cell-{self._cell}", path, marks)
+            folder = self._scratch / f"cell-{self._cell}"
+            self._child = Started(sys.executable, request, folder, environment(path, marks))
         except OSError as error:  # no process, file or memory is available: this cell fails, not the connection
             self._over(None, f"its process could not be started: {error}")
         else:

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections import deque
@@ -16,7 +17,7 @@ from vebench.machine import guardian, pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
@@ -27,6 +28,7 @@ EXIT_S = 1.0
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
 _CHUNK = 1 << 16
+_LOADED_S = 60.0  # a zygote may take this long for its imports
 
 
 class Lines:
@@ -43,12 +45,16 @@ class Lines:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         return lines if chunk else None
 
-    def take(self) -> bytes | None:
-        """Return the next line, None if it has not come yet. Raises EOFError at the end."""
+    def wait(self, timeout: float) -> bool:
+        """Return whether something has come, or the end has, within ``timeout`` seconds."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         poll.register(self.descriptor, select.POLLIN)
+        return bool(poll.poll(1000 * timeout))
+
+    def take(self) -> bytes | None:
+        """Return the next line, None if it has not come yet. Raises EOFError at the end."""
         while not self._lines:
-            if not poll.poll(0):
+            if not self.wait(0):
                 return None
             if (lines := self.read()) is None:
                 raise EOFError
@@ -87,16 +93,110 @@ class Log:
             os.write(log, end.encode())
 
 
+class Zygote:
+    """A process that has imported ``modules``, from which cells are forked; see ``vebench.child.zygote``.
+
+    ``env`` has its environment, in which the mark of cells has as many characters as theirs. It is in ``folder``.
+    """
+
+    def __init__(
+        self, python: str, modules: Sequence[str], folder: Path, env: Mapping[str, str], lifeline: int
+    ) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [python, "-X", "faulthandler", "-m", "vebench.child.zygote", str(theirs.fileno()), str(lifeline)]
+            self.process = subprocess.Popen(
+                [*command, *modules],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                env={**env, "TMPDIR": str(folder)},
+                pass_fds=[theirs.fileno(), lifeline],
+                start_new_session=True,
+            )
+
+    def fork(self, request: Path, mark: str, descriptors: Sequence[int]) -> Forked | None:
+        """Return a cell that is forked, None if none can be: its log, pipes and lifeline are in ``descriptors``."""
+        cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": pinning.allowed() or ()}
+        status, told = os.pipe()
+        try:
+            socket.send_fds(self._asks, [json.dumps(cell).encode()], [*descriptors, told])
+        except OSError:  # it has ended
+            os.close(status)
+            return None
+        finally:
+            os.close(told)
+        forked = Forked(Lines(status))
+        if forked.lines.wait(_LOADED_S):
+            with contextlib.suppress(EOFError):
+                forked.pid = int(forked.lines.take() or 0)
+        if forked.pid:
+            return forked
+        os.close(status)
+        self.process.kill()
+        return None
+
+    def end(self) -> None:
+        """End it, and so the cells that are forked from it."""
+        self._asks.close()
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_S)
+        guardian.remove(str(self._folder))
+
+
+class Forked:
+    """A process whose end a zygote reports in ``lines``. It has what is used of ``subprocess.Popen``."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.pid, self.lines = 0, lines
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs, as ``Popen`` does."""
+        if self._status is None:
+            try:
+                line = self.lines.take()
+            except EOFError:  # it was killed with its zygote
+                line = b"-9"
+            self._status = None if line is None else int(line)
+        return self._status
+
+    def wait(self, timeout: float) -> int:
+        """Return its exit status. Raises TimeoutExpired."""
+        if self.poll() is None:
+            self.lines.wait(timeout)
+        if (status := self.poll()) is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return status
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
 class Started:
     """A child in a session of its own: its process, the lines of its answers, and its log.
 
     ``folder`` is made for it, and removed at its end; the files of recordings lie beside it. ``request`` is that of
-    ``vebench.child.request`` as JSON. ``path`` is its ``PYTHONPATH``; ``marks`` are environment variables by which
-    its processes are found. Raises OSError if it cannot be started.
+    ``vebench.child.request`` as JSON. ``env`` is its environment: ``environment``. It is forked from ``zygote`` if that
+    is possible. Raises OSError if it cannot be started.
     """
 
+    process: subprocess.Popen[bytes] | Forked
+
     def __init__(
-        self, python: str, request: Mapping[str, Any], folder: Path, path: str, marks: Mapping[str, str]
+        self,
+        python: str,
+        request: Mapping[str, Any],
+        folder: Path,
+        env: Mapping[str, str],
+        zygote: Zygote | None = None,
     ) -> None:
         folder.mkdir()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -113,15 +213,20 @@ class Started:
             if job is not None and "path" in job[1]:
                 job = job[0], {**job[1], "path": str(folder.parent / job[1]["path"])}
             asks.write_text(json.dumps({**request, "job": job, "go_ahead": child_end}))
-            self.process = subprocess.Popen(
+            given = [answers, child_end, request["lifeline"]]
+            mark = env.get(guardian.CELL_VARIABLE, "")
+            forked = None if zygote is None else zygote.fork(asks, mark, [printed.fileno(), *given])
+            if forked is not None:
+                ours.callback(os.close, forked.lines.descriptor)
+            self.process = forked or subprocess.Popen(
                 [python, "-X", "faulthandler", "-m", "vebench.child.main", str(asks), str(answers)],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
                 cwd=folder,
                 # What libraries leave in the temporary folder is removed with the child's folder.
-                env={**os.environ, **pinning.ONE_THREAD_EACH, **marks, "TMPDIR": str(folder), "PYTHONPATH": path},
-                pass_fds=[answers, child_end, request["lifeline"]],
+                env={**env, "TMPDIR": str(folder)},
+                pass_fds=given,
                 start_new_session=True,
             )
             self._close: Callable[[], None] = ours.pop_all().close
@@ -159,6 +264,11 @@ class Started:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
             self.process.wait(EXIT_S)
         self._close()
+
+
+def environment(path: str, marks: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child: ``path`` is its ``PYTHONPATH``, by ``marks`` its processes are found."""
+    return {**os.environ, **pinning.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}
 
 
 def start_guardian(token: str, scratch: Path, *kept_open: int) -> subprocess.Popen[bytes]:

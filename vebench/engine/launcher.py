@@ -1,4 +1,4 @@
-"""Starts the cells of a run in fresh interpreters, here and on other hosts, and ends them with all that they started.
+"""Starts the cells of a run, here and on other hosts, and ends them with all that they started.
 
 This is the interface to the operating system: the runner knows only ``interface.Launch``, and its tests pass a fake.
 The replicas of a cell are one conversation to it: they start together, and count only while all of them run. It does
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from vebench.backends.interface import Setup
+from vebench.backends.registry import REFERENCE, find
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
-from vebench.child.started import Started
+from vebench.child.started import Started, Zygote, environment
 from vebench.child.window import Window, joined
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError
 from vebench.engine.running import FarCell, LocalCell
@@ -29,6 +30,7 @@ from vebench.hosts.site import reached
 from vebench.interpreters.guarded import Guarded, python_path, restore_scratch
 from vebench.interpreters.waiting import CHECK_S, wakeful
 from vebench.machine import guardian, pinning
+from vebench.plan.spec import FORK
 from vebench.plan.tasks import not_ours
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class Launcher:
         self._home = pinning.allowed()
         self._reached = contextlib.ExitStack()
         self._sites: Mapping[str, Site] = {}
+        self._zygotes: dict[tuple[str, ...], Zygote] = {}
+        self._pass = 0
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -81,6 +85,7 @@ class Launcher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._keep_off(())
+        self._end_zygotes()
         self._reached.close()
 
     @contextlib.contextmanager
@@ -109,13 +114,10 @@ class Launcher:
             return FarCell(self._sites[replica.host], request, self._interrupts, timeout)
         restore_scratch(self._scratch)
         number = next(self._started)
-        mark = f"{self._token}.{number}"
+        mark = f"{self._token}.{number:06}"
+        python = self._python if isinstance(cell.job, Replaying | Judging) else cell.python or self._python
         child = Started(
-            self._python if isinstance(cell.job, Replaying | Judging) else cell.python or self._python,
-            request.as_json(),
-            self._scratch / str(number),
-            python_path(self._scratch),
-            {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark},
+            python, request.as_json(), self._scratch / str(number), self._env(mark), self._zygote(cell, python)
         )
         self._guarded.add(child.process.pid)
         return LocalCell(
@@ -128,6 +130,36 @@ class Launcher:
             patience=None if cell.patience is None else times * cell.patience,
             tells_where=not isinstance(cell.job, Proving | Judging),
         )
+
+    def _env(self, mark: str) -> dict[str, str]:
+        marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
+        return environment(python_path(self._scratch), marks)
+
+    def _zygote(self, cell: Cell, python: str) -> Zygote | None:
+        """Return what the cell is forked from, None if it needs a fresh interpreter.
+
+        Each pass has its own, so that where code and data lie, and how strings are hashed, differ between passes as
+        between fresh interpreters: intervals are from the differences between passes.
+        """
+        entry = find(REFERENCE) if isinstance(cell.job, Replaying | Judging) else cell.entry
+        modules = entry.preloaded(cell.task)
+        if self._spec.isolation != FORK or modules is None or not sys.platform.startswith("linux"):
+            return None
+        if cell.repeat != self._pass:
+            self._end_zygotes()
+            self._pass = cell.repeat
+        if (zygote := self._zygotes.get((python, *modules))) is None:
+            folder, env = self._scratch / f"zygote-{next(self._started)}", self._env(f"{self._token}.------")
+            zygote = Zygote(python, modules, folder, env, self._guarded.lifeline)
+            self._zygotes[python, *modules] = zygote
+            self._guarded.add(zygote.process.pid)
+        return zygote
+
+    def _end_zygotes(self) -> None:
+        while self._zygotes:
+            zygote = self._zygotes.popitem()[1]
+            zygote.end()
+            self._guarded.discard(zygote.process.pid)
 
     def _request(self, cell: Cell, replica: Replica) -> Request:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"

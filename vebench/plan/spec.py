@@ -38,6 +38,7 @@ MOST_MEMORY = 1 << 60
 PER_NODE: Literal["node"] = "node"
 MOST_LEARNER_STEPS = 1 << 40
 _PROOFS = ("auto", "full", "off")
+ISOLATIONS = FRESH, FORK = "fresh", "fork"
 # Environment i gets seed + i, and EnvPool takes seeds of 32 bits: this leaves room for every i.
 MAX_SEED = 2_000_000_000
 _MIN_SECONDS = 1e-9  # the resolution of a clock that counts nanoseconds
@@ -68,7 +69,7 @@ def effort(command: str, level: str = "normal") -> dict[str, Any]:
 
 # What ``vebench run`` and ``vebench.measure`` do unless something else is asked for.
 PLAN_OF_RUN: Mapping[str, Any] = MappingProxyType(
-    {"base": True, "interleave": True, "proof": "auto", "timeout": 300.0, **effort("run")}
+    {"base": True, "interleave": True, "proof": "auto", "isolation": FORK, "timeout": 300.0, **effort("run")}
 )
 
 
@@ -171,7 +172,8 @@ class RunSpec:
     interval is within that share of its level or the further passes have taken ``budget`` seconds. With ``base``, the
     cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In
     a ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
-    ``memory`` is in bytes: cells that need more are left out.
+    ``memory`` is in bytes: cells that need more are left out. ``isolation``: whether cells have fresh interpreters, or
+    are forked from one that has imported what they need.
     """
 
     envs: tuple[str, ...]
@@ -195,6 +197,7 @@ class RunSpec:
     memory: int | None = None
     timeout: float = 300.0
     proof: str = "off"
+    isolation: str = FRESH
     policy: PolicyChoice = TAPED
     learner: LearnerStep | None = None
 
@@ -237,6 +240,7 @@ _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [def
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
 _PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
+_ISOLATION = "How cells start: fork (from a process with their libraries) or fresh."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
 # the value, the meaning, and their names. Fields without one are set by --set, or by no user.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -258,8 +262,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "replicas": (ADVANCED, "N", _REPLICAS, "--replicas"),
     "hosts": (WHERE, "HOSTS", "A replica on each of a,b or of @FILE or ray, also a,b[via=srun,count=1..8].", "--hosts"),
     "proof": (ADVANCED, "HOW", _PROOF, "--proof"),
+    "isolation": (ADVANCED, "HOW", _ISOLATION, "--isolation"),
 }
-# Fields that ``vebench compare`` sets by --set.
+# Fields that ``vebench run`` sets by --set, and those that ``vebench compare`` does.
+SETTINGS = ("base", "interleave", "memory", "warmup")
 COMPARE_SETTINGS = (
     *("duration", "envs_per_worker", "memory", "pin", "policy", "proof"),
     *("replicas", "rounds", "seed", "timeout", "warmup"),
@@ -291,8 +297,8 @@ def check_spec(spec: RunSpec) -> None:
     check_pinning(spec.pin)
     if spec.memory is not None and not 1 <= spec.memory <= MOST_MEMORY:
         raise UsageError(f"memory {spec.memory}: must be between 1 byte and {MOST_MEMORY} bytes")
-    if spec.proof not in _PROOFS:
-        raise UsageError(f"--proof {shown(spec.proof)}: must be one of {', '.join(_PROOFS)}")
+    _check_word("--proof", spec.proof, _PROOFS)
+    _check_word("--isolation", spec.isolation, ISOLATIONS)
     _check_policy(spec)
     count = spec.replicas
     if count != PER_NODE and not 1 <= count <= MAX_REPLICAS:
@@ -313,6 +319,11 @@ def check_spec(spec: RunSpec) -> None:
         raise UsageError(
             f"--timeout {spec.timeout:g}s: warm-up and windows alone take {spec.cell_seconds:g}s; {enough}s is enough"
         )
+
+
+def _check_word(option: str, word: str, words: Collection[str]) -> None:
+    if word not in words:
+        raise UsageError(f"{option} {shown(word)}: must be one of {', '.join(words)}")
 
 
 def check_pinning(pin: Pinning) -> None:

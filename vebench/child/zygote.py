@@ -35,7 +35,10 @@ def main(channel: int, lifeline: int, modules: list[str]) -> int:
     """Fork cells until the socket ``channel`` is closed; each goes on here, and returns its exit status."""
     os.set_inheritable(channel, False)
     hold_lifeline(lifeline)
-    for module in ("vebench.child.cell", "vebench.backends.registry", *modules):
+    from vebench.backends import registry  # noqa: F401, PLC0415 - all cells need both
+    from vebench.child import cell as _  # noqa: F401, PLC0415 - same reason
+
+    for module in modules:
         importlib.import_module(module)
     pages = _pages()
     if len(pinning.own_threads()) != 1 or not _own(pages):

@@ -36,18 +36,19 @@ _HIGH = 200
 
 
 def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
+    """Do as ``main`` does, in a process that is there for this alone."""
+    # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
+    os.set_inheritable(answers, False)
+    signal.signal(signal.SIGUSR2, partial(_tell_where, answers))
+    return main(request_file, answers, own_memory, **inherited)
+
+
+def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
     """Measure a cell, or compare what it returns or has recorded, as ``request_file`` asks. Returns the exit status.
 
     A forked process has its ``inherited`` descriptors instead of those in the request, and ``own_memory`` lets it share
     no memory of others.
     """
-    # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
-    os.set_inheritable(answers, False)
-    signal.signal(signal.SIGUSR2, partial(_tell_where, answers))
-    return _main(request_file, answers, own_memory, inherited)
-
-
-def _main(request_file: str, answers: int, own_memory: Callable[[], object], inherited: dict[str, int]) -> int:
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
     started = clock()

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from vebench.analysis.rules import ENOUGH
+from vebench.analysis.spending import planned
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, difference, frame_rates, steps
 from vebench.backends.registry import NULL
@@ -34,7 +35,6 @@ from vebench.errors import one_line
 from vebench.plan.cells import is_proven
 from vebench.reports import figures
 from vebench.reports.console import discard
-from vebench.reports.pages.plan import STARTUP_SECONDS, proof_seconds
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -322,14 +322,19 @@ class _TimeLeft:
 
     def __init__(self, plan: Plan, now: float) -> None:
         spec = plan.spec
+        cells = [cell for cell in plan.cells if cell.skip is None]
+        expected = [planned(cell, spec) for cell in cells]
+        alone = not spec.takes_turns  # then nothing says when a cell is warm
+        windows = sum(spec.of_pass(cell.repeat).rounds for cell in cells)
+        proofs = sum(is_proven(cell, spec) for cell in cells)
         self.began = self._last = now
         self._took: defaultdict[type[Event], list[float]] = defaultdict(list)
         self._planned: dict[type[Event], float] = {
-            CellReady: STARTUP_SECONDS,
-            CellWarm: spec.warmup,
-            WindowDone: spec.duration if spec.takes_turns else spec.cell_seconds / spec.rounds,
-            CellFinished: 0.0,
-            ProofDone: proof_seconds(spec),
+            CellReady: sum(each.starts for each in expected) / max(1, len(cells)),
+            CellWarm: sum(each.warm_up for each in expected) / max(1, len(cells)),
+            WindowDone: sum(each.windows + alone * each.warm_up for each in expected) / max(1, windows),
+            CellFinished: sum(each.rest for each in expected) / max(1, len(cells)),
+            ProofDone: sum(each.proofs for each in expected) / max(1, proofs),
         }
         self._left: dict[tuple[CellKey, str], Counter[type[Event]]] = {
             (cell.key, cell.side): Counter({
@@ -339,8 +344,7 @@ class _TimeLeft:
                 CellFinished: 1,
                 ProofDone: int(is_proven(cell, spec)),
             })
-            for cell in plan.cells
-            if cell.skip is None
+            for cell in cells
         }  # fmt: skip
         self._all: Counter[type[Event]] = sum(self._left.values(), Counter())
 

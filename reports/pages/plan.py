@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from vebench.analysis import rules
 from vebench.analysis.comparison import POWER
 from vebench.analysis.gate import foresee
+from vebench.analysis.spending import planned
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
-from vebench.plan.cells import is_proven, report_order
+from vebench.plan.cells import report_order
 from vebench.reports import figures
 from vebench.reports.document import Document, Page, Table, TableRow, Text
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
 
-STARTUP_SECONDS = 1.5  # of a cell, by rule of thumb: less for one process, more for hundreds
 _TOLERANCE = 0.1  # the default of vebench check
 _ADDED = (
     f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; "
@@ -44,9 +44,9 @@ class PlanPage(Page):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task with every cell, and about how long measuring them will take."""
         spec = self.plan.spec
-        runnable = sum(cell.skip is None for cell in self.plan.cells)
-        proofs = sum(is_proven(cell, spec) for cell in self.plan.cells) * proof_seconds(spec)
-        total = self.plan.seconds + STARTUP_SECONDS * runnable + proofs
+        steps = [planned(cell, spec) for cell in self.plan.cells if cell.skip is None]
+        starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
+        total = sum(map(sum, steps))
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
@@ -54,7 +54,7 @@ class PlanPage(Page):
         placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
         windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
         turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
-        start = f"of which {STARTUP_SECONDS:g} s a cell to start it"
+        start = f"of which {figures.long_time(starts)} to start cells"
         proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
         resolves = ""  # what it can resolve on an ordinary machine
         if (found := foresee(self.plan, _TOLERANCE)) is not None:
@@ -76,11 +76,6 @@ class PlanPage(Page):
             tables=tuple(_task(env, [cell for cell in cells if cell.task.id == env], spec) for env in envs),
         )
         return (document,)
-
-
-def proof_seconds(spec: RunSpec) -> float:
-    """Return about how long it takes to compare what a cell returned. Those that take turns share a process."""
-    return spec.cell_seconds / 2 if spec.takes_turns else STARTUP_SECONDS + spec.cell_seconds
 
 
 def _cells(plan: Plan) -> str:

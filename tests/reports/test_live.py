@@ -260,18 +260,18 @@ def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
 
 
 def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
-    # Two cells: a start of 1.5 s by rule of thumb, 1 s of warm-up, and 4 windows of 1 s.
+    # Two cells: a start of about 0.4 s, a warm-up of 1.5 s, 4 windows of 1 s and what comes before each.
     assert left(list(events_of(plan))[:1]) == (10, "13 s")
-    assert "about 13 s, of which 1.5 s a cell to start it" in on_terminal(PlanPage(plan), 100)
+    assert "about 13 s, of which 1 s to start cells" in on_terminal(PlanPage(plan), 100)
 
 
 def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:
     events = list(events_of(plan))
     assert left(events[:2], step=3.0) == (10, "13 s")
-    # The start of the first cell took 3 s, so the other one's will. Two warm-ups and eight windows of 1 s follow.
-    assert left(events[:3], step=3.0) == (10, "13 s")
-    # The first window took 3 s: seven others will. So did the end of that cell.
-    assert left(events[:4], step=3.0)[1] == f"{3 + 7 * 3} s"
+    # The start of the first cell took 3 s, so the other one's will. Two warm-ups and eight windows follow.
+    assert left(events[:3], step=3.0) == (10, "15 s")
+    # The first window took 3 s: seven others will, and each end takes 0.1 s. That of the first cell took 3 s.
+    assert left(events[:4], step=3.0)[1] == f"{3 + 7 * 3 + 1} s"
     assert left(events[:8], step=3.0)[1] == f"{3 + 4 * 3 + 3} s"
 
 
@@ -407,7 +407,7 @@ def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left
     proving = Plan(replace(plan.spec, proof="auto"), plan.cells)
     assert "to prove what was measured (--proof off" in on_terminal(PlanPage(proving), 200)
     # As planned: two cells, and of one of them a process that starts and makes all steps again.
-    assert left(events[:1]) == (0, f"{6.5 + 6.5 + 6.5:.0f} s")
+    assert left(events[:1]) == (0, "14 s")
     *_, state, progress = last(shown(events[:-1], terminal=True, width=150))
     assert "proving that it did the same work, about 3 s at most" in state
     assert "1 of 2 cells measured, 1 to prove, about" in progress

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.plan.cells import is_proven
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord
 
 _NANO = 1e9
+# Seconds, as 20 cells of Pong and CartPole took on two CPUs: to start a process, and for each environment in it; to
+# end it; to step before a window and read counters; and a warm-up as a multiple of the least, as noise makes it longer.
+_PROCESS, _ENVIRONMENT, _END, _AROUND, _WARMUPS = 0.3, 0.1, 0.1, 0.06, 1.5
+# A proof takes a third as long as its cell steps, which counts as so many seconds at least and at most.
+_LEAST_STEPPED, _MOST_STEPPED, _PROOF = 0.6, 2.5, 1 / 3
 
 
 class Spent(NamedTuple):
@@ -33,3 +42,17 @@ def spent(cells: Iterable[CellRecord]) -> Spent | None:
         starts, warm_up, windows = (ns / _NANO for ns in known)
         of_each.append((starts, warm_up, windows, proof, max(0, cell.took_ns - sum(known)) / _NANO))
     return Spent(*map(sum, zip(*of_each, strict=True))) if of_each else None
+
+
+def planned(cell: Cell, spec: RunSpec) -> Spent:
+    """Return what a cell that can run is expected to take, its end in ``rest``. Those that take turns share a proof."""
+    of_pass = spec.of_pass(cell.repeat)
+    start = _PROCESS + _ENVIRONMENT * cell.shape.num_envs
+    proof = _PROOF * min(max(_LEAST_STEPPED, of_pass.cell_seconds), _MOST_STEPPED)
+    return Spent(
+        starts=start,
+        warm_up=_WARMUPS * spec.warmup,
+        windows=of_pass.rounds * (of_pass.duration + _AROUND),
+        proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
+        rest=_END,
+    )

@@ -155,9 +155,9 @@ class BackendEntry:
     lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build what a cell built with the library
     installation: Installation | None = None  # of its library in an interpreter of its own
     spins: bool = False  # its processes poll without sleeping: on CPUs that others use, too, a rate says nothing of it
-    # Modules of its library that a process may import before cells are forked from it: they start no threads, and keep
-    # nothing that a forked process cannot use. None: each cell needs a fresh interpreter.
-    preloads: tuple[str, ...] | None = None
+    # Modules of its library that a process imports before cells are forked from it: they start no threads, and keep
+    # nothing that a forked process cannot use. None: each cell needs a fresh interpreter, as do those of peers.
+    preloads: tuple[str, ...] | None = ()
     import_bytes: int = 0  # memory that its library takes once
     worker_bytes: int | None = None  # of one worker process more with its environment, None: by the start method
 
@@ -180,7 +180,7 @@ class BackendEntry:
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
         """Return what is imported before cells on ``task`` are forked, None if each needs a fresh interpreter."""
-        if self.preloads is None:
+        if self.preloads is None or self.installation is not None:
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
         return (*self.preloads, *(package.module for package in needed))

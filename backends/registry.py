@@ -154,7 +154,6 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         by_default=style != "half",
         gymnasium_api=True,
         worth_trying=worth_trying,
-        preloads=(),
         lines=partial(_our_lines, style, fast),
         **(facts if fast else {}),
     )
@@ -176,7 +175,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="reference",
         gymnasium_api=True,
         lines=lambda built: built.script((), (f"envs = [make_env() for _ in range({built.num_envs})]",)),
-        preloads=(),
     ),
     BackendEntry(
         "gym-sync",
@@ -187,7 +185,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
             ("from gymnasium.vector import SyncVectorEnv",),
             (_OVERWRITTEN, *call("envs = SyncVectorEnv", (f"[make_env] * {built.num_envs}", "copy=False"))),
         ),
-        preloads=(),
     ),
     BackendEntry(
         "gym-async",
@@ -200,7 +197,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         },
         gymnasium_api=True,
         lines=_gym_async_lines,
-        preloads=(),
     ),
     *(_ours(style, fast=False) for style in _STYLES),
     *(_ours(style, fast=True) for style in _STYLES),
@@ -212,7 +208,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a thread for each CPU owned, from a pool, in one process",
         "threads",
         by_default=False,
-        preloads=(),
     ),
     BackendEntry(
         "queue",
@@ -221,7 +216,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "processes",
         options=_WAITING_OPTIONS,
         by_default=False,
-        preloads=(),
     ),
     BackendEntry(
         "torch-mp",
@@ -237,7 +231,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "independent loops on every CPU owned: the bound to expect for backends that step the same environments",
         role="limit",
         by_default=False,
-        preloads=(),
     ),
     BackendEntry(
         "ceiling",
@@ -246,7 +239,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="ceiling",
         name_of=without_arguments,
         suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
-        preloads=(),
     ),
     BackendEntry(
         "null",
@@ -254,7 +246,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "returns at once: shows the cost of the measuring loop itself",
         role="null",
         steps_gymnasium=False,
-        preloads=(),
     ),
     BackendEntry(
         "yardstick",
@@ -263,7 +254,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         role="yardstick",
         steps_gymnasium=False,
         by_default=False,
-        preloads=(),
     ),
     *_PEERS,
 )
@@ -304,7 +294,8 @@ def find(name: str) -> BackendEntry:
     Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed: it
     takes any option, and may run any task.
     """
-    return BY_NAME.get(name) or BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False)
+    unknown = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, preloads=None)
+    return BY_NAME.get(name, unknown)
 
 
 class Standing(NamedTuple):

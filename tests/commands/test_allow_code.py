@@ -83,8 +83,8 @@ NAMED: dict[str, list[dict[str, Any]]] = {
 }
 # Numbers, words out of a few, and lists of CPUs: nothing that is looked up, started or connected to.
 HARMLESS = {
-    *("workers", "envs_per_worker", "only", "duration", "rounds", "warmup", "repeats", "until", "budget", "base", "isolation"),
-    *("interleave", "race", "seed", "pin", "replicas", "memory", "timeout", "proof", "learner"),
+    *("workers", "envs_per_worker", "only", "duration", "rounds", "warmup", "repeats", "until", "budget", "base"),
+    *("interleave", "isolation", "race", "seed", "pin", "replicas", "memory", "timeout", "proof", "learner"),
 }
 DETAILS = {"pin.cpus", "pin.smt", "pin.memory", "policy.cpus", "policy.device"}
 HOSTILE = [spec for specs in NAMED.values() for spec in specs]

@@ -17,13 +17,15 @@ from support.places import ADAPTERS
 from support.waiting import eventually
 
 from vebench.backends.entry import BackendEntry, Shape
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
+from vebench.backends.registry import ENTRIES
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.waiting import Interrupts
-from vebench.machine import guardian, pinning
+from vebench.machine import counters, guardian, pinning
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 
@@ -328,3 +330,54 @@ def test_a_scratch_folder_that_a_cleaner_removes_is_made_again() -> None:
                 ended.append(event.outcome.reason)
                 shutil.rmtree(launch._scratch)  # noqa: SLF001 - as cleaners do
     assert ended == [None, None]
+
+
+def test_passes_are_forked_from_processes_of_their_own() -> None:
+    zygotes = []
+    with launched(*(replace(cell("Sound"), repeat=repeat) for repeat in (0, 0, 1)), rounds=1) as (launch, events):
+        for event in events:
+            if isinstance(event, CellFinished):
+                assert event.outcome.status == "ok"
+                zygotes.append([one.process.pid for one in launch._zygotes.values()])  # noqa: SLF001 - to tell them apart
+    first, again, other = zygotes
+    assert first == again != other
+    assert len(first) == len(other) == 1
+
+
+def test_cells_have_fresh_interpreters_where_none_can_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: ("nowhere",))
+    first, second = outcomes(cell("Sound"), cell("Missing"))
+    assert first.status == "ok"
+    assert "Missing" in str(second.reason)
+
+
+def test_a_cell_ends_with_what_it_was_forked_from() -> None:
+    seen = []
+    with launched(cell("Sound"), rounds=500) as (launch, events):
+        for event in events:
+            if isinstance(event, WindowDone):
+                os.kill(next(iter(launch._zygotes.values())).process.pid, signal.SIGKILL)  # noqa: SLF001 - to do it harm
+            elif isinstance(event, CellFinished):
+                seen.append(event.outcome.reason)
+    assert seen == ["its process was ended by SIGKILL (out of memory, or killed from outside)"]
+
+
+def preloads() -> set[tuple[str, ...]]:
+    """Return what is imported for any backend on one task of each suite that can be stepped here."""
+    tasks = [Task(next(iter(suite.tasks)), suite.name, 1) for suite in SUITES.values() if suite.tasks]
+    able = ((entry, task) for entry in ENTRIES for task in tasks if entry.why_not(task) is None)
+    return {modules for entry, task in able if (modules := entry.preloaded(task)) is not None}
+
+
+@pytest.mark.parametrize("modules", sorted(preloads()), ids="-".join)
+def test_cells_can_be_forked_from_a_process_that_has_imported_what_backends_need(
+    modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: modules)
+    forked = []
+    with launched(cell("Sound"), rounds=1) as (launch, events):
+        for event in events:
+            if isinstance(event, WindowDone):
+                (zygote,) = launch._zygotes.values()  # noqa: SLF001 - to look at it
+                forked += counters.process_tree(zygote.process.pid)[1:]
+    assert forked

@@ -39,7 +39,7 @@ from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
-from vebench.plan.spec import PER_NODE, BackendChoice, check_count, check_spec
+from vebench.plan.spec import FORK, PER_NODE, BackendChoice, check_count, check_spec
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths
 from vebench.results.records import with_current_verdicts
@@ -140,6 +140,7 @@ def settings_to_try(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunR
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
     # Many short windows: processes differ more than windows do.
     spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, rounds=_ROUNDS, base=True, interleave=True)
+    spec = replace(spec, isolation=FORK)
     check_spec(spec)
     if len(spec.envs) != 1:
         raise UsageError(f"--env: tune answers for one environment, not {len(spec.envs)}: run it once for each")

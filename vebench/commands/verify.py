@@ -22,7 +22,7 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
 from vebench.plan.cells import expand, placement_of, report_order
 from vebench.plan.known_work import SAME, Knowledge, Known
-from vebench.plan.spec import check_count
+from vebench.plan.spec import FORK, check_count
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
@@ -133,7 +133,7 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
     with (
         ProofScreen(console.for_progress(), world.clock, cells) as screen,
         Interrupts() as interrupts,
-        world.start(spec, interrupts) as launch,
+        world.start(replace(spec, isolation=FORK), interrupts) as launch,
         closing(verified(cells, launch)) as answers,
     ):
         drawn = f", drawn from --seed {spec.seed}" if in_full else ""

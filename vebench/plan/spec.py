@@ -240,7 +240,7 @@ _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [def
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
 _REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
 _PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
-_ISOLATION = "How processes of cells start: fork or fresh."
+_ISOLATION = "How cells start: fork or fresh."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
 # the value, the meaning, and their names. Fields without one are set by --set, or by no user.
 OPTIONS: Mapping[str, tuple[str, ...]] = {

@@ -27,7 +27,7 @@ REAL = {"luck": 0.03, "alike": True, "stalls": 0.01}
 WORLDS = (World("no drift", **REAL), World("returning", returning=0.05, **REAL), World("walk", walk=0.05, **REAL))
 KEYS = [CellKey("task", f"backend-{number}", 1, 1) for number in range(ARMS)]
 REPEATS, ROUNDS, DURATION, *_ = EFFORTS["run"]["normal"]
-GLANCE, FULL = Plan(1, 0.2, start_s=0.3), Plan(ROUNDS, DURATION, start_s=0.5)
+GLANCE, FULL = Plan(3, 0.1, start_s=0.8), Plan(ROUNDS, DURATION, start_s=1.0)
 CELLS = [CellKey("task", f"backend-{number}", workers, 1) for number in range(8) for workers in (1, 2, 4)]
 SPREADS = (0.02, 0.1, 0.4)  # of the true log rates of backends
 

@@ -142,17 +142,6 @@ def show(page: Page, form: Format = TERMINAL) -> None:
         discard(sys.stdout)
 
 
-def show_early(page: Page, title: str) -> None:
-    """Write what is known so far to standard error, unless progress is not shown."""
-    target = for_progress()
-    try:
-        target.rule(title, characters="-")
-        _write(TERMINAL.render(page), target)
-        target.rule(characters="-")
-    except OSError:  # progress is no part of the result
-        discard(sys.stderr)
-
-
 def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bool = False) -> None:
     """Write ``page`` to the file ``path`` and to those that belong beside it; or append it with an empty line after it.
 

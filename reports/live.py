@@ -35,6 +35,7 @@ from vebench.errors import one_line
 from vebench.plan.cells import is_proven
 from vebench.reports import figures
 from vebench.reports.console import discard
+from vebench.reports.formats.registry import TERMINAL
 from vebench.results.records import record
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.engine.interface import Event
     from vebench.plan.cells import Cell, CellKey, Plan
+    from vebench.reports.document import Page
 
 _BAR_WIDTH = 24
 _OTHER_LINES = 12  # of the screen, beside the board: cells that ended stay in sight
@@ -201,6 +203,13 @@ class RunScreen(_Screen):
         state, board = f"{name}  {self._state(event)}", self._board(_name(event.cell)[0])
         self._draw(state, self._done(), spent, spent + self._left.seconds, board)
 
+    @_tolerated
+    def show_page(self, page: Page) -> None:
+        """Print what is known so far above the view."""
+        self._console.rule("first look; the run goes on", characters="-")
+        self._console.print(TERMINAL.render(page), crop=False)
+        self._console.rule(characters="-")
+
     def _note(self, cell: Cell, event: Event) -> None:
         """Note the rate of the event's cell for the board. A cell that failed or did other work leaves it."""
         if cell.entry.reference_row:
@@ -241,7 +250,7 @@ class RunScreen(_Screen):
             rates = self._rates[event.cell.key, event.cell.side]
             rates.append(_rate(event))
             # A window that a quota held back, or that others disturbed, is measured again.
-            rounds = self._plan.spec.of_pass(event.cell.repeat).rounds
+            rounds = self._plan.spec.rounds
             again = f", {len(rates) - rounds} again" if len(rates) > rounds else ""
             rate = "" if event.cell.backend.name == NULL else f"  {figures.number(median(rates))} frames/s"
             return f"window {min(len(rates), rounds)} of {rounds}{again}{rate}"
@@ -325,7 +334,7 @@ class _TimeLeft:
         cells = [cell for cell in plan.cells if cell.skip is None]
         expected = [planned(cell, spec) for cell in cells]
         alone = not spec.takes_turns  # then nothing says when a cell is warm
-        windows = sum(spec.of_pass(cell.repeat).rounds for cell in cells)
+        windows = spec.rounds * len(cells)
         proofs = sum(is_proven(cell, spec) for cell in cells)
         self.began = self._last = now
         self._took: defaultdict[type[Event], list[float]] = defaultdict(list)
@@ -340,7 +349,7 @@ class _TimeLeft:
             (cell.key, cell.side): Counter({
                 CellReady: 1,
                 CellWarm: int(cell.group is not None),
-                WindowDone: spec.of_pass(cell.repeat).rounds,
+                WindowDone: spec.rounds,
                 CellFinished: 1,
                 ProofDone: int(is_proven(cell, spec)),
             })

@@ -17,7 +17,7 @@ from simulated import TRUE_RATE, Plan, Simulated, World, one_pass
 from vebench.analysis.statistics import estimate, ratio
 from vebench.analysis.tuning import affordable, may_be_fastest, standing
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import EFFORTS, GLANCES, PASSES_OF_ALL
+from vebench.plan.spec import EFFORTS, PASSES_OF_ALL
 
 ARMS, TOLERANCE = 60, 0.05
 BUDGETS = (60, 120, 300, 600)
@@ -27,7 +27,7 @@ REAL = {"luck": 0.03, "alike": True, "stalls": 0.01}
 WORLDS = (World("no drift", **REAL), World("returning", returning=0.05, **REAL), World("walk", walk=0.05, **REAL))
 KEYS = [CellKey("task", f"backend-{number}", 1, 1) for number in range(ARMS)]
 REPEATS, ROUNDS, DURATION, *_ = EFFORTS["run"]["normal"]
-GLANCE, FULL = Plan(3, 0.1, start_s=0.8), Plan(ROUNDS, DURATION, start_s=1.0)
+FULL = Plan(ROUNDS, DURATION, start_s=1.0, turn_s=0.04)
 CELLS = [CellKey("task", f"backend-{number}", workers, 1) for number in range(8) for workers in (1, 2, 4)]
 SPREADS = (0.02, 0.1, 0.4)  # of the true log rates of backends
 
@@ -63,7 +63,7 @@ def raced(run: Simulated) -> set[CellKey]:
     """Measure as ``vebench run`` does. Returns the cells that went on to the end."""
     base, left, now = CELLS[0], (REPEATS - PASSES_OF_ALL) * len(CELLS), 0.0
     for number in range(PASSES_OF_ALL):
-        now = one_pass([run], number, now, CELLS, GLANCE if number < GLANCES else FULL)
+        now = one_pass([run], number, now, CELLS, FULL)
     while True:
         number += 1
         alive = may_be_fastest(run.samples(), number - PASSES_OF_ALL + 1)

@@ -106,7 +106,7 @@ class RunPage(DataPage):
         return records
 
 
-class FirstLook(RunPage):
+class EarlyPage(RunPage):
     """The tables and answers alone of a run that goes on."""
 
     @property

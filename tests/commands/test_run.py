@@ -98,19 +98,19 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_meas
     assert status == {("CartPole-v1", "failed"), ("Acrobot-v1", "ok")}
 
 
-def test_a_run_is_shown_after_two_short_passes_and_goes_on_with_what_may_be_the_fastest(vebench: Command) -> None:
+def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fastest(vebench: Command) -> None:
     start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
     assert (found.status, start.left) == (0, 1)
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
     for shown in (found.out, found.err):
         assert shown.count("ALE/Pong-v5: frames/s (4 frames per step)") == 1
-    assert found.err.index("first look; the run goes on") < found.err.index("repeat 3")
+    assert found.err.index("first look; the run goes on") < found.err.index("[ 1/10]")
     head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
-    passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(5)]
-    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[1] * 5, [1] * 5, [4] * 5, [4] * 4, []]
-    last = {(cell["backend"], cell["workers"]) for cell in passes[3]}
+    passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(4)]
+    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[7] * 5, [7] * 5, [7] * 4, []]
+    last = {(cell["backend"], cell["workers"]) for cell in passes[2]}
     assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
 
 
@@ -150,9 +150,9 @@ def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Comman
 @pytest.mark.parametrize(
     ("typed", "numbers"),
     [
-        ("--quick", (2, 1, 0.2, 0.1)),
+        ("--quick", (2, 3, 0.2, 0.1)),
         ("--effort high", (6, 8, 0.5, 0.1)),
-        ("--effort low --repeats 4 --duration 300ms", (4, 1, 0.3, 0.1)),
+        ("--effort low --repeats 4 --duration 300ms", (4, 3, 0.3, 0.1)),
     ],
 )
 def test_effort_stands_for_numbers_and_those_given_win(vebench: Command, typed: str, numbers: tuple[float]) -> None:
@@ -289,7 +289,7 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5
-    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(12, 12)] * 4 + [(12, 0)]
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(21, 21)] * 4 + [(21, 0)]
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_a_plan_too_large_for_the_memory_is_shown_with_how_much_it_needs(vebench
     assert refused.refusal.startswith("vebench: nothing but ceiling can run here: needs about ")
     shown = vebench(*asked, "--dry-run", world=world)
     assert shown.status == 0
-    assert re.search(r"\b1 cell x 3 repeats, \d+ skipped", shown.out)
+    assert re.search(r"\b1 cell x 2 repeats, \d+ skipped", shown.out)
     assert "GiB of memory, 16 GiB are" in shown.out
 
 

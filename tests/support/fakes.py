@@ -83,7 +83,7 @@ class FakeStart:
                 yield FakeCell([one for name in self.replayed[-1] for one in self.proofs.get(name, [IDENTICAL])])
                 return
             self.started.append((cell, python))
-            yield FakeCell(self.scripts.get(cell.backend.name, steady)(cell, spec.of_pass(cell.repeat)))
+            yield FakeCell(self.scripts.get(cell.backend.name, steady)(cell, spec))
 
         assert not interrupts.requested
         yield launch

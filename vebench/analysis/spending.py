@@ -46,13 +46,12 @@ def spent(cells: Iterable[CellRecord]) -> Spent | None:
 
 def planned(cell: Cell, spec: RunSpec) -> Spent:
     """Return what a cell that can run is expected to take, its end in ``rest``. Those that take turns share a proof."""
-    of_pass = spec.of_pass(cell.repeat)
     start = _PROCESS + _ENVIRONMENT * cell.shape.num_envs
-    proof = _PROOF * min(max(_LEAST_STEPPED, of_pass.cell_seconds), _MOST_STEPPED)
+    proof = _PROOF * min(max(_LEAST_STEPPED, spec.cell_seconds), _MOST_STEPPED)
     return Spent(
         starts=start,
         warm_up=_WARMUPS * spec.warmup,
-        windows=of_pass.rounds * (of_pass.duration + _AROUND),
+        windows=spec.rounds * (spec.duration + _AROUND),
         proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
         rest=_END,
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vebench.commands import planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import session
@@ -15,7 +13,7 @@ from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
 from vebench.reports.pages.plan import PlanPage
-from vebench.reports.pages.run import FirstLook, RunPage
+from vebench.reports.pages.run import EarlyPage, RunPage
 from vebench.results import paths
 from vebench.results.store import RunWriter
 
@@ -84,11 +82,8 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     The exit status is also 1 if a cell did other work, 3 if the run is unusable.
     """
 
-    def first_look(run: Run) -> None:
-        if not quiet:
-            whole = msgspec.structs.replace(run.header, cells=None)  # that the run goes on is no finding
-            page = FirstLook.of([(str(file.path), msgspec.structs.replace(run, header=whole))])
-            console.show_early(page, "first look; the run goes on")
+    def first_look(run: Run) -> RunPage:
+        return EarlyPage.of([(str(file.path), run)])
 
     def found() -> RunPage:
         return RunPage.of([(str(file.path), measuring.run)])

@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.analysis.tuning import racing
 from vebench.engine import runner
-from vebench.engine.interface import CellFinished, ProofDone, RunStarted
+from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
@@ -31,7 +32,7 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
 from vebench.plan.cells import next_pass
-from vebench.plan.spec import GLANCES, PASSES_OF_ALL
+from vebench.plan.spec import PASSES_OF_ALL
 from vebench.reports import console
 from vebench.reports.live import RunScreen
 from vebench.results import paths
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
+    from vebench.reports.document import Page
     from vebench.results.records import CellRecord, Run
     from vebench.results.store import RunWriter
 
@@ -97,6 +99,7 @@ class Session:
         self.open = ExitStack()  # what cells of all passes are started with
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
+        self._first_look: Callable[[Run], Page] | None = None
         # All time since the last event was spent on the cell of the next: only one is at work at a time.
         self._last = world.clock()
         self._took: Counter[tuple[CellKey, str]] = Counter()
@@ -117,21 +120,18 @@ class Session:
         """All that is in the files, by side."""
         return {side: file.run for side, file in self._files.items()}
 
-    def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], None] | None = None) -> int:
+    def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], Page] | None = None) -> int:
         """Measure what is ``left`` of a plan, then further passes for ``--until`` or of a race.
 
-        ``first_look`` gets the run once all cells have had ``GLANCES`` passes, unless that is all. Once all have had
-        those of the plan, a race goes on with the backends that may be the fastest, for as many cells as there would be
-        in ``repeats`` passes of all. Returns the exit status. Raises InterruptedRunError if the user interrupts it.
+        ``first_look`` makes a page of the run once cells of the first pass have a few windows each; it is shown with
+        the progress. Once all have had the passes of the plan, a race goes on with the backends that may be the
+        fastest, for as many cells as there would be in ``repeats`` passes of all. Returns the exit status. Raises
+        InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
-        status = _DONE
-        for later, cells in groupby(left.cells, key=lambda cell: cell.repeat >= GLANCES):
-            if later and first_look is not None:
-                first_look(self.run)
-            part = replace(left, cells=tuple(cells))
-            status = max(status, self.one_pass(part, deadline=deadline if later and spec.races else math.inf))
+        self._first_look = first_look
+        status = self.one_pass(left, deadline=deadline if spec.races else math.inf)
         while self._left_to_race(plan) > 0 if until is None else self._world.clock() < deadline:
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
@@ -174,6 +174,11 @@ class Session:
                 )
                 for event in stack.enter_context(closing(events)):
                     now = self._world.clock()
+                    if isinstance(event, FirstLook):
+                        if self._first_look is not None:
+                            display.show_page(self._first_look(self._with(event)))
+                        self._first_look = None
+                        continue
                     if not isinstance(event, RunStarted | ProofDone):
                         self._took[event.cell.key, event.cell.side] += round((now - self._last) * 1e9)
                     self._last = self._last if isinstance(event, RunStarted) else now
@@ -183,6 +188,12 @@ class Session:
         except KeyboardInterrupt:
             raise InterruptedRunError(self._interrupted(done, len(plan.cells), measured.values())) from None
         return _FAILED if any(cell.status == "failed" for cell in measured.values()) else _DONE
+
+    def _with(self, event: FirstLook) -> Run:
+        """Return the first file's run as if the cells of the event were in it, and no others planned."""
+        cells = tuple(record(one.cell, one.outcome) for one in event.cells)
+        head = msgspec.structs.replace(self.run.header, cells=None)
+        return msgspec.structs.replace(self.run, header=head, cells=(*self.run.cells, *cells))
 
     def _kept(self, event: CellFinished | ProofDone) -> CellRecord:
         """Return a cell, with its proof if that is there, once it is on the disk."""

@@ -142,6 +142,13 @@ class CellFinished:
 
 
 @dataclass(frozen=True)
+class FirstLook:
+    """What is known of cells that take turns, once each has a few windows. They go on."""
+
+    cells: tuple[CellFinished, ...]
+
+
+@dataclass(frozen=True)
 class ProofStarted:
     """What a cell returned while it was measured begins to be compared with the reference. It is over by then.
 

@@ -102,7 +102,7 @@ class Launcher:
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
-            replicas = Replicas(running, self._spec.of_pass(cell.repeat).rounds, names=names, lead_ns=lead)
+            replicas = Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
             stack.callback(replicas.tell_to_end)  # all are notified before one is waited for
             yield replicas
 
@@ -179,7 +179,7 @@ class Launcher:
             backend=cell.backend.name,
             target=cell.entry.target,
             options=cell.backend.options,
-            settings=settings_of(self._spec.of_pass(cell.repeat)),
+            settings=settings_of(self._spec),
             folder=str(Path.cwd() if any(not_ours(named)) else self._scratch),
             nodes=replica.nodes,
             mode=cell.mode,

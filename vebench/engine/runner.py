@@ -28,6 +28,7 @@ from vebench.engine.interface import (
     CellReady,
     CellStarted,
     CellWarm,
+    FirstLook,
     InterruptedCellError,
     Outcome,
     ProofDone,
@@ -54,6 +55,7 @@ _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the nu
 _SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay takes half as long as the cell has stepped, which counts as this many seconds at least and at most.
 _LEAST_STEPPED, _MOST_STEPPED = 0.6, 2.5
+_A_FEW = 3  # windows of which an interval can be made
 # After as many passes as all cells have, one cell in so many is compared, and nobody knows beforehand which.
 _ONE_IN = 4
 # Of --timeout, a replay takes at most this share, because it must end by itself to report how far it went.
@@ -77,7 +79,7 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
     over: Over | None = None,
     out_of_time: Callable[[], bool] = _never,
     gives_up: bool = False,
-) -> Generator[Event]:
+) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
 
     ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
@@ -121,7 +123,7 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
 
 def _measured(
     cells: Sequence[Cell], launch: Launch, spec: RunSpec, out_of_time: Callable[[], bool], over: Over
-) -> Iterator[Event]:
+) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
     So each cell comes before another as often as after it, and what slows the machine for a while slows them all. A
@@ -134,27 +136,33 @@ def _measured(
                 if number and out_of_time():
                     break
                 yield from cell.start(launch, stack)
-            yield from _turns(all_cells, spec.of_pass(cells[0].repeat).rounds, out_of_time)
+            yield from _turns(all_cells, spec.rounds, out_of_time)
         for cell in all_cells:
             if cell.at_work:
                 yield CellFinished(cell.cell, cell.outcome(GIVEN_UP))
     except InterruptedCellError as error:
         for cell in all_cells:
-            if cell.at_work and cell.windows:
-                yield CellFinished(cell.cell, cell.outcome(str(error)))
+            if cell.at_work and cell.windows:  # a few windows are a result
+                yield CellFinished(cell.cell, cell.outcome(None if len(cell.windows) >= _A_FEW else str(error)))
         raise KeyboardInterrupt from None
 
 
-def _turns(cells: Sequence[_CellAtWork], rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event]:
+def _turns(cells: Sequence[_CellAtWork], rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event | FirstLook]:
     """Let cells take turns until all have ended, or there is no time for those that lack windows."""
 
     def goes_on(cell: _CellAtWork) -> bool:
         return cell.at_work and (len(cell.windows) >= rounds or not out_of_time())
 
+    looked = False
     while order := [cell for cell in cells if goes_on(cell)]:
-        for cell in (*order, *reversed(order)):
-            if goes_on(cell):
-                yield from cell.take_turn()
+        for turn in (order, order[::-1]):
+            for cell in turn:
+                if goes_on(cell):
+                    yield from cell.take_turn()
+            alive = [cell for cell in cells if cell.at_work]
+            if not looked and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
+                looked = True
+                yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
 
 
 class _CellAtWork:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,13 +50,11 @@ _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that
 # more than windows do: docs/method.md has how this was chosen.
 _BY_EFFORT = ("repeats", "rounds", "duration", "warmup", "race")
 EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "run": {"low": (2, 2, 0.2, 0.1, False), "normal": (3, 5, 0.5, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
+    "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 7, 0.25, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
     "compare": {"low": (3, 2, 0.5, 0.5, False), "normal": (5, 3, 1.0, 1.0, False), "high": (10, 3, 1.0, 1.0, False)},
 }
-# The first pass of a race, a glance, has a few short windows of each cell, so that each backend is seen soon. All cells
-# have so many passes.
-GLANCES, PASSES_OF_ALL = 1, 2
-_GLANCE_S, _GLANCE_ROUNDS = 0.1, 3
+# In a race, all cells have so many passes.
+PASSES_OF_ALL = 2
 UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
 
 
@@ -216,12 +214,6 @@ class RunSpec:
     def races(self) -> bool:
         """Whether further passes are those of the fastest backends alone."""
         return self.race and self.takes_turns
-
-    def of_pass(self, repeat: int) -> RunSpec:
-        """Return the spec of a pass: the first one of a race only shows how fast backends are about."""
-        if not self.races or repeat >= GLANCES:
-            return self
-        return replace(self, duration=min(_GLANCE_S, self.duration), rounds=min(_GLANCE_ROUNDS, self.rounds))
 
     @property
     def cell_seconds(self) -> float:

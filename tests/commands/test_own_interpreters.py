@@ -118,4 +118,4 @@ def test_a_backend_steps_in_the_interpreter_named_for_it_and_is_compared_with_th
     done = vebench("verify", "-e", "CartPole", "-b", f"for-loop@{python}", "--steps", "60")
     assert (done.status, "identical" in done.out) == (0, True), done
     started = (tmp_path / "started").read_text()
-    assert started.count("vebench.child.main") == 1, "it compares in another"
+    assert started.count("vebench.child.zygote") == 1, "it compares in another"

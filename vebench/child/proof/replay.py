@@ -76,9 +76,9 @@ class _Outline(NamedTuple):
 
 
 _Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
-# Of this process's task, by how environments reset themselves: what it takes to make a reference and reset it, and
-# those that nothing follows any more.
-_idle: dict[str, tuple[int, list[Reference]]] = {}
+# By the task and how environments reset themselves: what it takes to make a reference and reset it, and those that
+# nothing follows any more.
+_idle: dict[tuple[Task, str | None], tuple[int, list[Reference]]] = {}
 
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterator[CellProof]:
@@ -127,11 +127,11 @@ def _followed(
     """
     recordings, ids = shared
     autoreset = next(outline.about.autoreset for _, outline, _ in recordings if outline.about is not None)
-    if autoreset not in _idle:
+    if (task, autoreset) not in _idle:
         began = clock()
         made = [Reference(task, 0, seed=0, same_step=autoreset == "same_step")]
-        _idle[autoreset] = max(1, clock() - began), made
-    took, spare = _idle[autoreset]
+        _idle[task, autoreset] = max(1, clock() - began), made
+    took, spare = _idle[task, autoreset]
     known = Known(clock, spare) if len(recordings) > 1 else None
     now = clock if known is None else known.clock
     most = max(1, _RESETS_NS // took)

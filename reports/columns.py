@@ -82,7 +82,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
     Column(
-        "startup_seconds", "from the interpreter's start to the first batch, the median over repeats", "s", "start-up"
+        "startup_seconds", "from the process's start to the first batch, the median over repeats", "s", "start-up"
     ),
     Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
     Column(

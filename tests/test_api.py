@@ -230,7 +230,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(vebench: Command)
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # where cells have their requests, which their command lines name
     script = tmp_path / "script.py"
-    script.write_text("import vebench\nvebench.measure('CartPole', workers=2, backends='gym-async', duration=60)\n")
+    script.write_text("import vebench\nvebench.measure('CartPole', workers=2, backends='gym-async', duration=20)\n")
     running = subprocess.Popen([sys.executable, script], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert eventually(lambda: len(processes_that_name(tmp_path)) > 1)
     running.send_signal(signal.SIGINT)

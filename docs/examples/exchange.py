@@ -21,6 +21,7 @@ PLAN = {
     "duration": 0.3,
     "warmup": 0.3,
     "base": False,
+    "repeats": 3,  # of all alike
 }
 
 

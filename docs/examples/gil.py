@@ -20,6 +20,7 @@ PLAN = {
     "workers": 2,
     "envs_per_worker": 8,
     "base": False,
+    "repeats": 3,  # of all alike
 }
 
 

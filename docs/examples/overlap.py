@@ -22,6 +22,7 @@ PLAN = {
     "envs_per_worker": [8, 16],
     "policy": "sleep:1ms",
     "base": False,
+    "repeats": 3,  # of all alike
 }
 
 

@@ -26,6 +26,7 @@ PLAN = {
     "envs_per_worker": [20, 400],
     "policy": "sleep:1ms",
     "base": False,
+    "repeats": 3,  # of all alike
 }
 
 

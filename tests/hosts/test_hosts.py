@@ -157,18 +157,6 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
         assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
 
 
-def test_a_host_that_is_lost_between_passes_leaves_what_was_measured(vebench: Command, reached: Path) -> None:
-    """It answers when the run is planned, and in the first pass."""
-    done, run = measured(vebench, "--hosts", "gone2-b", "--until", "0.001%", "--budget", "20", "--rounds", "3")
-    assert (done.status, reached.exists()) == (1, True)
-    first, *later = run.cells
-    assert (first.status, first.repeat) == ("ok", 0)
-    assert later
-    assert {(cell.status, cell.reason) for cell in later} == {
-        ("failed", "gone2-b: lost: ssh: connect to host gone2-b port 22: No route to host")
-    }
-
-
 def test_the_user_can_interrupt_while_a_host_says_nothing(vebench: Command, reached: Path) -> None:
     with vebench.start(
         "run", *SHORT, "-b", "for-loop", *PLAIN, "--hosts", "mute1-a", stderr=subprocess.PIPE

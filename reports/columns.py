@@ -81,9 +81,7 @@ COLUMNS: tuple[Column, ...] = (
         "frames_per_cpu_second", "frames per second of CPU time of the whole process tree", "frames/s", "frames/CPU s"
     ),
     _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
-    Column(
-        "startup_seconds", "from the process's start to the first batch, the median over repeats", "s", "start-up"
-    ),
+    Column("startup_seconds", "from the process's start to the first batch, the median over repeats", "s", "start-up"),
     Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
     Column(
         "oversubscribed",

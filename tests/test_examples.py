@@ -79,7 +79,9 @@ def test_gil_finds_where_threads_step_at_the_same_time_and_how_much_of_a_step_ne
     lines = dict(re.findall(r"vebench/(\w+)-200us-v0, .*: (threads over .*)x", printed))
     assert lines.keys() == {"Busy", "Native"}
     assert re.search(r"Busy.*: threads over for-loop: \d\.\d\dx ±[\d.]+%, inconclusive\n", printed)
-    assert re.search(r"Native.*: threads over for-loop: (1\.9\d|2\.0\d)x ±[\d.]+%, faster\n    at least (49|50)%", printed)
+    assert re.search(
+        r"Native.*: threads over for-loop: (1\.9\d|2\.0\d)x ±[\d.]+%, faster\n    at least (49|50)%", printed
+    )
     assert re.search(r"Native.*: threads over shm-sync: 0\.(49|50)x ±[\d.]+%, slower\n", printed)
 
 

@@ -12,7 +12,7 @@ from vebench.analysis.answer import answer
 from vebench.analysis.cell import in_report_order
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity, quota
 from vebench.analysis.rules import grouped, of_run
-from vebench.analysis.spending import spent
+from vebench.analysis.spending import Spent, spent
 from vebench.analysis.statistics import PROCESS_SPREAD
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
@@ -20,7 +20,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
-from vebench.reports.document import DEFAULT, DataPage, Document, Remark, View
+from vebench.reports.document import DEFAULT, DataPage, Document, Remark, Table, TableRow, Text, View
 from vebench.reports.pages.answer import Commands, answers
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.published import published_tables
@@ -173,7 +173,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
             *((("time", time),) if (time := _time(section.run)) else ()),
             *((("compared", beside),) if beside else ()),
         ),
-        tables=(*tables, *forecast_tables(predicted)),
+        tables=(*tables, *forecast_tables(predicted), *(_times(section.run) if view.every_finding else ())),
         legend=tuple(_legend(matters)),
         findings=tuple(shown),
         best="the winner" if marked else "",
@@ -265,6 +265,23 @@ def _time(run: Run) -> str:
     whole = sum(found) or 1.0
     shares = (f"{name.replace('_', '-')} {part / whole:.0%}" for name, part in found._asdict().items())
     return f"{figures.long_time(whole)}: {', '.join(shares)}"
+
+
+def _times(run: Run) -> Iterator[Table]:
+    """Yield a table of where the time of the run went, by backend, if that is known."""
+    labels = dict.fromkeys(cell.label for cell in run.cells)
+    of_each = {label: spent(cell for cell in run.cells if cell.label == label) for label in labels}
+    known = {label: (*found, sum(found)) for label, found in of_each.items() if found is not None}
+    if len(known) == len(labels):
+        yield Table(
+            title="Where the time went, in seconds",
+            columns=(*(name.replace("_", "-") for name in Spent._fields), "sum"),
+            rows=tuple(
+                TableRow(one_line(label), tuple(Text((f"{part:.1f}",), value=part) for part in parts))
+                for label, parts in sorted(known.items(), key=lambda each: -each[1][-1])
+            ),
+            about="run",
+        )
 
 
 def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:

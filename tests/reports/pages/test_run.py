@@ -383,3 +383,8 @@ def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() 
     words = "20 s: starts 10%, warm-up 10%, windows 60%, proofs 5%, rest 15%"
     assert dict(document_of(page_of(cells[0], proven)).facts)["time"] == words
     assert "time" not in dict(document_of(page_of(cells[0], replace(proven, took_ns=None))).facts)
+    *_, table = document_of(replace(page_of(cells[0], proven), view=View(every_finding=True))).tables
+    assert {row.label: [text.value for text in row.texts] for row in table.rows} == {
+        "for-loop": [1.0, 1.0, 6.0, 0.0, 2.0, 10.0],
+        "gym-sync": [1.0, 1.0, 6.0, 1.0, 1.0, 10.0],
+    }

@@ -168,6 +168,7 @@ class RunScreen(_Screen):
         super().__init__(console, clock, quiet=quiet)
         self._skipped: set[str | None] = set()
         self._total = self._finished = self._to_prove = 0
+        self._measured = 0.0  # seconds of windows
         self._widths: list[int] = []
         self._rates: defaultdict[tuple[CellKey, str], list[float]] = defaultdict(list)
         # Of each task and backend, by size: the rates of all windows, and that of the warm-up before them.
@@ -197,11 +198,13 @@ class RunScreen(_Screen):
             self._to_prove -= 1
             if event.proof.verdict == "different":
                 self._print(f"{' ' * (2 * digits + 3)} {name}  {_proven(event)}", "yellow")
+        elif isinstance(event, WindowDone):
+            self._measured += event.window.ns / 1e9
         self._left.note(event, now)
         spent = now - self._left.began
         self._note(event.cell, event)
         state, board = f"{name}  {self._state(event)}", self._board(_name(event.cell)[0])
-        self._draw(state, self._done(), spent, spent + self._left.seconds, board)
+        self._draw(state, self._done(spent), spent, spent + self._left.seconds, board)
 
     @_tolerated
     def show_page(self, page: Page) -> None:
@@ -261,13 +264,14 @@ class RunScreen(_Screen):
             return f"proving that it did the same work{most}"
         return _proven(event) if isinstance(event, ProofDone) else _STATES[type(event)]
 
-    def _done(self) -> str:
+    def _done(self, spent: float = 0.0) -> str:
         """Return how much is done, and how long the rest will take. What --until adds is not known before."""
         prove = f" measured, {self._to_prove} to prove" if self._to_prove else ""
-        more = " in these passes" if self._plan.spec.until is not None else ""
+        more = " in these passes" if self._plan.spec.until is not None or self._plan.spec.races else ""
         seconds = self._left.seconds
         left = f", about {figures.long_time(seconds)} left{more}" if seconds else ""
-        return f"{self._finished} of {figures.counted(self._total, 'cell')}{prove}{left}"
+        share = f", windows {self._measured / spent:.0%} of the time" if spent and self._measured else ""
+        return f"{self._finished} of {figures.counted(self._total, 'cell')}{prove}{left}{share}"
 
 
 class ProofScreen(_Screen):

@@ -50,6 +50,7 @@ class Suite:
     title: str
     make: str = "vebench.backends.environments.making:make_registered"  # returns one Gymnasium environment of a task
     environment_bytes: int = _UNKNOWN_BYTES  # that one environment more takes
+    environment_seconds: float = 0.01  # to make one and reset it, about
     tasks: Mapping[str, int] = field(default_factory=dict)  # ids known by name: frames or sub-steps in one step
     otherwise: str = ""  # what else is of the suite, in words
     packages: tuple[Package, ...] = (GYMNASIUM,)  # that are needed to make an environment
@@ -168,6 +169,7 @@ SUITES: Mapping[str, Suite] = {
     for suite in (
         Suite(
             name="atari",
+            environment_seconds=0.15,
             title="Atari",
             make="vebench.backends.environments.atari:make_atari",
             environment_bytes=2 * MIB,

@@ -15,6 +15,7 @@ from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import report_order
+from vebench.plan.spec import PASSES_OF_ALL
 from vebench.reports import figures
 from vebench.reports.document import Document, Page, Table, TableRow, Text
 
@@ -46,7 +47,8 @@ class PlanPage(Page):
         spec = self.plan.spec
         steps = [planned(cell, spec) for cell in self.plan.cells if cell.skip is None]
         starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
-        total = sum(map(sum, steps))
+        raced = spec.races and max(0, spec.repeats - PASSES_OF_ALL)
+        total = sum(map(sum, steps)) * (1 + raced / PASSES_OF_ALL)
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
@@ -64,6 +66,7 @@ class PlanPage(Page):
             )
         facts = (
             ("cells", _cells(self.plan)),
+            ("race", f"then the fastest backends alone, as many cells as in {raced} such repeat" if raced else ""),
             ("each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"),
             ("CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"),
             ("policy", spec.policy.in_words),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import ONE_PASS, Command
-from support.fakes import FakeStart, failing, fake_world, interrupted, steady
+from support.fakes import FakeClock, FakeStart, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 from support.leaks import processes_that_name
 from support.paced import paced, world_of
@@ -23,6 +23,7 @@ from vebench import Run, VebenchError, compare, load, measure, verify
 from vebench.analysis import rules
 from vebench.plan import known_work
 from vebench.plan.cells import Cell
+from vebench.plan.spec import UNTIL_BUDGET
 from vebench.results import store
 
 BRIEF: dict[str, Any] = {"repeats": 1, "interleave": False, "proof": "off"}
@@ -224,6 +225,16 @@ def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(vebench: Command)
         measure("CartPole", workers=1, backends=[*TRUTH], output="a.jsonl", world=fake_world(start), **BRIEF)
     assert vebench("run", "--resume", "a.jsonl", "-q", world=fake_world()).status == 0
     assert {cell.status for cell in load("a.jsonl").cells} == {"ok"}
+
+
+def test_effort_repeats_and_budget_mean_what_they_mean_on_the_command_line() -> None:
+    asked = {"workers": 1, "backends": [*TRUTH], "world": fake_world()}
+    quick = measure("CartPole", effort="low", **asked).page.sections[0].head
+    assert quick.command.endswith(" --effort low")
+    specs = [measure("CartPole", **asked, **more).page.sections[0].head.spec for more in ({}, {"repeats": 3})]
+    assert [(spec.race, spec.repeats) for spec in specs] == [(True, 3), (False, 3)]
+    until = measure("CartPole", budget=1, **{**asked, "world": fake_world(clock=FakeClock())}).page.sections[0].head
+    assert until.spec.until == UNTIL_BUDGET
 
 
 @pytest.mark.whole_machine

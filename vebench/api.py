@@ -20,7 +20,7 @@ from vebench.commands import verify as verifying
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
-from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, SETTINGS, RunSpec, effort
+from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, SETTINGS, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
@@ -240,11 +240,13 @@ def measure(
     KeyboardInterrupt
         If it is interrupted. Its text names the run file, which has all cells that were measured.
     """
-    numbers = effort("run", plan.pop("effort")) if "effort" in plan else {}
-    given = {"envs": envs, **numbers, **plan}
-    world = replace(world or World(), arguments=tuple(_typed(given)))
+    level = plan.pop("effort", "normal")
+    named, given = effort("run", level, plan), {"envs": envs, **plan}
+    until = UNTIL_BUDGET if "budget" in plan else None
+    words = () if level == "normal" else ("--effort", level)
+    world = replace(world or World(), arguments=(*_typed(given), *words))
     with _quietly(progress=progress):
-        spec = _spec({"workers": "1..4", **PLAN_OF_RUN, **({"race": False} if "repeats" in plan else {}), **given})
+        spec = _spec({"workers": "1..4", **PLAN_OF_RUN, "until": until, **named, **given})
         planned, head = planning.plan_here(spec, world)
         planning.refuse_useless(planned)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))

@@ -157,9 +157,7 @@ def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN4
         given, level = _given(context), context.params["effort"]
         if given >= {"effort", "quick"}:
             raise UsageError("--quick is --effort low: leave out one of them")
-        numbers = effort(str(context.info_name), "low" if "quick" in given else level)
-        values |= {name: number for name, number in numbers.items() if name not in given}
-        values["race"] = values["race"] and "repeats" not in given
+        values |= effort(str(context.info_name), "low" if "quick" in given else level, given)
     for text in context.params.get("settings") or ():
         key, _, value = text.partition("=")
         values[key] = PARSERS[key]([value] if _kind(key) == list[str] else value)

@@ -9,13 +9,11 @@ which only the terminal wraps: so they can be pasted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
+from rich import box
 from rich.console import Group, NewLine
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from vebench.reports.document import AnswerText, Document, Page, PageKind, Remark, Table, Text
 
     Section = Sequence[RenderableType]
-    Styled = tuple[str, str]  # a line, and its style
 
 _GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 _STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
@@ -196,53 +193,26 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
     for number, block in enumerate(_blocks(table, width)):
         if number:
             yield NewLine()
-        yield _Grid(table, block)
+        yield _grid(table, block, width)
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The columns of ``block``, laid out here: Rich's own table takes a fifth of the time of a long report.
-
-    An empty line sets reference rows apart, unless rows have several lines.
-    """
-
-    table: Table
-    block: Sequence[int]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        table, block = self.table, self.block
-        widths = _widths(table, block, options.max_width)
-        side: JustifyMethod = "right" if table.numbers else "left"
-        aligned = [len({len(line) for row in table.rows for line in row.texts[index].lines}) == 1 for index in block]
-        sides: list[JustifyMethod] = ["left", *("left" if equal else side for equal in aligned)]
-        heads = [[(head, "bold")] for head in (table.corner, *(table.columns[index] for index in block))]
-        yield from _row(console, heads, widths, ["left", *[side] * len(block)])
-        wide = sum(widths) + _GAP * len(block)
-        yield from (Segment(("-" if options.ascii_only else "─") * wide), Segment.line())
-        apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
-        for number, row in enumerate(table.rows):
-            if row.reference_row and not apart and number:
-                yield from (Segment(" " * wide), Segment.line())
-            apart = apart or row.reference_row
-            yield from _row(console, [[(row.label, "")], *(_lines(row.texts[index]) for index in block)], widths, sides)
-
-
-def _row(
-    console: Console, cells: Sequence[Sequence[Styled]], widths: Sequence[int], sides: Sequence[JustifyMethod]
-) -> Iterator[Segment]:
-    """Yield the lines of a row of the table, in which cells begin at the top; texts without room are folded."""
-    columns: list[list[Segment]] = [[] for _ in cells]
-    for cell, width, side, column in zip(cells, widths, sides, columns, strict=True):
-        for text, style in cell:
-            if cell_len(text) == len(text) <= width:
-                lines = [text.rjust(width) if side == "right" else text.ljust(width)]
-            else:
-                lines = [line.plain for line in Line(text).wrap(console, width, justify=side, overflow="fold")]
-            column += [Segment(line, console.get_style(style)) for line in lines]
-    for parts in zip_longest(*columns):
-        for place, (part, width) in enumerate(zip(parts, widths, strict=True)):
-            yield from (Segment(" " * _GAP * (place > 0)), part or Segment(" " * width))
-        yield Segment.line()
+def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
+    """Return the columns of ``block``. An empty line sets reference rows apart, unless rows have several lines."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold")
+    side: JustifyMethod = "right" if table.numbers else "left"
+    labels, *widths = _widths(table, block, width)
+    grid.add_column(table.corner, overflow="fold", max_width=labels, width=None if table.numbers else labels)
+    for index, wide in zip(block, widths, strict=True):
+        aligned = len({len(line) for row in table.rows for line in row.texts[index].lines}) == 1
+        head, justify = Line(table.columns[index], justify=side), "left" if aligned else side
+        grid.add_column(head, justify=justify, overflow="fold", width=None if table.numbers else wide)
+    apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
+    for row in table.rows:
+        if row.reference_row and not apart:
+            grid.add_section()
+        apart = apart or row.reference_row
+        grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
+    return grid
 
 
 def _widths(table: Table, block: Sequence[int], width: int) -> list[int]:
@@ -302,10 +272,12 @@ def _marked(text: Text) -> tuple[str, ...]:
     return (f"{first[: -len(figure) - 1]}{_BEST}{figure}" if text.tone == "best" else first, *others)
 
 
-def _lines(text: Text) -> Sequence[Styled]:
+def _lines(text: Text) -> Line:
     first, *others = _marked(text)
-    style = _STYLES[text.tone]
-    return [(first, style), *((other, f"{style} not bold dim") for other in others)]
+    line = Line(first, style=_STYLES[text.tone])
+    for other in others:
+        line.append(f"\n{other}", style="not bold dim")
+    return line
 
 
 def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:

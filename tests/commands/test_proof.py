@@ -108,6 +108,16 @@ def test_a_fault_is_found_however_many_environments_there_are_and_named_though_i
     assert fault in (None, cell.proof.fault)
 
 
+@pytest.mark.parametrize("backend", ["Honest", "HonestOutOfOrder"])
+def test_environments_that_resets_do_not_make_as_good_as_new_are_compared_with_new_ones(
+    vebench: Command, tmp_path: Path, backend: str
+) -> None:
+    for _ in range(2):  # in this process, the second finds references that were used
+        proof = proof_of(vebench, tmp_path, backend, "odd:odd/Worn-v0")
+        assert (proof.verdict, proof.reason) == ("identical", None)
+        (tmp_path / "run.jsonl").unlink()
+
+
 def test_nothing_is_said_against_environments_that_share_a_generator(vebench: Command, tmp_path: Path) -> None:
     proof = proof_of(vebench, tmp_path, "honest:SharesAGenerator", "odd:odd/In-common-v0")
     assert (proof.verdict, proof.fault, proof.mismatch) == ("unverified", None, None)

@@ -98,6 +98,18 @@ class InCommon(Counter):
         return observation, _in_common.random(), terminated, truncated, info
 
 
+class Worn(Counter):
+    """Rewards how often it was reset with a seed: a reset does not make it as good as new."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._resets = vars(self).get("_resets", 0) + (seed is not None)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: NDArray[np.generic]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(self._resets), terminated, truncated, info
+
+
 class NoNumber(Counter):
     """Rewards what is no number."""
 
@@ -175,5 +187,6 @@ gymnasium.register("odd/Held-v0", "odd:Held")
 gymnasium.register("odd/In-common-v0", "odd:InCommon")
 gymnasium.register("odd/No-number-v0", "odd:NoNumber")
 gymnasium.register("odd/Verbose-v0", "odd:Verbose")
+gymnasium.register("odd/Worn-v0", "odd:Worn")
 gymnasium.register("odd/Nested-v0", "odd:Nested")
 gymnasium.register("odd/Pair-v0", "odd:Nested", kwargs={"pair": True})

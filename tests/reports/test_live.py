@@ -262,7 +262,7 @@ def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
 def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
     # Two cells: a start of about 0.2 s, a warm-up of 1.6 s, 4 windows of 1 s and what comes before each.
     assert left(list(events_of(plan))[:1]) == (10, "13 s")
-    assert "about 12 s, of which" in on_terminal(PlanPage(plan), 100)
+    assert "about 12 s, of which 1 s to start cells" in on_terminal(PlanPage(plan), 100)
 
 
 def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:

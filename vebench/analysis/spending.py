@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.backends.environments.suites import SUITES
+from vebench.engine.runner import LEAST_STEPPED, MOST_STEPPED
 from vebench.plan.cells import is_proven
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ _NANO = 1e9
 # Seconds, as in runs of Pong and CartPole on two idle CPUs: to fork a cell, and to end it; to step before a window and
 # read counters; and a warm-up as a multiple of the least, as noise makes it longer.
 _FORK, _END, _AROUND, _WARMUPS = 0.05, 0.085, 0.04, 1.6
-# A proof takes a fifth as long as its cell steps, which counts as so many seconds at least and at most.
-_LEAST_STEPPED, _MOST_STEPPED, _PROOF = 0.6, 2.5, 0.2
+_PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
 
 
 class Spent(NamedTuple):
@@ -48,7 +48,7 @@ def spent(cells: Iterable[CellRecord]) -> Spent | None:
 def planned(cell: Cell, spec: RunSpec) -> Spent:
     """Return what a cell that can run is expected to take, its end in ``rest``. Those that take turns share a proof."""
     start = _FORK + SUITES[cell.task.suite].environment_seconds * cell.shape.num_envs
-    proof = _PROOF * min(max(_LEAST_STEPPED, spec.cell_seconds), _MOST_STEPPED)
+    proof = _PROOF * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
     return Spent(
         starts=start,
         warm_up=_WARMUPS * spec.warmup,

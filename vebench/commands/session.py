@@ -123,14 +123,14 @@ class Session:
     def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], Page] | None = None) -> int:
         """Measure what is ``left`` of a plan, then further passes for ``--until`` or of a race.
 
-        ``first_look`` makes a page of the run once cells of the first pass have a few windows each; it is shown with
-        the progress. Once all have had the passes of the plan, a race goes on with the backends that may be the
-        fastest, for as many cells as there would be in ``repeats`` passes of all. Returns the exit status. Raises
-        InterruptedRunError if the user interrupts it.
+        ``first_look`` makes a page of the run once cells of the first pass have a few windows each, unless that pass is
+        all; it is shown with the progress. Once all have had the passes of the plan, a race goes on with the backends
+        that may be the fastest, for as many cells as there would be in ``repeats`` passes of all. Returns the exit
+        status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
-        self._first_look = first_look
+        self._first_look = first_look if spec.repeats > 1 else None
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf)
         while self._left_to_race(plan) > 0 if until is None else self._world.clock() < deadline:
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)

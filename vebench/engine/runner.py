@@ -54,7 +54,7 @@ BROKEN_OFF = "interrupted before it was compared"
 _LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay takes a third as long as the cell has stepped, which counts as this many seconds at least and at most.
-_LEAST_STEPPED, _MOST_STEPPED = 0.6, 2.5
+LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
 _A_FEW = 3  # windows of which an interval can be made
 # After as many passes as all cells have, one cell in so many is compared, and nobody knows beforehand which.
 _ONE_IN = 8
@@ -293,7 +293,7 @@ def _seconds(outcome: Outcome, spec: RunSpec) -> float:
         return most
     stepped = ((outcome.done.warmup_ns or 0) + sum(window.ns for window in outcome.windows)) / 1e9
     chance = 1 - secrets.SystemRandom().random()  # above 0
-    return min(most, min(max(_LEAST_STEPPED, stepped), _MOST_STEPPED) / 3 / chance)
+    return min(most, min(max(LEAST_STEPPED, stepped), MOST_STEPPED) / 3 / chance)
 
 
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:

@@ -58,12 +58,17 @@ PASSES_OF_ALL = 2
 UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
 
 
-def effort(command: str, level: str = "normal") -> dict[str, Any]:
-    """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field. Raises UsageError."""
+def effort(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
+    """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field, but for what is ``given``.
+
+    With ``repeats`` given, all cells have that many: there is no race. Raises UsageError.
+    """
     levels = EFFORTS[command]
     if level not in tuple(levels):
         raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
-    return dict(zip(_BY_EFFORT, levels[level], strict=True))
+    numbers = dict(zip(_BY_EFFORT, levels[level], strict=True))
+    numbers["race"] &= "repeats" not in given
+    return {name: number for name, number in numbers.items() if name not in given}
 
 
 # What ``vebench run`` and ``vebench.measure`` do unless something else is asked for.

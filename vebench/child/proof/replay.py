@@ -137,10 +137,13 @@ def _followed(
     most = max(1, _RESETS_NS // took)
     order = random.SystemRandom().sample(ids, len(ids))  # which are left out is unpredictable
 
-    def judged(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
+    def follow(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
         try:
-            until = _Until(now, span_ns)
-            return _judged(path, task, histories, tuple(env_ids), is_wanted=until, known=known, spare=spare, **how)
+            judged = partial(_judged, path, task, histories, tuple(env_ids), **how)
+            found = judged(is_wanted=_Until(now, span_ns), known=known, spare=spare)
+            # Environments that resets do not make as good as new need references that nothing has stepped.
+            again = found.proof.reason == NOT_REPEATABLE
+            return judged(is_wanted=_Until(clock, span_ns)) if again else found
         except CutOffError as error:
             return _Judged(Proof("unverified", reason=str(error)))
 
@@ -149,10 +152,10 @@ def _followed(
         first = [env_id for env_id in order if env_id in outline.first_ids][:most]
         shown = [env_id for env_id in ids if env_id in outline.env_ids]
         resets = outline.histories - 1
-        found.append([judged(path, range(resets), first, _BEGINNINGS_NS, most_share=1.0)])
+        found.append([follow(path, range(resets), first, _BEGINNINGS_NS, most_share=1.0)])
         # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
         if shown and (found[-1][0].proof.verdict != "different" or found[-1][0].reset > 1):
-            found[-1].append(judged(path, range(resets, resets + 1), shown, span_ns, of_steps=True))
+            found[-1].append(follow(path, range(resets, resets + 1), shown, span_ns, of_steps=True))
     spare += [] if known is None else known.there.values()
     return found
 

@@ -91,7 +91,7 @@ def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
 
 
 def start_cases(task: Task, steps: Callable[[int], int]) -> Iterator[Case]:
-    """Yield cases without chance, in which many episodes start anew: where all do alike, their start may be kept."""
+    """Yield cases without chance, in which many episodes start anew."""
     at_once = {"repeat_action_probability": 0.0, "noop_max": 1, "last_frames": True, "any_noop": True}
     # The first frame after a reset is shown, and little more.
     limit = {**at_once, "max_num_frames_per_episode": 13}

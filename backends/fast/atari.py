@@ -1,7 +1,6 @@
 """Atari games on the emulator itself, as ``AtariPreprocessing`` and ``FrameStackObservation`` show them.
 
-What is left out is what no row shows: a picture in colour of every frame, copies of the stack, infos; and resets of the
-console, which emulate 70 frames, where they always end in the same state: that is kept, and restored.
+What is left out is what no row shows: a picture in colour of every frame, copies of the stack, infos.
 """
 
 from __future__ import annotations
@@ -18,12 +17,10 @@ from gymnasium.utils import seeding
 
 from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK, noop_max
 from vebench.backends.fast.picture import PictureMaker
-from vebench.backends.fast.settled import SETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ale_py import ALEState
     from numpy.typing import NDArray
 
     from vebench.backends.fast.commons import Area
@@ -91,16 +88,10 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} is a whole number from {least}, not {value!r}")
 
 
-KEPT = "a console reset that always ends in the same state is replaced by restoring a saved copy"
-
-
 class AtariTask:
     """A game, as the environments of one process share it."""
 
     leaves_out: tuple[str, ...] = ("no infos",)
-
-    start: ALEState | None = None
-    """The state after a reset, for all resets that always end in it and need no seed; None before the first."""
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         gymnasium.register_envs(ale_py)
@@ -124,12 +115,6 @@ class AtariTask:
         full = chosen.full_action_space
         self.actions: list[Action] = list(example.getLegalActionSet() if full else example.getMinimalActionSet())
         self.waits = self.actions[0] == Action.NOOP
-        # A restored emulator still has the actions that chance would repeat, and its old screen until the first no-op.
-        surveyed = chosen.mode is None and chosen.difficulty is None and chosen.noop_max > 0
-        surveyed = surveyed and chosen.repeat_action_probability == 0
-        self._settled = surveyed and game in SETTLED.get(ale_py.__version__, ())
-        if self._settled:
-            self.leaves_out = (*self.leaves_out, KEPT)
         if chosen.noop_max and not (self.waits or chosen.any_noop):
             raise ValueError(f"the first action of {env_id} is not NOOP: noop_max must be 0")
         grey, size = chosen.grayscale_obs, chosen.size
@@ -165,11 +150,6 @@ class AtariTask:
             ale.setMode(self.settings.mode)
         if self.settings.difficulty is not None:
             ale.setDifficulty(self.settings.difficulty)
-
-    def keep_start(self, ale: ALEInterface) -> None:
-        """Keep the state of an emulator after a reset, if all resets end in it and a frame can follow."""
-        if self._settled and self.start is None and not ale.game_over():
-            self.start = ale.cloneState(include_rng=False)
 
     @staticmethod
     def commons(_count: int) -> None:
@@ -252,18 +232,13 @@ class _Game:
 
     def reset(self, seed: int | None) -> None:
         """Start a new episode as ``AtariEnv.reset`` does, and the wrappers above it."""
-        if seed is None and self._loaded and self._task.start is not None:
-            self.ale.restoreState(self._task.start)
-        else:
-            self._start(seed)
-            self._task.keep_start(self.ale)
+        self._start(seed)
         settings = self._settings
         if settings.noop_max:
             assert self._random is not None  # noqa: S101 - a type checker cannot know
             for _ in range(int(self._random.integers(1, settings.noop_max + 1))):
                 self.ale.act(Action.NOOP)
                 if self._task.waits and self.ale.game_over():
-                    # Its screen may be shown next: a restored one would be old.
                     self._start(seed)
         self._lives, self._life_lost = self.ale.lives(), False
         self._picture.alone()

@@ -4,20 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pytest
-from ale_py import ALEInterface
 from support.same_bytes import BOTH, Way, compare, wrapped_case
 
-from vebench.backends.fast import atari
 from vebench.backends.fast.atari import AtariSettings, AtariTask
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Task
-from vebench.backends.shared_memory.memory_layout import RowArrays
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
 COMPILED = {"ways": (Way(compiled=True),)}
-WITHOUT_CHANCE = {"repeat_action_probability": 0.0}
 AT_ANY_FRAME = {"max_num_frames_per_episode": 13, "noop_max": 4}
 # By name: the game, its settings, and steps; how it is stepped.
 CASES: dict[str, tuple[str, Mapping[str, Any], int, Mapping[str, Any]]] = {
@@ -35,18 +30,6 @@ CASES: dict[str, tuple[str, Mapping[str, Any], int, Mapping[str, Any]]] = {
         BREAKOUT,
         {"frame_skip": 2, "terminal_on_life_loss": True, "reward_clip": True, "mode": 8, "difficulty": 1},
         150,
-        COMPILED,
-    ),
-    "starts that are kept": (
-        BREAKOUT,
-        {**WITHOUT_CHANCE, "noop_max": 3, "max_num_frames_per_episode": 50},
-        150,
-        COMPILED,
-    ),
-    "starts that are kept, no-ops into an end": (
-        PONG,
-        {**WITHOUT_CHANCE, "max_num_frames_per_episode": 4, "noop_max": 9, "stack": 1},
-        24,
         COMPILED,
     ),
     "odd raw values, 250 rows": (
@@ -73,39 +56,6 @@ def test_every_setting_gives_the_bytes_of_gymnasiums_wrappers(name: str) -> None
     assert found.ends or name in ("as they are by default", "odd raw values, 250 rows")
     if AT_ANY_FRAME.items() <= given.items():
         assert set(found.ends) == {f"limit, frame {frame}" for frame in (1, 2, 3, 4)}
-
-
-@pytest.mark.parametrize(
-    ("env_id", "given", "resets"),
-    [
-        (BREAKOUT, WITHOUT_CHANCE, 2),
-        (BREAKOUT, {}, 4),
-        (BREAKOUT, {**WITHOUT_CHANCE, "mode": 8}, 4),
-        (BREAKOUT, {**WITHOUT_CHANCE, "difficulty": 1}, 4),
-        (BREAKOUT, {**WITHOUT_CHANCE, "noop_max": 0}, 4),
-        ("ALE/Seaquest-v5", WITHOUT_CHANCE, 4),
-    ],
-)
-def test_only_where_all_resets_end_in_the_same_state_is_it_kept_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, env_id: str, given: Mapping[str, Any], resets: int
-) -> None:
-    made = []
-
-    class Counting(ALEInterface):
-        def reset_game(self) -> None:
-            made.append(self)
-            super().reset_game()
-
-    monkeypatch.setattr(atari, "ALEInterface", Counting)
-    task = AtariTask(env_id, given)
-    flags = np.zeros((2, 2), np.bool_)
-    pictures = np.zeros((2, *(task.observation_space.shape or ())), np.uint8)
-    batch = task.batch(RowArrays((pictures,), np.zeros(2), flags[0], flags[1], (np.zeros(2, np.int64),)))
-    for seed in (1, None):
-        for index in range(2):
-            batch.reset(index, seed)
-    assert len(made) == resets
-    assert (atari.KEPT in task.leaves_out) == (resets == 2)
 
 
 @pytest.mark.parametrize(

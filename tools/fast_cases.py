@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import ale_py
 import gymnasium
 import numpy as np
-from support.same_bytes import Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
+from support.same_bytes import BOTH, Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
 
 from vebench.backends.environments.atari import FRAME_LIMIT
 from vebench.backends.fast.atari import AtariSettings
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vebench.backends.interface import Task
-
-
-# Loading a game takes as long as a hundred steps, so that not each case is stepped in both ways.
-COMPILED = (Way(compiled=True),)
 
 
 def cases_of(task: Task, scale: float = 1.0) -> Iterator[Case]:
@@ -44,7 +40,7 @@ HANGS_WITHIN_NOOPS = frozenset({"ALE/DoubleDunk-v5"})
 
 
 def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
-    """Yield the cases of a game."""
+    """Yield the cases of a game. To load one takes as long as a hundred steps, so that few are stepped in both ways."""
 
     def steps(count: int) -> int:
         return max(24, round(count * scale))
@@ -53,41 +49,41 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     game = Game.read(task.id)
     noops = 30 if game.starts_with_noop else 0
     waits = {"noop_max": noops}
-    yield benchmark_case("benchmark", task, steps(1000), new_starts=True)
+    yield benchmark_case("benchmark", task, steps(1000), new_starts=True, ways=BOTH)
     exact = replace(task, exact=True)
-    yield benchmark_case("benchmark, exact", exact, steps(200), num_envs=1, seed=10, ways=COMPILED)
-    yield wrapped_case("wrappers, sticky", task, steps(600), waits, seed=20, ways=COMPILED)
+    yield benchmark_case("benchmark, exact", exact, steps(200), num_envs=1, seed=10)
+    yield wrapped_case("wrappers, sticky", task, steps(600), waits, seed=20)
     if task.id not in EMULATOR_HANGS:
         yield from limit_cases(task, steps(250), noops)
     lives = {**waits, "terminal_on_life_loss": True}
-    yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70, ways=COMPILED)
+    yield wrapped_case("life losses", task, steps(500), lives, num_envs=1, seed=70)
     lives |= {"noop_max": 30, "last_frames": True, "any_noop": True, "reward_clip": True}
-    yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71, ways=COMPILED)
+    yield wrapped_case("life losses, last frames", task, steps(500), lives, num_envs=1, seed=71)
     yield from start_cases(task, steps)
     for number in range(2):
         settings = drawn_game_settings(random, game)
         if task.id in MODES_THAT_HANG:
             settings |= {"max_num_frames_per_episode": FRAME_LIMIT}
         name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
-        yield wrapped_case(name, task, steps(80), settings, num_envs=1, seed=80 + number)
+        yield wrapped_case(name, task, steps(80), settings, num_envs=1, seed=80 + number, ways=BOTH)
 
 
 def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
     """Yield cases in which the limit on an episode's frames falls on each frame of a step, by the no-ops before it."""
     limit = {"noop_max": 30, "max_num_frames_per_episode": 49, "last_frames": True, "any_noop": True}
-    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=1, seed=30)
+    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=1, seed=30, ways=BOTH)
     # Without no-ops, a limit always falls on the same frame.
     limits = (49,) if noops else range(48, 52)
     for frames in limits:
         limit = {"noop_max": noops, "max_num_frames_per_episode": frames}
         made = steps // len(limits)
         name = f"limit of {frames}"
-        yield wrapped_case(f"{name}, Disabled", task, made, limit, num_envs=1, autoreset="Disabled", seed=40)
+        yield wrapped_case(f"{name}, Disabled", task, made, limit, num_envs=1, autoreset="Disabled", seed=40, ways=BOTH)
         alone = (Way(compiled=True, one_by_one=True),)
         yield wrapped_case(f"{name}, SameStep", task, made // 2, limit, autoreset="SameStep", seed=50, ways=alone)
     if noops and task.id not in HANGS_WITHIN_NOOPS:
         inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
-        yield wrapped_case("limit within no-ops", task, steps // 4, inside, num_envs=1, seed=60, ways=COMPILED)
+        yield wrapped_case("limit within no-ops", task, steps // 4, inside, num_envs=1, seed=60)
 
 
 def start_cases(task: Task, steps: Callable[[int], int]) -> Iterator[Case]:
@@ -95,11 +91,9 @@ def start_cases(task: Task, steps: Callable[[int], int]) -> Iterator[Case]:
     at_once = {"repeat_action_probability": 0.0, "noop_max": 1, "last_frames": True, "any_noop": True}
     # The first frame after a reset is shown, and little more.
     limit = {**at_once, "max_num_frames_per_episode": 13}
-    yield wrapped_case("starts", task, steps(90), limit, num_envs=3, seed=90, ways=COMPILED)
+    yield wrapped_case("starts", task, steps(90), limit, num_envs=3, seed=90)
     later = {**at_once, "noop_max": 30, "max_num_frames_per_episode": 400, "terminal_on_life_loss": True}
-    yield wrapped_case(
-        "starts, later", task, steps(400), later, num_envs=3, seed=91, ways=COMPILED, autoreset="SameStep"
-    )
+    yield wrapped_case("starts, later", task, steps(400), later, num_envs=3, seed=91, autoreset="SameStep")
 
 
 class Game(NamedTuple):
@@ -153,14 +147,14 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     def steps(count: int) -> int:
         return max(24, round(count * scale))
 
-    one_by_one = (Way(compiled=True, one_by_one=True), Way(compiled=False, one_by_one=True))
     yield benchmark_case("benchmark", task, steps(2100), num_envs=2)
     yield made_case("actions beyond their bounds", task, steps(300), {}, beyond=3.0, seed=15)
     yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(1100), num_envs=2, seed=10)
     yield made_case(
         "float32 actions", task, steps(600), {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20
     )
-    yield made_case("one by one", task, steps(300), {}, num_envs=3, ways=one_by_one, seed=30)
+    alone = (Way(compiled=True, one_by_one=True),)
+    yield made_case("one by one", task, steps(300), {}, num_envs=3, ways=alone, seed=30)
     short = {"max_episode_steps": 7}
     yield made_case("7 steps an episode, SameStep", task, steps(100), short, autoreset="SameStep", num_envs=3, seed=40)
     yield made_case("7 steps an episode, Disabled", task, steps(100), short, autoreset="Disabled", num_envs=3, seed=40)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from orphans import end_with_parent
 
 from vebench.backends.environments.suites import SUITES, short_name
+from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
 from vebench.child import trials
@@ -115,8 +116,10 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: 
 
 
 def steps(backend: BackendChoice, task: Task) -> bool:
-    """Return whether a backend has a task."""
-    entry = backend.entry
+    """Return whether a backend has a task, and a class of its own for it that can do without its compiled part."""
+    entry, ours = backend.entry, class_of(task.id)
+    if ours is not None and ours.needs_library and not backend.options.get("compiled", True):
+        return False
     return task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
 
 

@@ -39,6 +39,7 @@ class FastClass:
     ``target`` is ``module:Class`` of a ``FastTask``. ``entry_point`` and ``defaults``: of the class that it stands for,
     as the registry of Gymnasium has them; only the defaults in ``free`` may have any value. ``packages``: what makes
     its bytes. ``unsupported``: settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has.
+    ``needs_library``: whether it steps by the compiled part alone.
     """
 
     target: str
@@ -47,6 +48,7 @@ class FastClass:
     unsupported: frozenset[str]
     defaults: Mapping[str, object] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
+    needs_library: bool = False
 
 
 _ATARI = FastClass(
@@ -86,6 +88,7 @@ _PHYSICS: Mapping[str, FastClass] = {
         entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
         unsupported=_MODELS_AND_PICTURES,
+        needs_library=True,
     )
     for name, module in (
         ("Ant", "ant"),
@@ -135,7 +138,11 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
         return OwnClasses(
             refused=f"our own class for {env_id} does not support {', '.join(lacking)}", remedy="omit these settings"
         )
-    return next((refused for package in ours.packages if (refused := _unverified(package))), None)
+    for package in ours.packages:
+        if (refused := _unverified(package)) is not None:
+            return refused
+    built = not ours.needs_library or native.library() is not None
+    return None if built else OwnClasses(refused=native.NOT_BUILT, remedy=native.REMEDY)
 
 
 def _unverified(package: Package) -> OwnClasses | None:

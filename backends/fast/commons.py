@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import mujoco
 import numpy as np
 
-from vebench.backends.fast.native import library
+from vebench.backends.fast.native import needed
 from vebench.backends.shared_memory.errors import IfForgotten
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def mujoco_library() -> ctypes.CDLL | None:
-    """Return the library of MuJoCo that its Python package has loaded, None if it is not found."""
+def mujoco_library() -> ctypes.CDLL:
+    """Return the library of MuJoCo that its Python package has loaded. Raises ValueError if it is not found."""
     for path in sorted(Path(mujoco.__file__).parent.glob("libmujoco*")):
         with suppress(OSError, AttributeError, ValueError):
             found = ctypes.CDLL(str(path))
             if _is_loaded(found) and all(hasattr(found, name) for name in _NEEDED):
                 return found
-    return None
+    raise ValueError("MuJoCo's library was not found: reinstall mujoco")
 
 
 # What the compiled loop calls, and where MuJoCo looks up what to do at an error.
@@ -118,8 +118,7 @@ class Commons:
     """
 
     def __init__(self, count: int, size: int, scratch: int) -> None:
-        native = library()
-        assert native is not None  # noqa: S101 - see commons_for
+        native = needed()
         directory = _whole(count * ctypes.sizeof(Announced))
         handle = native.vebench_commons(ctypes.c_size_t(directory + count * size), ctypes.c_size_t(scratch))
         if not handle:
@@ -181,8 +180,7 @@ class Area:
         """Return ``count`` ``mujoco.MjData`` in this area. The memory stays for as long as they do."""
         if self._commons is None:
             return [mujoco.MjData(model) for _ in range(count)]
-        native = library()
-        assert native is not None  # noqa: S101 - see commons_for
+        native = needed()
         with _hooks():
             try:
                 native.vebench_area_begin(
@@ -212,9 +210,9 @@ class Area:
 
 def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJoCo has no types
     """Return memory in common for ``count`` environments of a model, None if there can be none here."""
-    native = library()
-    if native is None or mujoco_library() is None or sys.platform != "linux":
+    if sys.platform != "linux":
         return None
+    native = needed()
     for function in (native.vebench_commons, native.vebench_commons_base, native.vebench_commons_scratch):
         function.restype = ctypes.c_void_p
     native.vebench_area_end.restype = ctypes.c_size_t
@@ -238,8 +236,7 @@ def _hooks() -> Iterator[None]:
 
     Raises RuntimeError if other functions are set already.
     """
-    native, theirs = library(), mujoco_library()
-    assert native is not None and theirs is not None  # noqa: S101, PT018 - see commons_for
+    native, theirs = needed(), mujoco_library()
     with HOOKS:
         for name, function in (("mju_user_malloc", native.vebench_malloc), ("mju_user_free", native.vebench_free)):
             hook = ctypes.c_void_p.in_dll(theirs, name)

@@ -1,7 +1,7 @@
 """The compiled part: files of C in a library that knows no Python, called by ctypes.
 
-It is built when vebench is installed, if there is a C compiler then. Without it there are slower ways to the same
-bytes.
+It is built when vebench is installed, if there is a C compiler then. Without it OpenCV makes the pictures,
+and Gymnasium's classes step MuJoCo.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ def library() -> ctypes.CDLL | None:
         if (found := _opened(path)) is not None:
             return found
     return None
+
+
+def needed() -> ctypes.CDLL:
+    """Return the library, for what is only called where there is one."""
+    found = library()
+    assert found is not None  # noqa: S101 - as said
+    return found
 
 
 def _opened(path: Path) -> ctypes.CDLL | None:

@@ -1,14 +1,14 @@
 """MuJoCo's tasks as Gymnasium's classes step them, many environments of one model at a time.
 
 Episodes begin by Gymnasium's own code, on the data of one environment after another. Steps are MuJoCo's own functions,
-called in a compiled loop or in one of Python, between which and the rows there are only copies.
+called in a compiled loop, between which and the rows there are only copies.
 """
 
 from __future__ import annotations
 
 import ctypes
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import mujoco
@@ -18,11 +18,11 @@ from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.suites import ALWAYS_DRAWN
 from vebench.backends.fast.commons import HOOKS, Area, commons_for, is_running, mujoco_library, pointers_of
-from vebench.backends.fast.native import NOT_BUILT, library
+from vebench.backends.fast.native import needed
 from vebench.backends.fast.physics_tasks import RULES, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,12 +36,21 @@ _NEVER = 1 << 62
 
 
 class PhysicsTask:
-    """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class."""
+    """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class.
+
+    Raises ValueError for settings without sense, or if it may not be ``compiled``.
+    """
+
+    how = "physics compiled"
+    uncompiled = ""
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         for name in ("frame_skip", "max_episode_steps"):
             if settings.get(name, 1) == 0:
                 raise ValueError(f"{name} is 0")
+        if not compiled:
+            raise ValueError("it steps in compiled code only")
+        mujoco_library()  # or an error
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
@@ -53,9 +62,6 @@ class PhysicsTask:
         if declared != (shown,):
             raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
         self.action_space = environment.action_space
-        self.compiled = compiled and library() is not None and mujoco_library() is not None
-        self.how = "physics compiled" if self.compiled else f"physics in Python ({_why_in_python(compiled)})"
-        self.uncompiled = "" if self.compiled or not compiled else _why_in_python(compiled)
         unread = () if self.rules.contacts else ("mj_rnePostConstraint is skipped, since no row depends on it",)
         self.leaves_out: tuple[str, ...] = ("no infos", *unread)
 
@@ -67,7 +73,7 @@ class PhysicsTask:
 
     def commons(self, count: int) -> Commons | None:
         """Return memory in which all processes of a team can step each other's environments, None if they cannot."""
-        return commons_for(self.model, count) if self.compiled else None
+        return commons_for(self.model, count)
 
     def batch(self, rows: RowArrays, area: Area | None = None) -> PhysicsBatch:
         """Build as many environments as there are rows."""
@@ -81,12 +87,6 @@ def _limit(environment: gymnasium.Env[Any, Any]) -> int | None:
             return environment.spec.max_episode_steps
         environment = environment.env
     return None
-
-
-def _why_in_python(compiled: bool) -> str:
-    if not compiled:
-        return "as requested"
-    return NOT_BUILT if library() is None else "MuJoCo's library was not found"
 
 
 class PhysicsBatch:
@@ -104,11 +104,7 @@ class PhysicsBatch:
         self._healthy = area.zeros((count,))
         self._healthy[:] = 1.0
         seen = Seen(actions, around, after, self._healthy, self._observations, self._rewards)
-        self._loop = (
-            _CompiledLoop(task.model, task.frame_skip, rules, self._data, seen, area)
-            if task.compiled
-            else _PythonLoop(task.model, task.frame_skip, rules, self._data, seen)
-        )
+        self._loop = _CompiledLoop(task.model, task.frame_skip, rules, self._data, seen, area)
         self._offer, self._advance, self._reward = self._loop.offer, self._loop.advance, rules.reward(seen)
         self._ends = rules.ends
         # Whether any flag may still be set from the step before.
@@ -192,101 +188,14 @@ class PhysicsBatch:
         self._data = []
 
 
-# The loop over the environments of a batch, compiled and in Python: for each it writes the controls, calls MuJoCo's own
-# functions, copies what is shown or rewarded, and sees whether the environment is healthy.
-
-
-class _Copy(NamedTuple):
-    """Numbers of MuJoCo's, where they are to be written, and between which limits."""
-
-    source: NDArray[np.float64]
-    target: NDArray[np.float64]
-    part: Slice
-
-    @property
-    def limited(self) -> bool:
-        return self.part.low > -inf or self.part.high < inf
-
-
-class _Copies(NamedTuple):
-    """What is copied before and after one environment is stepped, and the numbers that say whether it is healthy."""
-
-    before: tuple[_Copy, ...]
-    after: tuple[_Copy, ...]
-    healthy: tuple[tuple[NDArray[np.float64], Bound], ...]
+# The loop over the environments of a batch: for each it writes the controls, calls MuJoCo's own functions, copies what
+# is shown or rewarded, and sees whether the environment is healthy.
 
 
 def _view_of(data: Any, part: Slice) -> NDArray[np.float64]:  # noqa: ANN401 - MuJoCo has no types
     """Return a part of MuJoCo's data, as a view."""
     numbers: NDArray[np.float64] = getattr(data, part.field).reshape(-1)[part.start : part.stop]
     return numbers
-
-
-def _copies_of(rules: Rules, data: Any, index: int, seen: Seen) -> _Copies:  # noqa: ANN401
-    start, end = (_Copy(_view_of(data, rules.around), numbers[index], rules.around) for numbers in seen.around)
-    after = [_Copy(_view_of(data, part), seen.after[name][index], part) for name, part in rules.after.items()]
-    row = seen.observations[index]
-    shown, at = [], 0
-    for part in rules.row:
-        source = _view_of(data, part)
-        shown.append(_Copy(source, row[at : at + source.size], part))
-        at += source.size
-    healthy = tuple((_view_of(data, bound.part), bound) for bound in rules.healthy)
-    return _Copies((start,), (*shown, end, *after), healthy)
-
-
-class _PythonLoop:
-    """The loop in Python: the methods of ``_CompiledLoop``, for one process by itself."""
-
-    def __init__(self, model: Any, substeps: int, rules: Rules, data: Sequence[Any], seen: Seen) -> None:  # noqa: ANN401
-        self.current = 0
-        self._model, self._substeps, self._contacts = model, substeps, rules.contacts
-        copies = [_copies_of(rules, one, index, seen) for index, one in enumerate(data)]
-        self._environments = list(zip(data, seen.actions, copies, strict=True))
-        self._healthy = seen.healthy
-        self._resting: Sequence[int] = ()
-
-    def offer(self, resting: Sequence[int]) -> None:
-        """Note which environments rest."""
-        self._resting = resting
-
-    def withdraw(self) -> None:
-        """Do nothing: no other process can step these environments."""
-
-    def advance(self) -> int:
-        """Step the environments, each by MuJoCo's Python package."""
-        unhealthy = 0
-        for index, (data, action, copies) in enumerate(self._environments):
-            if index in self._resting:
-                continue
-            self.current = index
-            _copy(copies.before)
-            data.ctrl[:] = action
-            mujoco.mj_step(self._model, data, self._substeps)
-            if self._contacts:
-                mujoco.mj_rnePostConstraint(self._model, data)
-            _copy(copies.after)
-            healthy = all(_within(numbers, bound) for numbers, bound in copies.healthy)
-            self._healthy[index] = healthy
-            unhealthy += not healthy
-        return unhealthy
-
-    def close(self) -> None:
-        """Let go of the environments' data."""
-        self._environments = []
-
-
-def _copy(copies: Iterable[_Copy]) -> None:
-    for copy in copies:
-        if copy.limited:
-            np.clip(copy.source, copy.part.low, copy.part.high, out=copy.target)
-        else:
-            copy.target[:] = copy.source
-
-
-def _within(numbers: NDArray[np.float64], bound: Bound) -> bool:
-    _, low, high, closed, outside = bound
-    return all((low <= x <= high if closed else low < x < high) != outside for x in numbers.tolist())
 
 
 class _CPart(ctypes.Structure):
@@ -356,10 +265,18 @@ class _CompiledLoop:
         seen: Seen,
         area: Area,
     ) -> None:
-        native, theirs = library(), mujoco_library()
-        if native is None or theirs is None:
-            raise RuntimeError("the compiled loop needs its library and MuJoCo's")
-        copies = [_copies_of(rules, one, index, seen) for index, one in enumerate(data)]
+        native, theirs = needed(), mujoco_library()
+        before: list[_CPart] = []
+        after: list[_CPart] = []
+        for index, one in enumerate(data):
+            start, end = (_part(one, rules.around, numbers[index]) for numbers in seen.around)
+            before.append(start)
+            at = 0
+            for part in rules.row:
+                after.append(_part(one, part, seen.observations[index, at:]))
+                at += after[-1].count
+            after += [end, *(_part(one, part, seen.after[name][index]) for name, part in rules.after.items())]
+        healthy = [_bound(one, bound) for one in data for bound in rules.healthy]
         # MuJoCo's controls are of float64. Others are converted, for all environments at a time.
         self._actions = seen.actions
         self._controls = seen.actions if seen.actions.dtype == np.float64 else area.zeros(seen.actions.shape)
@@ -368,9 +285,9 @@ class _CompiledLoop:
         tables: tuple[ctypes.Array[Any], ...] = (
             (ctypes.c_void_p * len(data))(*pointers),
             (ctypes.c_void_p * len(data))(*(one.ctrl.ctypes.data for one in data)),
-            _c_parts([copy for one in copies for copy in one.before]),
-            _c_parts([copy for one in copies for copy in one.after]),
-            _c_bounds([pair for one in copies for pair in one.healthy]),
+            (_CPart * len(before))(*before),
+            (_CPart * len(after))(*after),
+            (_CBound * len(healthy))(*healthy),
         )
         tables = tuple(map(area.keep, tables))
         self._loop = area.keep(
@@ -394,7 +311,7 @@ class _CompiledLoop:
             )
         )
         # The structure has their addresses only.
-        self._kept: tuple[object, ...] = (model, data, copies, tables, seen)
+        self._kept: tuple[object, ...] = (model, data, tables, seen)
         self._native = native
         self._step = native.vebench_physics
         self._step.restype = ctypes.c_int64
@@ -473,23 +390,12 @@ def _address(function: Any) -> int | None:  # noqa: ANN401 - a function of a lib
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
-def _c_parts(copies: Sequence[_Copy]) -> ctypes.Array[_CPart]:
-    return (_CPart * len(copies))(
-        *(
-            _CPart(
-                copy.source.ctypes.data,
-                copy.target.ctypes.data,
-                copy.source.size,
-                copy.part.low,
-                copy.part.high,
-                copy.limited,
-            )
-            for copy in copies
-        )
-    )
+def _part(data: Any, part: Slice, target: NDArray[np.float64]) -> _CPart:  # noqa: ANN401 - MuJoCo has no types
+    """Return what copies a part of MuJoCo's data to where it is wanted."""
+    source, limited = _view_of(data, part), part.low > -inf or part.high < inf
+    return _CPart(source.ctypes.data, target.ctypes.data, source.size, part.low, part.high, limited)
 
 
-def _c_bounds(bounds: Sequence[tuple[NDArray[np.float64], Bound]]) -> ctypes.Array[_CBound]:
-    return (_CBound * len(bounds))(
-        *(_CBound(numbers.ctypes.data, numbers.size, *bound[1:]) for numbers, bound in bounds)
-    )
+def _bound(data: Any, bound: Bound) -> _CBound:  # noqa: ANN401 - likewise
+    numbers = _view_of(data, bound.part)
+    return _CBound(numbers.ctypes.data, numbers.size, *bound[1:])

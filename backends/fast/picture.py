@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 
-from vebench.backends.fast.native import NOT_BUILT, library
+from vebench.backends.fast.native import NOT_BUILT, library, needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,9 +115,7 @@ _POINTER = ctypes.c_void_p
 
 def _function(name: str, result: type[ctypes._SimpleCData[int]] | None, *arguments: type) -> Callable[..., int]:
     """Return a function of the library, which is called without letting go of the interpreter's lock: it is short."""
-    compiled = library()
-    assert compiled is not None  # noqa: S101 - callers have checked that there is one
-    return ctypes.PYFUNCTYPE(result, *arguments)((name, compiled))
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, needed()))
 
 
 def _address(array: NDArray[np.uint8]) -> int:

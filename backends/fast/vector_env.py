@@ -92,7 +92,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     own_classes
         True requires vebench's class, False Gymnasium's.
     compiled
-        Whether vebench's class may use its compiled parts.
+        Whether vebench's class may use its compiled parts. Without them Gymnasium's class steps MuJoCo's tasks.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
         As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps.
     **settings

@@ -45,7 +45,7 @@ class Way(NamedTuple):
     one_by_one: bool = False
 
     def __str__(self) -> str:
-        return ("compiled" if self.compiled else "in Python") + (", one by one" if self.one_by_one else "")
+        return ("compiled" if self.compiled else "by OpenCV") + (", one by one" if self.one_by_one else "")
 
 
 BOTH = (Way(compiled=True), Way(compiled=False))
@@ -79,7 +79,7 @@ class Case:
     autoreset: Autoreset = "NextStep"
     action_type: type[np.generic] | None = None
     beyond: float = 1.0
-    ways: tuple[Way, ...] = BOTH
+    ways: tuple[Way, ...] = (Way(compiled=True),)
 
 
 @dataclass

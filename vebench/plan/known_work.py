@@ -105,7 +105,7 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
     """Return the choice as it steps a task: without compiled parts where ``own``, or what is known here, lacks them."""
     entry = backend.entry
     own = None if entry.own_classes is None else own or entry.own_classes(task)
-    if own is None or not own.uncompiled:
+    if own is None or not (own.uncompiled or own.refused):
         return backend
     return replace(backend, options={**backend.options, **entry.uncompiled})
 

@@ -5,32 +5,31 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from support.same_bytes import BOTH, Way, compare, wrapped_case
+from support.same_bytes import BOTH, compare, wrapped_case
 
 from vebench.backends.fast.atari import AtariSettings, AtariTask
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Task
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
-COMPILED = {"ways": (Way(compiled=True),)}
 AT_ANY_FRAME = {"max_num_frames_per_episode": 13, "noop_max": 4}
 # By name: the game, its settings, and steps; how it is stepped.
 CASES: dict[str, tuple[str, Mapping[str, Any], int, Mapping[str, Any]]] = {
-    "as they are by default": (PONG, {}, 40, COMPILED),
+    "as they are by default": (PONG, {}, 40, {}),
     "stale at an end": (PONG, AT_ANY_FRAME, 80, {"ways": BOTH, "new_starts": True}),
-    "last frames at an end": (PONG, {**AT_ANY_FRAME, "last_frames": True}, 80, COMPILED),
-    "no-ops into an end": (PONG, {"max_num_frames_per_episode": 3, "noop_max": 7}, 12, COMPILED),
+    "last frames at an end": (PONG, {**AT_ANY_FRAME, "last_frames": True}, 80, {}),
+    "no-ops into an end": (PONG, {"max_num_frames_per_episode": 3, "noop_max": 7}, 12, {}),
     "every frame, in colour": (
         PONG,
         {"frame_skip": 1, "stack": 1, "max_num_frames_per_episode": 9, "grayscale_obs": False, "screen_size": 50},
         20,
-        COMPILED,
+        {},
     ),
     "a life is an episode": (
         BREAKOUT,
         {"frame_skip": 2, "terminal_on_life_loss": True, "reward_clip": True, "mode": 8, "difficulty": 1},
         150,
-        COMPILED,
+        {},
     ),
     "odd raw values, 250 rows": (
         "ALE/AirRaid-v5",
@@ -42,7 +41,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any], int, Mapping[str, Any]]] = {
         "ALE/VideoCheckers-v5",
         {"frame_skip": 3, "any_noop": True, "last_frames": True, "max_num_frames_per_episode": 40},
         40,
-        COMPILED,
+        {},
     ),
 }
 

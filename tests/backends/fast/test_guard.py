@@ -96,6 +96,7 @@ def test_where_all_is_as_verified_list_and_doctor_say_that_own_classes_step_and_
         assert f"own classes, {how}" in text
         assert "for this task" not in text
         assert ("fallback: fast-sync, fast-async could be faster" in text) is not compiled
+        assert (f"fast-sync, fast-async will use Gymnasium's class: {native.NOT_BUILT}" in text) is not compiled
         assert (native.REMEDY in text) is not compiled
 
 

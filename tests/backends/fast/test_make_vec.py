@@ -23,7 +23,7 @@ from gymnasium.wrappers import ClipReward
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from support.same_bytes import wrapped_game
 
-from vebench.backends.fast import classes, make_vec, native, physics, picture
+from vebench.backends.fast import classes, commons, make_vec, native, physics, picture
 from vebench.backends.fast.backend import stepped_by_own_classes
 from vebench.backends.fast.share import Building
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
@@ -266,20 +266,36 @@ def test_what_is_registered_anew_is_what_steps_and_it_is_said_why(
 
 
 @pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
-def test_a_compiled_part_that_cannot_be_used_is_reported_as_one_that_is_not_there(
+def test_pictures_that_are_not_opencvs_are_reported_as_not_compiled_unless_that_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(physics, "mujoco_library", lambda: None)
     monkeypatch.setattr(picture, "_same_as_opencv", lambda _drawing: False)
-    for name, why in (("HalfCheetah", "MuJoCo's library was not found"), ("Pong", picture.DIFFERS)):
-        own = stepped_by_own_classes(TASKS[name], compiled=True).own_classes
-        assert own is not None
-        assert own.uncompiled
-        assert why in own.how
-        assert "pip install" in own.remedy
-        asked = stepped_by_own_classes(TASKS[name], compiled=False).own_classes
-        assert asked is not None
-        assert not asked.uncompiled
+    own, asked = (stepped_by_own_classes(TASKS["Pong"], compiled=way).own_classes for way in (True, False))
+    assert own is not None
+    assert asked is not None
+    assert (own.uncompiled, asked.uncompiled) == (True, False)
+    assert picture.DIFFERS in own.how
+    assert "pip install" in own.remedy
+
+
+@pytest.mark.parametrize("missing", ["the library", "MuJoCo's library", "nothing but the wish"])
+def test_without_compiled_physics_gymnasiums_class_steps_and_the_work_is_the_same(
+    build: Build, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    if missing == "the library":
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif missing == "MuJoCo's library":
+        monkeypatch.setattr(commons, "_NEEDED", ("mj_nothing",))
+        commons.mujoco_library.cache_clear()
+    compiled = missing != "nothing but the wish"
+    with pytest.warns(UserWarning, match="HalfCheetah-v5 is stepped by Gymnasium's class: "):
+        ours = build(CHEETAH, 2, compiled=compiled, max_episode_steps=7)
+    assert agree(ours, loop(CHEETAH, 2, max_episode_steps=7), steps=20) > 3
+    with pytest.raises(ValueError, match="own_classes=True"):
+        make_vec(CHEETAH, compiled=compiled, own_classes=True)
+    own = stepped_by_own_classes(TASKS["HalfCheetah"], compiled=compiled).own_classes
+    assert own is not None
+    assert (own.words, own.remedy) == (ours.stepped_by, native.REMEDY if missing == "the library" else "")
 
 
 def test_a_task_is_built_once_in_the_process_that_looks_at_it_and_steps(

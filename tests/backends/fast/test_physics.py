@@ -1,4 +1,4 @@
-"""Our class for MuJoCo's tasks against Gymnasium's: the same bytes, compiled and in Python."""
+"""Our class for MuJoCo's tasks against Gymnasium's: the same bytes."""
 
 import inspect
 import multiprocessing
@@ -67,12 +67,7 @@ VARIED: Mapping[str, Mapping[str, Any]] = {
     "Walker2d-v5": {**LOCOMOTION, "healthy_angle_range": (-0.1, 0.1), "terminate_when_unhealthy": False},
 }
 
-needs_library = pytest.mark.skipif(library() is None, reason="the C library was not built")
-
-
-@pytest.fixture(params=[pytest.param(True, marks=needs_library, id="compiled"), pytest.param(False, id="python")])
-def compiled(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+pytestmark = pytest.mark.skipif(library() is None, reason="the C library was not built")
 
 
 class Side:
@@ -182,10 +177,10 @@ def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_ca
 
 
 def test_actions_that_are_no_numbers_do_what_they_do_at_gymnasium(
-    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
-    side = Side(PhysicsTask("Walker2d-v5", {}, compiled=compiled))
+    side = Side(PhysicsTask("Walker2d-v5", {}))
     theirs = [gymnasium.make("Walker2d-v5", disable_env_checker=True) for _ in range(COUNT)]
     side.share.answer("reset", 0)
     for i, environment in enumerate(theirs):
@@ -198,8 +193,8 @@ def test_actions_that_are_no_numbers_do_what_they_do_at_gymnasium(
         ]
 
 
-def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_end_the_process(compiled: bool) -> None:
-    task = PhysicsTask("HalfCheetah-v5", {}, compiled=compiled)
+def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_end_the_process() -> None:
+    task = PhysicsTask("HalfCheetah-v5", {})
     side = Side(task)
     side.share.answer("reset", 0)
     integrator, task.model.opt.integrator = task.model.opt.integrator, 99
@@ -211,8 +206,8 @@ def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_en
     assert side.share.current == COUNT - 1
 
 
-def test_a_callback_of_the_users_is_called_again_once_environments_are_built(compiled: bool) -> None:
-    task, calls = PhysicsTask("Swimmer-v5", {}, compiled=compiled), []
+def test_a_callback_of_the_users_is_called_again_once_environments_are_built() -> None:
+    task, calls = PhysicsTask("Swimmer-v5", {}), []
     mujoco.set_mjcb_control(lambda *_: calls.append(1))
     try:
         side = Side(task)
@@ -225,11 +220,11 @@ def test_a_callback_of_the_users_is_called_again_once_environments_are_built(com
 
 
 def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
-    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
     env_id = "InvertedDoublePendulum-v5"
-    task, theirs = PhysicsTask(env_id, {}, compiled=compiled), gymnasium.make(env_id, disable_env_checker=True)
+    task, theirs = PhysicsTask(env_id, {}), gymnasium.make(env_id, disable_env_checker=True)
     side = Side(task)
     side.share.answer("reset", 0)
     theirs.reset(seed=0)
@@ -243,7 +238,6 @@ def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
         assert found[2:] == expected[2:]
 
 
-@needs_library
 def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -271,7 +265,6 @@ def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_o
     assert met == []
 
 
-@needs_library
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_process_that_is_forked_while_another_thread_steps_can_step_too() -> None:
     side = Side(PhysicsTask("Swimmer-v5", {}))
@@ -310,8 +303,6 @@ def test_settings_without_sense_are_refused(env_id: str, settings: dict[str, Any
         PhysicsTask(env_id, settings)
 
 
-def test_a_task_says_how_it_steps_and_what_it_leaves_out() -> None:
-    in_python = PhysicsTask("Ant-v5", {}, compiled=False)
-    assert in_python.how == "physics in Python (as requested)"
-    assert in_python.leaves_out == ("no infos",)  # contacts are shown, so they are computed
+def test_a_task_says_what_it_leaves_out() -> None:
+    assert PhysicsTask("Ant-v5", {}).leaves_out == ("no infos",)  # contacts are shown, so they are computed
     assert "mj_rnePostConstraint" in PhysicsTask("Hopper-v5", {}).leaves_out[1]

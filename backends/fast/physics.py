@@ -38,16 +38,13 @@ _NEVER = 1 << 62
 class PhysicsTask:
     """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class.
 
-    Raises ValueError for settings without sense, or if it may not be ``compiled``.
+    Raises ValueError if it may not be ``compiled``.
     """
 
     how = "physics compiled"
     uncompiled = ""
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
-        for name in ("frame_skip", "max_episode_steps"):
-            if settings.get(name, 1) == 0:
-                raise ValueError(f"{name} is 0")
         if not compiled:
             raise ValueError("it steps in compiled code only")
         mujoco_library()  # or an error

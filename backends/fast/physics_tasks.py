@@ -277,11 +277,8 @@ def _hopper(origin: _Origin) -> Rules:
 
 
 def _place(origin: _Origin, body: str | int) -> Slice:
-    """Return the part that is the position of a body. Raises ValueError if there is none of this name or number."""
-    try:
-        number = origin.data.body(body).id
-    except (KeyError, IndexError) as error:
-        raise ValueError(f"no body {body!r}: {error}") from None
+    """Return the part that is the position of a body, given its name or number."""
+    number = origin.data.body(body).id
     return Slice("xpos", 3 * number, 3 * number + 3)
 
 

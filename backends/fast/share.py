@@ -68,9 +68,9 @@ class FastTask(Protocol):
     leaves_out: tuple[str, ...]
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
-        """Build the task that Gymnasium calls ``env_id``, with these settings instead of its defaults.
+        """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.
 
-        ``compiled``: whether compiled parts are used where there are any. Raises ValueError for settings without sense.
+        ``compiled``: whether compiled parts are used where there are any. Raises ValueError if it cannot step them.
         """
 
     @staticmethod
@@ -107,7 +107,7 @@ class Building:
     The process that has built the example gets it as its first task: building one takes as long as loading a game.
     Any other process builds its own, however it was started: no state of the example comes along.
 
-    Raises ValueError for settings without sense, and if our class is not what Gymnasium has registered.
+    Raises ValueError if our class cannot step these settings, and if it is not what Gymnasium has registered.
     """
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> None:

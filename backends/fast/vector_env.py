@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
 
 from vebench.backends.environments.making import keep_opencv_to_one_thread
-from vebench.backends.environments.suites import SUITES, known_as, load_target, short_name
+from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import build_task, make_share
 from vebench.backends.interface import OwnClasses
@@ -322,37 +322,20 @@ def _make_env(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, An
 
 
 def _check_settings(name: str, settings: Collection[str], arguments: Collection[str]) -> None:
-    """Raise TypeError for a setting that means nothing to the task of this name.
+    """Raise TypeError for a setting that a game does not have; of other tasks ``gymnasium.make`` refuses them.
 
     The error says what else may have been meant: a setting, or one of the ``arguments`` that are no settings.
     """
-    if not settings:
-        return
-    known, elsewhere = (_OF_A_GAME, _ELSEWHERE) if _is_game(name) else (_taken_by(name), {})
-    for unknown in sorted(set(settings) - known) if known else ():
-        near = did_you_mean(unknown, (*sorted(known), *arguments))
-        hint = f": {elsewhere[unknown]}" if unknown in elsewhere else near or f": it has {', '.join(sorted(known))}"
+    known = sorted(_OF_A_GAME)
+    for unknown in sorted(set(settings) - _OF_A_GAME) if _is_game(name) else ():
+        near = did_you_mean(unknown, (*known, *arguments))
+        hint = f": {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else near or f": it has {', '.join(known)}"
         raise TypeError(f"{name} has no setting {unknown}{hint}")
 
 
 def _is_game(name: str) -> bool:
     spec = gymnasium.registry.get(name)
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
-
-
-def _taken_by(name: str) -> frozenset[str]:
-    """Return what ``gymnasium.make`` takes for an environment of Gymnasium's own; nothing if that is unknown."""
-    spec = gymnasium.registry.get(name)
-    if spec is None or not str(spec.entry_point).startswith("gymnasium.envs."):
-        return frozenset()  # other classes may do whatever they like with what they are given
-    taken = {*signature(gymnasium.make).parameters, *spec.kwargs} - {"id", "kwargs"}
-    # A class passes unknown arguments on to its base class, with some of its own.
-    for part in load_target(str(spec.entry_point)).__mro__:
-        parameters = signature(part.__init__).parameters.values()
-        taken |= {each.name for each in parameters if each.default is not each.empty}
-        if all(each.kind is not Parameter.VAR_KEYWORD for each in parameters):
-            return frozenset(taken)
-    return frozenset()
 
 
 def _make_game(

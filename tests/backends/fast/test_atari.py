@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.same_bytes import BOTH, compare, wrapped_case
 
-from vebench.backends.fast.atari import AtariSettings, AtariTask
+from vebench.backends.fast.atari import AtariSettings
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Task
 
@@ -55,25 +55,6 @@ def test_every_setting_gives_the_bytes_of_gymnasiums_wrappers(name: str) -> None
     assert found.ends or name in ("as they are by default", "odd raw values, 250 rows")
     if AT_ANY_FRAME.items() <= given.items():
         assert set(found.ends) == {f"limit, frame {frame}" for frame in (1, 2, 3, 4)}
-
-
-@pytest.mark.parametrize(
-    ("env_id", "given", "reason"),
-    [
-        (PONG, {"frame_skip": 0}, "frame_skip is a whole number from 1, not 0"),
-        (PONG, {"screen_size": (84, 84, 3)}, "screen_size is a whole number or"),
-        (PONG, {"screen_size": 8.5}, "screen_size is a whole number from 1, not 8.5"),
-        (PONG, {"repeat_action_probability": 2}, "repeat_action_probability is a number from 0 to 1, not 2"),
-        (PONG, {"reward_clip": 1}, "reward_clip is true or false, not 1"),
-        (PONG, {"scale_obs": True}, "ALE/Pong-v5 has no scale_obs"),
-        (PONG, {"mode": 7}, "ALE/Pong-v5 has no mode 7, it has 0, 1"),
-        (PONG, {"difficulty": 9}, "ALE/Pong-v5 has no difficulty 9, it has 0, 1"),
-        ("ALE/VideoCheckers-v5", {}, "the first action of ALE/VideoCheckers-v5 is not NOOP: noop_max must be 0"),
-    ],
-)
-def test_a_setting_without_sense_is_refused_by_name(env_id: str, given: Mapping[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        AtariTask(env_id, given)
 
 
 def test_the_table_of_classes_refuses_no_setting_that_the_class_has() -> None:

@@ -140,7 +140,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         then, overlap = _HALF_OPTIONS, "half"
     folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
     facts: dict[str, Any] = {
-        "name_of": classes.id_with_class,
+        "name_of": lambda task: None if classes.class_of(task.id) is None else task.id,
         "own_classes": classes.expected_classes,
         "uncompiled": {"compiled": False},
     }

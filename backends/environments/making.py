@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import ActionSpaceTree, ArrayTree, Setup, Task
+    from vebench.backends.interface import ActionSpaceTree, Setup, Task
     from vebench.backends.trees import Tree
 
 THE_SIMULATOR = "the simulator"  # who counts frames, where the simulator itself is asked
@@ -115,13 +115,6 @@ class Spaces:
             np.zeros(count, np.bool_),
             np.arange(count),
         )
-
-    def zero_actions(self, count: int) -> ArrayTree:
-        """Return zeroed actions for ``count`` environments."""
-        zeros: ArrayTree = trees.mapped(
-            lambda space: np.zeros((count, *space.low.shape), space.low.dtype), self.actions
-        )
-        return zeros
 
     def info(self, setup: Setup, **reported: Any) -> BackendInfo:  # noqa: ANN401 - fields of BackendInfo
         """Return what an adapter reports: what follows from the setup, unless it is among what is ``reported``."""

@@ -111,11 +111,6 @@ def class_of(env_id: str) -> FastClass | None:
     return _ATARI if env_id.startswith("ALE/") and env_id.endswith("-v5") else _PHYSICS.get(env_id)
 
 
-def id_with_class(task: Task) -> str | None:
-    """Return the id of a task for which there is a class of our own, None if there is none."""
-    return None if class_of(task.id) is None else task.id
-
-
 def expected_classes(task: Task) -> OwnClasses | None:
     """Return what a task would be stepped with here, as far as it is known before it is; None without a class."""
     if class_of(task.id) is None:

@@ -27,11 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from vebench.child import probe
-from vebench.child.started import Lines, Started, environment, start_guardian, write_all
+from vebench.child.started import CHECK_S, Lines, Started, environment, start_guardian, write_all
 from vebench.machine import guardian, host, pinning
-
-# While a child runs, how often its end and its deadline are looked at.
-_CHECK_S = 0.5
 
 
 class _Relay:
@@ -43,7 +40,7 @@ class _Relay:
         self._token = secrets.token_hex(8)
         self._child: Started | None = None
         self._cell = 0
-        self._deadline = self._look_at = 0.0  # of the child, by time.monotonic
+        self._deadline = 0.0  # of the child, by time.monotonic
         self._home = pinning.allowed()
         self._lifeline, self._held = os.pipe()  # which hangs up when this process is gone
         self._guardian = start_guardian(self._token, scratch)
@@ -67,15 +64,14 @@ class _Relay:
         """Wait for something to pass on, and do so. Returns whether the runner is still there."""
         child = self._child
         heard = [0] if child is None else [0, child.lines.descriptor]
-        ready, _, _ = select.select(heard, [], [], None if child is None else _CHECK_S)
+        ready, _, _ = select.select(heard, [], [], None if child is None else CHECK_S)
         if child is not None and child.lines.descriptor in ready:
             lines = child.lines.read()
             for line in lines or ():
                 self._tell(cell=self._cell, line=line.decode(errors="replace"))
             if lines is None:
                 self._over(child, child.how_it_ended())
-        if self._child is not None and time.monotonic() > self._look_at:
-            self._look_at = time.monotonic() + _CHECK_S
+        if self._child is not None:
             # A runner that cannot be reached any more must not leave anything behind.
             late = "timed out (--timeout)" if time.monotonic() > self._deadline else None
             if fault := late or self._child.fault():

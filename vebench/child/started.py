@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
+CHECK_S = 0.5  # seconds between two looks at the memory and at a log
 # After it has closed the pipe for its answers, or was killed, a process may take this long to exit.
 EXIT_S = 1.0
 # A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
@@ -231,6 +233,7 @@ class Started:
             )
             self._close: Callable[[], None] = ours.pop_all().close
         self.lines, self.log = Lines(results), Log(printed)
+        self._look_at = 0.0
 
     def say(self, line: str) -> None:
         """Write a line to the child."""
@@ -250,7 +253,10 @@ class Started:
         return f"its process was ended by {name}{cause}"
 
     def fault(self) -> str | None:
-        """Return in words why it must end now, None if it may go on. Its log is kept short."""
+        """Return in words why it must end now, None if it may go on. Its log is kept short. Both every ``CHECK_S``."""
+        if time.monotonic() < self._look_at:
+            return None
+        self._look_at = time.monotonic() + CHECK_S
         self.log.keep_short()
         left = memory_available()
         if left is None or left >= LEAST_MEMORY:

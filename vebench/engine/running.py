@@ -163,7 +163,7 @@ class LocalCell(RunningCell):
         self._tells_where = tells_where
         self._is_ready = False
         self._resting_since = 0.0
-        self._strays: list[int] = []
+        self._strays: list[int] | None = None
 
     def look(self) -> Answer | None:
         """Return the next answer; see ``RunningCell``."""
@@ -175,7 +175,7 @@ class LocalCell(RunningCell):
         """Let the cell run until the end of its next window."""
         self._deadline += wakeful() - self._resting_since
         self._keep_off()
-        for pid in self._strays:
+        for pid in self._strays or ():
             _send(signal.SIGCONT, partial(os.kill, pid))
         _send(signal.SIGCONT, partial(os.killpg, self._child.process.pid))
         self._say("")
@@ -183,13 +183,16 @@ class LocalCell(RunningCell):
     def rest(self) -> None:
         """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn.
 
-        Those that have left its process group are stopped, too, where they can be found: Ray's, for instance.
+        Those that have left its process group, such as Ray's, are stopped, too. They are looked for once, when the cell
+        is warm: that takes as long as many processes are there.
         """
         group = self._child.process.pid
         _send(signal.SIGSTOP, partial(os.killpg, group))
-        with suppress(OSError):  # no /proc
-            members = guardian.members(self._mark, variable=guardian.CELL_VARIABLE)
-            self._strays = [pid for pid in members if _group_of(pid) not in {group, None}]
+        if self._strays is None:
+            self._strays = []
+            with suppress(OSError):  # no /proc
+                members = guardian.members(self._mark, variable=guardian.CELL_VARIABLE)
+                self._strays = [pid for pid in members if _group_of(pid) not in {group, None}]
         for pid in self._strays:
             _send(signal.SIGSTOP, partial(os.kill, pid))
         self._resting_since = wakeful()

@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import time
-from pathlib import Path
 
 TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, not a secret
 CELL_VARIABLE = "VEBENCH_CELL"  # contains a token of the cell, because several cells may run at a time
@@ -70,7 +69,8 @@ def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
+        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - a third of the time of Path, between windows
+            return file.read()
     except OSError:
         return b""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NANO = 1e9
 # Seconds, as in runs of Pong and CartPole on two idle CPUs: to fork a cell, and to end it; to step before a window and
 # read counters; and a warm-up as a multiple of the least, as noise makes it longer.
-_FORK, _END, _AROUND, _WARMUPS = 0.05, 0.085, 0.04, 1.6
+FORK, END, AROUND, _WARMUPS = 0.05, 0.085, 0.04, 1.6
 _PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
 
 
@@ -47,12 +47,12 @@ def spent(cells: Iterable[CellRecord]) -> Spent | None:
 
 def planned(cell: Cell, spec: RunSpec) -> Spent:
     """Return what a cell that can run is expected to take, its end in ``rest``. Those that take turns share a proof."""
-    start = _FORK + SUITES[cell.task.suite].environment_seconds * cell.shape.num_envs
+    start = FORK + SUITES[cell.task.suite].environment_seconds * cell.shape.num_envs
     proof = _PROOF * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
     return Spent(
         starts=start,
         warm_up=_WARMUPS * spec.warmup,
-        windows=spec.rounds * (spec.duration + _AROUND),
+        windows=spec.rounds * (spec.duration + AROUND),
         proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
-        rest=_END,
+        rest=END,
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.analysis.answer import fastest_first, first_of_each
 from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import WIDE
+from vebench.analysis.spending import AROUND, END, FORK
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio, verdicts
 from vebench.analysis.summary import rated
 from vebench.analysis.windows import learning
@@ -47,11 +48,10 @@ _HOPELESS = 0.6
 # The fewest passes of a useful comparison.
 FEWEST_PASSES = 4
 _NANO = 1e-9
-# Seconds until an interpreter has loaded what a cheap environment needs, and what a cell takes beside what it counts.
-USUAL_START, _BESIDE = 1.0, 0.2
+# Seconds until an interpreter has loaded what a cheap environment needs.
+USUAL_START = 1.0
 # Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
 _WARMUP_BATCHES, _TURN_BATCHES = 9, 3
-_LEAD = 0.025  # seconds that a cell steps uncounted before each window
 # A cell is given up after this many times its expected time, or this share of the whole budget.
 PATIENCE, PATIENT_SHARE = 4.0, 0.15
 _LEAST_PATIENCE = 5.0
@@ -215,20 +215,18 @@ class Costs:
         return any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
 
     def of(self, cell: Cell) -> float:
-        """Return about how many seconds a pass of ``cell`` takes."""
+        """Return about how many seconds a pass of ``cell`` takes: as many as its last one did."""
         known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
-        if known:
-            last = known[-1]
-            counted = (last.startup_ns or 0) + (last.warmup_ns or 0) + sum(window.ns for window in last.windows)
-            seconds = counted * _NANO + _LEAD * len(last.windows)
-        else:
-            # Where steps are slow, a few batches take longer than the times that were asked for.
-            spec, shape = self.spec, cell.shape
-            at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
-            batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
-            turn = max(spec.duration + _LEAD, _TURN_BATCHES * batch)
-            seconds = self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + spec.rounds * turn
-        return self.slowdown * seconds + _BESIDE
+        return (known[-1].took_ns or 0) * _NANO if known else self.slowdown * self.foreseen(cell)
+
+    def foreseen(self, cell: Cell) -> float:
+        """Return about how many seconds a pass of ``cell`` takes on an idle machine."""
+        # Where steps are slow, a few batches take longer than the times that were asked for.
+        spec, shape = self.spec, cell.shape
+        at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
+        batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
+        turns = spec.rounds * (max(spec.duration, _TURN_BATCHES * batch) + AROUND)
+        return self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END
 
     def patience(self, cell: Cell, left: float, share: float = PATIENT_SHARE) -> float:
         """Return after how many seconds the cell is given up: it may always take this ``share`` of the whole budget."""
@@ -272,7 +270,8 @@ class Costs:
             for record, seconds in started
             if record.label == cell.backend.label
         ]
-        return max(USUAL_START + each * shape.num_envs / at_once, min(seen, default=0.0))
+        # The first cell of a backend waits until what it is forked from has imported its libraries.
+        return max((FORK if seen else USUAL_START) + each * shape.num_envs / at_once, min(seen, default=0.0))
 
 
 def fitting(costs: Sequence[float], room: float, budget: float, most: int) -> list[int]:

@@ -423,7 +423,7 @@ class _Racing:
         patient = [replace(cell, patience=costs.patience(cell, self._budget.left, share)) for cell in cells]
         together = replace(self._plan, cells=in_groups([patient], self._world.memory_available()))
         self._session.one_pass(together, deadline=self._budget.race_end, keeps_to_it=True)
-        self._budget.learn(began, sum(costs.of(cell) for cell in cells if cell.skip is None) / costs.slowdown)
+        self._budget.learn(began, sum(costs.foreseen(cell) for cell in cells if cell.skip is None))
 
     def _costs(self) -> Costs:
         return Costs(self._plan.spec, self._steps, by_cell(self._session.run), self._budget.slowdown)

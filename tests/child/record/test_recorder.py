@@ -56,7 +56,8 @@ def recorded(
     loop.keep_first(FIRST)
     for _ in range(windows):
         recorder.expect(MOMENTS_PER_SECOND)
-        assert loop.run_for(batches * 1000, batches // READINGS_PER_WINDOW).rows == batches * backend.info.batch_size
+        stretch = loop.run_for(batches * 1000, batches // READINGS_PER_WINDOW)
+        assert stretch.rows == stretch.ns // 1000 * backend.info.batch_size
         recorder.expect(0)
         recorder.keep_last(loop.batches + 1, loop.step())
     if silent := recorder.ids.silent():

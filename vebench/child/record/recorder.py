@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with too many
 # windows that these would be more than _MOST_MOMENTS has them in the first ones.
-MOMENTS_PER_SECOND, _MOST_MOMENTS = 32, 256
+MOMENTS_PER_SECOND, _MOST_MOMENTS = 48, 256
 # One in this many moments begins with an end.
 _ENDS_EVERY = 3
 # Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again. In

@@ -25,14 +25,14 @@ _STEAL = 8
 def process_tree(root: int) -> list[int]:
     """Return ``root`` and all its descendants, parents before children; only ``root`` if there is no /proc."""
     children: dict[int, list[int]] = {}
-    for pid in filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ()):  # noqa: PTH208 - faster
+    for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
         try:
             with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - same reason
                 # The command name is in parentheses and may contain anything, even parentheses: proc(5).
                 parent = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:  # it has ended
             continue
-        children.setdefault(parent, []).append(int(pid))
+        children.setdefault(parent, []).append(pid)
     tree = [root]
     for pid in tree:
         tree.extend(children.get(pid, []))

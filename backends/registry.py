@@ -294,8 +294,8 @@ def find(name: str) -> BackendEntry:
     Of one that is not in the table, such as a third party's ``module:Class``, as little as possible is assumed: it
     takes any option, and may run any task.
     """
-    unknown = BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, preloads=None)
-    return BY_NAME.get(name, unknown)
+    known = BY_NAME.get(name)
+    return known or BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, preloads=None)
 
 
 class Standing(NamedTuple):

@@ -194,7 +194,7 @@ def column_named(name: str) -> Column:
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:
     """Return ``cell`` with the findings on the run as a whole added to its own, as reports show it."""
-    return replace(cell, findings=(*cell.findings, *of_run))
+    return cell.having(findings=(*cell.findings, *of_run))
 
 
 # How estimates with these units are written; others are rates.

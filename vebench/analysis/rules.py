@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, verdicts
 from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
@@ -58,7 +58,7 @@ class Sweep:
         return _slower(
             (cell, bare, cell)
             for cell in self.cells
-            if cell.of_ceiling is not None and (bare := self.by_key.get(replace(cell.key, backend=CEILING)))
+            if cell.of_ceiling is not None and (bare := self.by_key.get(cell.key._replace(backend=CEILING)))
         )
 
     @cached_property
@@ -87,10 +87,7 @@ class Sweep:
 
 def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> frozenset[CellKey]:
     """Return the first cell of each triple whose second cell is slower than its third, all tested together."""
-    ratios = {
-        (about.key, other.key, one.key): contrast([(1.0, one.sample), (-1.0, other.sample)])
-        for about, one, other in pairs
-    }
+    ratios = {(about.key, other.key, one.key): one.sample.over(other.sample) for about, one, other in pairs}
     judged = verdicts({keys: found for keys, found in ratios.items() if found is not None})
     return frozenset(about for (about, *_), verdict in judged.items() if verdict == "slower")
 
@@ -124,7 +121,9 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     # A backend of the table is compared together with all others.
-    verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
+    verify = ""
+    if cell.verdict in ("different", "unverified"):
+        verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
     if cell.why_struck == Doubt.OTHER_WORK:
         message = f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; excluded from comparisons"
         again = f"see where with: {verify}"
@@ -277,7 +276,7 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
 
 
 def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    null = sweep.by_key.get(replace(cell.key, backend=NULL))
+    null = sweep.by_key.get(cell.key._replace(backend=NULL))
     loop = None if null is None or cell.ns_per_batch is None else null.ns_per_batch
     if loop is not None and cell.ns_per_batch is not None:
         remedy = "measure on an idle machine, or with a larger --envs-per-worker"
@@ -364,28 +363,31 @@ class Group:
 def grouped(cells: Sequence[CellSummary]) -> tuple[Group, ...]:
     """Return the findings of all cells, the gravest first, each once with the cells that it applies to."""
     groups: dict[Finding, list[CellSummary]] = {}
+    swept: dict[str, tuple[set[str], set[Size]]] = {}
     for cell in cells:
+        labels, of_env = swept.setdefault(cell.env, (set(), set()))
+        labels.add(cell.label)
+        of_env.add((cell.workers, cell.envs_per_worker))
         for finding in cell.findings:
             groups.setdefault(finding, []).append(cell)
     return tuple(
-        Group(finding, places(members, cells))
+        Group(finding, _places(members, swept))
         for finding, members in sorted(groups.items(), key=lambda group: GRAVEST_FIRST.index(group[0].code))
     )
 
 
-def places(members: Sequence[CellSummary], cells: Sequence[CellSummary]) -> tuple[str, ...]:
-    """Describe ``members`` of ``cells``: one line per task, or per group of tasks with the same members."""
+def _places(members: Sequence[CellSummary], swept: Mapping[str, tuple[set[str], set[Size]]]) -> tuple[str, ...]:
+    """Describe some cells of those ``swept``: one line per task, or per group of tasks with the same members."""
     envs_by_text: dict[str, list[str]] = {}
-    for env in dict.fromkeys(cell.env for cell in members):
-        every = {cell.label for cell in cells if cell.env == env}
-        swept = [(cell.workers, cell.envs_per_worker) for cell in cells if cell.env == env]
-        sizes_by_label: dict[str, list[Size]] = {}
-        for cell in members:
-            if cell.env == env:
-                sizes_by_label.setdefault(cell.label, []).append((cell.workers, cell.envs_per_worker))
+    by_env: dict[str, dict[str, list[Size]]] = {}
+    for cell in members:
+        by_label = by_env.setdefault(cell.env, {})
+        by_label.setdefault(cell.label, []).append((cell.workers, cell.envs_per_worker))
+    for env, sizes_by_label in by_env.items():
+        every, of_env = swept[env]
         labels_by_sizes: dict[str, list[str]] = {}
         for label, measured in sizes_by_label.items():
-            labels_by_sizes.setdefault(sizes(measured, swept), []).append(label)
+            labels_by_sizes.setdefault(sizes(measured, of_env), []).append(label)
         text = "; ".join(
             f"{'every backend' if len(labels) == len(every) > 1 else ', '.join(labels)} at {words}"
             for words, labels in labels_by_sizes.items()

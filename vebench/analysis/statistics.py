@@ -96,6 +96,14 @@ class Spread:
     block: Block | None = None
     effects: Mapping[int, float] = field(default_factory=dict)
 
+    @cached_property
+    def of_alike(self) -> dict[int, float]:
+        """The effects of passes that are alike as one, their mean, by the number that they have in the block."""
+        together = defaultdict(list)
+        for number, effect in self.effects.items():
+            together[self.block.alike.get(number, number) if self.block else number].append(effect)
+        return {number: fmean(each) for number, each in together.items()}
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -137,10 +145,11 @@ class Sample:
         enough = len(self.rates) >= FEWEST_FOR_INTERVAL or (self.spread is not None and bool(self.rates))
         return enough and min(self.rates) > 0
 
-    @property
-    def effects(self) -> Mapping[int, float]:
-        """What each pass did to all cells like this one, on the log scale, by its number."""
-        return {} if self.spread is None else self.spread.effects
+    @cached_property
+    def residuals(self) -> dict[int, float]:
+        """The log rate of each pass, by its number, without what the pass did to all cells like this one."""
+        effects = {} if self.spread is None else self.spread.effects
+        return {number: log(rate) - effects.get(number, 0.0) for number, rate in self.by_pass.items()}
 
     @property
     def processes(self) -> int:
@@ -152,6 +161,18 @@ class Sample:
         """The rate of each pass, by its number; empty if passes are unknown."""
         rates = (middle_of(self.rates),) if self.one_process and self.rates else self.rates
         return dict(zip(self.passes, rates, strict=True)) if self.passes else {}
+
+    @cached_property
+    def _over(self) -> dict[int, tuple[Sample, Contrast | None]]:
+        return {}
+
+    def over(self, other: Sample) -> Contrast | None:
+        """Return its level over that of ``other``, None if one of them has no interval. A ratio is computed once."""
+        if id(other) not in self._over:
+            _, back = other._over.get(id(self), (self, None))
+            found = contrast([(1.0, self), (-1.0, other)]) if back is None else Contrast(-back.log, back.error)
+            self._over[id(other)] = other, found  # which keeps its number from another sample
+        return self._over[id(other)][1]
 
     @cached_property
     def level(self) -> float:
@@ -332,9 +353,9 @@ def _paired(parts: list[Term]) -> list[Term]:
 
     They are returned as they are if that would leave one pass.
     """
-    common = set.intersection(*(set(sample.passes) for _, sample in parts))
     cancels = abs(sum(weight for weight, _ in parts)) <= _NOTHING
-    if not cancels or len(common) < FEWEST_FOR_INTERVAL:
+    common = set.intersection(*(set(sample.passes) for _, sample in parts)) if cancels else set()
+    if len(common) < FEWEST_FOR_INTERVAL or all(len(sample.passes) == len(common) for _, sample in parts):
         return parts
     return [(weight, sample.of_passes(common)) for weight, sample in parts]
 
@@ -364,10 +385,7 @@ def _moderated(block: Sequence[Term]) -> Error:
             by_pool[pool] = by_pool.get(pool, 0.0) + weight**2 / sample.processes
     common = summed([Error(pool.variance * share, pool.freedom) for pool, share in by_pool.items()])
     # What its own passes show: of the sum, or, if passes differ, of each cell.
-    cells = [
-        {number: weight * (log(rate) - sample.effects.get(number, 0.0)) for number, rate in sample.by_pass.items()}
-        for weight, sample in block
-    ]
+    cells = [{number: weight * residual for number, residual in sample.residuals.items()} for weight, sample in block]
     seen, seen_freedom = 0.0, max(0, min(map(len, cells)) - 1)
     if seen_freedom:
         if all(cell.keys() == cells[0].keys() for cell in cells):
@@ -385,13 +403,13 @@ def _shift(parts: Sequence[Term]) -> list[Error]:
     spread = parts[0][1].spread
     if spread is None or spread.block is None:
         return []
+    kinds = {(sample.passes, id(sample.spread and sample.spread.effects)) for _, sample in parts}
+    if len(kinds) == 1 and abs(sum(weight for weight, _ in parts)) <= _NOTHING:
+        return []
     joined = spread.block.alike
     alike: dict[tuple[tuple[int, float], ...], tuple[Mapping[int, float], dict[int, float]]] = {}
     for weight, sample in parts:
-        together = defaultdict(list)
-        for number, effect in sample.effects.items():
-            together[joined.get(number, number)].append(effect)
-        effects = {number: fmean(each) for number, each in together.items()}
+        effects = {} if sample.spread is None else sample.spread.of_alike
         _, of_pass = alike.setdefault(tuple(effects.items()), (effects, {}))
         for number in sample.passes:
             when = joined.get(number, number)
@@ -435,7 +453,7 @@ def ratio(numerator: Sample, denominator: Sample) -> Estimate | None:
     """
     if not (numerator.rates and denominator.rates):
         return None
-    if (found := contrast([(1.0, numerator), (-1.0, denominator)])) is not None:
+    if (found := numerator.over(denominator)) is not None:
         return found.estimate
     above, below = estimate(numerator), estimate(denominator)
     if above is None or below is None or below.median <= 0:

@@ -62,8 +62,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
         counts = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
-        cells[key] = replace(
-            cell,
+        cells[key] = cell.having(
             steps_per_second=steps_per_second,
             delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
             frames_per_cpu_second=estimate(by_cpu_time[key]),
@@ -76,7 +75,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             batch_sizes=batch_sizes(counting),
         )
     sweep = Sweep(tuple(cells.values()), run.header, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+    return tuple(cell.having(findings=of_cell(cell, sweep)) for cell in sweep.cells)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -109,13 +108,13 @@ def _rated(
                 rates = frames[key].rates
                 speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
         if not cell.reference_row and not cell.struck:
-            of_ceiling = ratio(frames[key], compared.get(replace(key, backend=CEILING), NOTHING))
-        cells[key] = replace(
-            cell, sample=frames[key], frames_per_second=estimate(frames[key]), speedup=speedup, of_ceiling=of_ceiling
+            of_ceiling = ratio(frames[key], compared.get(key._replace(backend=CEILING), NOTHING))
+        cells[key] = cell.having(
+            sample=frames[key], frames_per_second=estimate(frames[key]), speedup=speedup, of_ceiling=of_ceiling
         )
     for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
         if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
-            cells[key] = replace(cells[key], struck_for=Doubt.ABOVE_CEILING, speedup=None)
+            cells[key] = cells[key].having(struck_for=Doubt.ABOVE_CEILING, speedup=None)
     return cells
 
 
@@ -190,7 +189,8 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
             and not (record.label == REFERENCE or record.entry.reference_row)
         )
     ]
-    verdict, verdict_reason = _work(records, proofs)
+    proof = _together(proofs)
+    verdict, verdict_reason = _work(records, proofs, proof)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     return CellSummary(
         key=first.key.without_repeat,
@@ -204,7 +204,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
         faulty_repeats=len(faulty),
         verdict=None if first.entry.reference_row else verdict,
         verdict_reason=verdict_reason,
-        proof=_together(proofs),
+        proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
         known_to_differ=any(record.verdict == "different" for record in records),
         startup_seconds=median(startups) if startups else None,
@@ -220,8 +220,7 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
     span = sum(cpus * window.ns for cpus, window in spans)
     stolen, others = (sum([getattr(window, name) or 0 for window in counting]) for name in ("steal_ns", "others_ns"))
     usable = _usable(records, header)
-    cell = replace(
-        cell,
+    cell = cell.having(
         windows=len(every),
         rows=sum(window.rows for _, window in every),
         resets=sum(window.resets for _, window in every),
@@ -239,9 +238,9 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
     )
     if cell.strayed and header.spec.pin.pins and header.host.pinning:
-        return replace(cell, struck_for=Doubt.NOT_PINNED)
+        return cell.having(struck_for=Doubt.NOT_PINNED)
     contested = cell.disturbed or cell.throttled or cell.oversubscribed
-    return replace(cell, struck_for=Doubt.CONTESTED) if contested and cell.entry.spins else cell
+    return cell.having(struck_for=Doubt.CONTESTED) if contested and cell.entry.spins else cell
 
 
 def _strayed(record: CellRecord) -> bool:
@@ -268,7 +267,9 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
 
 
-def _work(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> tuple[WorkVerdict, str]:
+def _work(
+    records: Sequence[CellRecord], proofs: Sequence[CellProof], proof: CellProof | None
+) -> tuple[WorkVerdict, str]:
     """Return the verdict on the work of a cell, and why it is not plainly ``identical``, or where it comes from.
 
     Work that was seen to differ in the cell is different, whatever was known before. Work of which nothing was known
@@ -276,7 +277,7 @@ def _work(records: Sequence[CellRecord], proofs: Sequence[CellProof]) -> tuple[W
     """
     each: list[tuple[WorkVerdict, str]] = [(one.verdict or "unverified", one.verdict_reason) for one in records]
     known = max(each, key=lambda work: BEST_FIRST.index(work[0]))
-    if (proof := _together(proofs)) is None:
+    if proof is None:
         return known
     if proof.verdict == "different":
         return "different", f"in the measured cell: {difference(proof)}"

@@ -156,7 +156,7 @@ class Window:
     def disturbed(self, cpus: int) -> bool:
         """Return whether others took too much of the cell's CPUs, of which there are ``cpus``."""
         taken = self.taken_ns
-        return taken > 0 and too_much(taken, cpus * self.ns, cpus)
+        return taken > TAKEN_SHARE * cpus * self.ns and too_much(taken, cpus * self.ns, cpus)
 
     def calm(self, cpus: int) -> bool:
         """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""

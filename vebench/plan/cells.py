@@ -44,8 +44,7 @@ _ROW = 32 * KIB
 _RANKS = {entry.name: (entry.reference_row, place) for place, entry in enumerate(registry.ENTRIES)}
 
 
-@dataclass(frozen=True)
-class CellKey:
+class CellKey(NamedTuple):
     """The identity of a cell within its run. ``backend`` is its label, ``repeat`` None for a cell over all repeats."""
 
     env: str

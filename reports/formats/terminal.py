@@ -329,9 +329,10 @@ def _what(finding: Remark) -> str:
 
 
 def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:
-    """Yield explanations: what is the case, where, and what to do, each on lines of its own below the label."""
-    for item in items:
-        yield Line(item.label, style="yellow")
+    """Yield explanations: what is the case, where, and what to do, on lines of their own below each label."""
+    for before, item in zip((None, *items), items, strict=False):
+        if before is None or before.label != item.label:
+            yield Line(item.label, style="yellow")
         yield Padding(Line(item.text), _INDENT)
         yield from (Padding(Line(place), (0, 0, 0, 4)) for place in item.places)
         if item.remedy or item.command:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.answer import Reason, corrected
 from vebench.analysis.cell import Doubt
 from vebench.analysis.findings import Code
-from vebench.analysis.rules import WIDE
+from vebench.analysis.rules import WIDE, why_never
 from vebench.analysis.statistics import Estimate, ratio
 from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
@@ -228,7 +228,7 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
     match answer.reason:
         case Reason.NO_BACKEND:
             found = "only reference rows were measured", f"Measure with: {commands.again(without=_BACKENDS)}"
-        case Reason.FAILED:
+        case Reason.FAILED if not commands.head.spec.only:  # a race may have had no time
             found = "no backend could be measured", f"After fixing what the findings name, measure with: {goes_on}"
         case Reason.DOUBTED:
             found = _doubted(answer, left, commands)
@@ -257,6 +257,8 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
     cell, doubt = doubted[0]
     if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL, Doubt.CONTESTED):
         return why, f"Measure with: {commands.more}"
+    if doubt is Doubt.UNVERIFIED and (never := why_never(cell, commands.head)):
+        return why, f"The work of {one_line(cell.label)} cannot be compared: {never}."
     compares = commands.head.interpreter is not None  # one side of vebench compare, which has fewer options
     if doubt is Doubt.UNVERIFIED and not (cell.verdict_reason or compares or commands.incomplete):
         return why, f"Measure with: {commands.again()} --verify"

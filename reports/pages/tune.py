@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Doubt
-from vebench.analysis.rules import unusable
+from vebench.analysis.rules import unusable, why_never
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import EPISODES, Lack, bends, exchange, missed_resets, training_gain
 from vebench.backends.environments.suites import short_name
@@ -213,7 +213,9 @@ class TunePage(DataPage):
         best = self.choice.best
         if best is None:
             rated = any(cell.frames_per_second for cell in self._choices)
-            return "no setting is known to do the same work as a plain loop" if rated else "nothing could be measured"
+            if rated:
+                return "no setting is known to do the same work as a plain loop"
+            return GIVEN_UP if GIVEN_UP in dict(self._not_tried()).values() else "nothing could be measured"
         if self.choice.lack is Lack.WIDE:
             return f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
@@ -240,7 +242,8 @@ class TunePage(DataPage):
             return f"takes {took}, more than the {most} allowed"
         if rival.doubt is None:
             return ""
-        reason = rival.cell.verdict_reason if rival.doubt is Doubt.UNVERIFIED else ""
+        unknown = rival.doubt is Doubt.UNVERIFIED
+        reason = unknown and (rival.cell.verdict_reason or why_never(rival.cell, self.run.header))
         return f"{DOUBTS[rival.doubt][0]}{f' ({one_line(reason)})' if reason else ''}"
 
     def _why(self) -> Iterator[str]:
@@ -356,10 +359,12 @@ class TunePage(DataPage):
             places_by_reason.setdefault(reason, []).append(place)
         for reason, places in places_by_reason.items():
             more = len(places) - _MOST_LEFT_OUT
-            rest = [f"{more} more backends: -f json names them"] if more > 0 else []
-            yield Remark("not tried", f"{'; '.join([*places[:_MOST_LEFT_OUT], *rest])}: {reason}", (), "")
+            rest = [f"{more} more backends (-f json names them)"] if more > 0 else []
+            yield Remark("not tried", f"{reason}: {'; '.join([*places[:_MOST_LEFT_OUT], *rest])}", (), "")
         for rival, reason in self._not_offered():
-            command = "" if rival.doubt is None else self.run.header.verify_command(self.env, [rival.cell.label])
+            never = rival.doubt is Doubt.UNVERIFIED and why_never(rival.cell, self.run.header)
+            compares = rival.doubt in {Doubt.OTHER_WORK, Doubt.UNVERIFIED} and not never
+            command = self.run.header.verify_command(self.env, [rival.cell.label]) if compares else ""
             remedy = "compare the work with:" if command else ""
             yield Remark("not recommended", f"{setting_of(rival.cell)} {reason}", (), remedy, command)
 

@@ -334,6 +334,12 @@ SITUATIONS = {
         "Compare the work with: vebench verify --env my.module:Own-v0 -b envpool-sync",
         envs=["my.module:Own-v0"],
     ),
+    "the work of any can never be compared": situation(
+        curve("envpool-sync", {2: 1900}, env="CartPole-v1", **UNKNOWN_WORK),
+        f"{NONE}: no rate counts, since envpool-sync {NOT_KNOWN}.".replace("Pong", "CartPole"),
+        "The work of envpool-sync cannot be compared: "
+        "EnvPool draws the start with its own generator, and has no setting for it.",
+    ),
     "the fastest is faster than the simulator": situation(
         [*LOOP, *curve("gym-sync", {1: 800}), *curve("shm-sync", {1: 2000}), *CEILING],
         wins("for-loop with 1 worker", 4000),

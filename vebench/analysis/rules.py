@@ -13,7 +13,8 @@ from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
-from vebench.plan.spec import COMPARE_SETTINGS, as_settings
+from vebench.plan.spec import COMPARE_SETTINGS, UNTIL_BUDGET, as_settings
+from vebench.plan.tasks import recorded_task
 from vebench.results.paths import LOG_SUFFIX
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             again = f"look for the fault with: {command}"
         yield Finding(Code.DIFFERENT_WORK, message, f"leave it out with -b, choose another task, or {again}")
     if cell.verdict == "unverified" and cell.status == "ok":
-        if cell.verdict_reason:
-            message = f"its work could not be compared with that of {REFERENCE}: {cell.verdict_reason}"
+        if reason := cell.verdict_reason or why_never(cell, sweep.head):
+            message = f"its work could not be compared with that of {REFERENCE}: {reason}"
             remedy = "choose a task on which it can be compared, or compare its rows yourself"
         else:
             message = f"not compared with {REFERENCE}: it is unknown whether it does the same work"
@@ -155,8 +156,16 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.INVALID_VALUES, message, remedy)
 
 
+def why_never(cell: CellSummary, head: RunRecord) -> str | None:
+    """Return why rows of a cell's backend cannot be compared with the reference's, None if they can."""
+    task = recorded_task(cell.env, cell.frame_skip, head.spec.envs)
+    return cell.entry.chance(replace(task, exact=True))
+
+
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    half, until, seen = cell.half_width, sweep.head.spec.until, len(cell.sample.rates)
+    half, spec, seen = cell.half_width, sweep.head.spec, len(cell.sample.rates)
+    until = None if spec.until == UNTIL_BUDGET else spec.until
+    resume = sweep.head.resume_command(sweep.file)
     found = cell.sample.alone
     if found is None or (cell.sample.one_process and cell.sample.spread is None):
         too_few = seen < ENOUGH
@@ -169,15 +178,16 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             yield Finding(Code.IMPRECISE, message, f"measure with --repeats {ENOUGH} or more")
         else:
             counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
-            yield Finding(Code.IMPRECISE, f"{counted} {effect}", f"measure with --rounds {ENOUGH} or more")
+            more = "again" if spec.rounds >= ENOUGH else f"with --rounds {ENOUGH} or more"
+            remedy = f"continue with: {resume}" if cell.repeats < spec.repeats else f"measure {more}"
+            yield Finding(Code.IMPRECISE, f"{counted} {effect}", remedy)
     elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
         message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
         remedy = "measure on an idle machine, with a longer --duration, more --rounds or more --repeats"
         yield Finding(Code.IMPRECISE, message, remedy)
     if cell.status == "ok" and until is not None and (half is None or half > until):
-        again = sweep.head.resume_command(sweep.file)
         message = f"the interval was still wider than ±{100 * until:.3g}% when the time was up (--until)"
-        remedy = f"measure with a larger --budget, on an idle machine, or continue with: {again}"
+        remedy = f"measure with a larger --budget, on an idle machine, or continue with: {resume}"
         yield Finding(Code.IMPRECISE, message, remedy)
 
 

@@ -144,6 +144,20 @@ def test_too_few_windows_are_reported(windows: int, too_few: bool) -> None:
     assert codes(make_cell("for-loop", 1, STEADY[:windows])) == [["imprecise"] if too_few else []]
 
 
+@pytest.mark.parametrize(
+    ("plan", "remedy"),
+    [
+        ({"repeats": 3, "rounds": 8}, "continue with: vebench run --resume a.jsonl"),
+        ({"rounds": 8}, "measure again"),
+        ({"rounds": 2}, "measure with --rounds 4 or more"),
+    ],
+)
+def test_where_an_interrupt_left_few_windows_the_remedy_is_to_go_on(plan: dict[str, int], remedy: str) -> None:
+    run = Run(make_header(**plan), (make_cell("for-loop", 1, STEADY[:2]),))
+    ((found,),) = (cell.findings for cell in summarise(run, "a.jsonl"))
+    assert (found.code, found.remedy) == ("imprecise", remedy)
+
+
 def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
     for count, expected in ((2, [("imprecise", "measure with --repeats 4 or more")]), (4, [])):
         (found,) = findings(*(make_cell("for-loop", 1, STEADY, repeat=repeat) for repeat in range(count)))
@@ -151,7 +165,7 @@ def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
 
 
 def test_what_a_comparison_sets_is_named_as_compare_takes_it() -> None:
-    head = structs.replace(make_header(), interpreter="/opt/python")
+    head = structs.replace(make_header(rounds=1), interpreter="/opt/python")
     for rates, remedy in ((STEADY[:1], "--set rounds=4 or more"), (NOISY, "a longer --set duration=TIME, more --set")):
         ((found, *_),) = (cell.findings for cell in summarise(Run(head, (make_cell("for-loop", 1, rates),))))
         assert remedy in found.remedy

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -349,6 +351,34 @@ def test_cells_have_fresh_interpreters_where_none_can_be_forked(monkeypatch: pyt
     first, second = outcomes(cell("Sound"), cell("Missing"))
     assert first.status == "ok"
     assert "Missing" in str(second.reason)
+
+
+def slow_to_load(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let what cells are forked from take 25 seconds for its imports, and fresh interpreters none."""
+    (folder / "slow_to_load.py").write_text("import time; time.sleep(25)")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr(BackendEntry, "preloaded", lambda *_: ("slow_to_load",))
+
+
+def test_a_process_that_cells_are_forked_from_may_load_for_as_long_as_a_cell_may_take(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    slow_to_load(monkeypatch, tmp_path_factory.mktemp("modules"))
+    began = time.monotonic()
+    (hung,) = outcomes(cell("Sound"), timeout=1)
+    assert hung.reason == "timed out after 1 s (--timeout), while it was built or reset"
+    assert time.monotonic() - began < 15
+
+
+def test_an_interrupt_acts_while_modules_are_loaded_for_cells_to_be_forked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    slow_to_load(monkeypatch, tmp_path_factory.mktemp("modules"))
+    began = time.monotonic()
+    threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        outcomes(cell("Sound"))
+    assert time.monotonic() - began < 15
 
 
 def test_a_cell_ends_with_what_it_was_forked_from() -> None:

@@ -30,7 +30,6 @@ EXIT_S = 1.0
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
 _CHUNK = 1 << 16
-_LOADED_S = 60.0  # a zygote may take this long for its imports
 
 
 class Lines:
@@ -120,8 +119,11 @@ class Zygote:
                 start_new_session=True,
             )
 
-    def fork(self, request: Path, mark: str, descriptors: Sequence[int]) -> Forked | None:
-        """Return a cell that is forked, None if none can be: its log, pipes and lifeline are in ``descriptors``."""
+    def fork(self, request: Path, mark: str, descriptors: Sequence[int], wait: Callable[[int], None]) -> Forked | None:
+        """Return a cell that is forked, None if none can be: its log, pipes and lifeline are in ``descriptors``.
+
+        ``wait`` waits until a descriptor can be read, but only as long as the cell may take.
+        """
         cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": pinning.allowed() or ()}
         status, told = os.pipe()
         try:
@@ -132,9 +134,9 @@ class Zygote:
         finally:
             os.close(told)
         forked = Forked(Lines(status))
-        if forked.lines.wait(_LOADED_S):
-            with contextlib.suppress(EOFError):
-                forked.pid = int(forked.lines.take() or 0)
+        wait(status)  # for its imports, too
+        with contextlib.suppress(EOFError):
+            forked.pid = int(forked.lines.take() or 0)
         if forked.pid:
             return forked
         os.close(status)
@@ -186,8 +188,9 @@ class Started:
     """A child in a session of its own: its process, the lines of its answers, and its log.
 
     ``folder`` is made for it, and removed at its end; the files of recordings lie beside it. ``request`` is that of
-    ``vebench.child.request`` as JSON. ``env`` is its environment: ``environment``. It is forked from ``zygote`` if that
-    is possible. Raises OSError if it cannot be started.
+    ``vebench.child.request`` as JSON. ``env`` is its environment: ``environment``. ``fork`` is given the file with the
+    request, the cell's mark and its descriptors, and returns None if the cell needs a fresh interpreter. Raises OSError
+    if it cannot be started.
     """
 
     process: subprocess.Popen[bytes] | Forked
@@ -198,7 +201,7 @@ class Started:
         request: Mapping[str, Any],
         folder: Path,
         env: Mapping[str, str],
-        zygote: Zygote | None = None,
+        fork: Callable[[Path, str, Sequence[int]], Forked | None] = lambda *_: None,
     ) -> None:
         folder.mkdir()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -217,8 +220,7 @@ class Started:
             asks.write_text(json.dumps({**request, "job": job, "go_ahead": child_end}))
             given = [answers, child_end, request["lifeline"]]
             mark = env.get(guardian.CELL_VARIABLE, "")
-            forked = None if zygote is None else zygote.fork(asks, mark, [printed.fileno(), *given])
-            if forked is not None:
+            if (forked := fork(asks, mark, [printed.fileno(), *given])) is not None:
                 ours.callback(os.close, forked.lines.descriptor)
             self.process = forked or subprocess.Popen(
                 [python, "-X", "faulthandler", "-m", "vebench.child.main", str(asks), str(answers)],

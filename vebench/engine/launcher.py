@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vebench.child.answers import Answer
+    from vebench.child.started import Forked
     from vebench.engine.running import RunningCell
     from vebench.hosts.site import Site
     from vebench.interpreters.waiting import Interrupts
@@ -116,18 +117,20 @@ class Launcher:
         number = next(self._started)
         mark = f"{self._token}.{number:06}"
         python = self._python if isinstance(cell.job, Replaying | Judging) else cell.python or self._python
-        child = Started(
-            python, request.as_json(), self._scratch / str(number), self._env(mark), self._zygote(cell, python)
-        )
+        limit = timeout if cell.patience is None else min(timeout, times * cell.patience)
+        deadline = wakeful() + limit  # what it is forked from may have to load its modules first
+        fork = partial(self._fork, cell, python, deadline)
+        child = Started(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
         self._guarded.add(child.process.pid)
         return LocalCell(
             child,
             mark,
             self._interrupts,
-            timeout,
+            limit,
+            option="--timeout" if limit == timeout else "--budget",
+            deadline=deadline,
             keep_off=partial(self._keep_off, _owned(cell)),
             guarded=self._guarded,
-            patience=None if cell.patience is None else times * cell.patience,
             tells_where=not isinstance(cell.job, Proving | Judging),
         )
 
@@ -135,8 +138,10 @@ class Launcher:
         marks = {guardian.TOKEN_VARIABLE: self._token, guardian.CELL_VARIABLE: mark}
         return environment(python_path(self._scratch), marks)
 
-    def _zygote(self, cell: Cell, python: str) -> Zygote | None:
-        """Return what the cell is forked from, None if it needs a fresh interpreter.
+    def _fork(
+        self, cell: Cell, python: str, deadline: float, *given: *tuple[Path, str, Sequence[int]]
+    ) -> Forked | None:
+        """Return the process of a cell that is forked by the deadline, None if the cell needs a fresh interpreter.
 
         Each pass has its own, so that where code and data lie, and how strings are hashed, differ between passes as
         between fresh interpreters: intervals are from the differences between passes.
@@ -153,7 +158,13 @@ class Launcher:
             zygote = Zygote(python, modules, folder, env, self._guarded.lifeline)
             self._zygotes[python, *modules] = zygote
             self._guarded.add(zygote.process.pid)
-        return zygote
+        return zygote.fork(*given, partial(self._wait, deadline))
+
+    def _wait(self, deadline: float, descriptor: int) -> None:
+        """Wait until something can be read, there is no time left, or the user interrupts."""
+        news = (descriptor, self._interrupts.fileno())
+        while wakeful() < deadline and not wakeful.wait(news, min(CHECK_S, deadline - wakeful())):
+            pass
 
     def _end_zygotes(self) -> None:
         while self._zygotes:

@@ -141,8 +141,8 @@ class RunningCell(Conversation):
 class LocalCell(RunningCell):
     """A cell on this machine, whose processes have ``mark`` in their environment.
 
-    ``keep_off`` takes this process off the cell's CPUs. ``guarded`` ends it if this process is killed. ``patience`` is
-    that of the cell. ``tells_where``: a cell that hangs is asked how far it is.
+    ``option`` sets ``timeout``, which ends at ``deadline``. ``keep_off`` takes this process off the cell's CPUs.
+    ``guarded`` ends it if this process is killed. ``tells_where``: a cell that hangs is asked how far it is.
     """
 
     def __init__(  # noqa: PLR0913 - what a process is started with, and what it may do
@@ -152,15 +152,15 @@ class LocalCell(RunningCell):
         interrupts: Interrupts,
         timeout: float,
         *,
+        option: str,
+        deadline: float,
         keep_off: Callable[[], None],
         guarded: Guarded,
-        patience: float | None,
         tells_where: bool,
     ) -> None:
-        super().__init__(child.lines.descriptor, interrupts, timeout if patience is None else min(timeout, patience))
+        super().__init__(child.lines.descriptor, interrupts, timeout)
         self._child, self._mark, self._keep_off, self._guarded = child, mark, keep_off, guarded
-        self._option = "--timeout" if patience is None or timeout <= patience else "--budget"
-        self._tells_where = tells_where
+        self._option, self._deadline, self._tells_where = option, deadline, tells_where
         self._is_ready = False
         self._resting_since = 0.0
         self._strays: list[int] | None = None

@@ -25,6 +25,7 @@ from vebench.backends.registry import ENTRIES
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
+from vebench.engine.running import OTHER_PACE
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import counters, guardian, pinning
@@ -62,9 +63,13 @@ def cell(adapter: str, cpus: tuple[int, ...] = (), **options: int) -> Cell:
 
 
 @contextmanager
-def launched(*cells: Cell, timeout: float = 30.0, rounds: int = 2) -> Iterator[tuple[Launcher, Iterator[object]]]:
-    """Begin to measure the cells, in windows of 0.05 s: what starts them, and the events. Nothing is left of it."""
-    spec = RunSpec(("CartPole",), (2,), duration=0.05, warmup=0.02, rounds=rounds, timeout=timeout, isolation="fork")
+def launched(
+    *cells: Cell, timeout: float = 30.0, rounds: int = 2, duration: float = 0.05
+) -> Iterator[tuple[Launcher, Iterator[object]]]:
+    """Begin to measure the cells, in windows of ``duration``: what starts them, and events. Nothing is left of it."""
+    spec = RunSpec(
+        ("CartPole",), (2,), duration=duration, warmup=0.02, rounds=rounds, timeout=timeout, isolation="fork"
+    )
     with Interrupts() as interrupts, Launcher(spec, interrupts) as launch:
         yield launch, run(Plan(spec, cells), launch)
     assert guardian.members(launch._token) == []  # noqa: SLF001 - to see that none of its bearers is left
@@ -235,6 +240,23 @@ def test_an_interrupt_ends_the_run_with_the_windows_that_it_has_and_nothing_is_l
     ended = [event.outcome for event in seen if isinstance(event, CellFinished)]
     assert [outcome.reason for outcome in ended] == ["interrupted"] * (1 if group is None else 2)
     assert all(outcome.windows for outcome in ended)
+
+
+def test_the_clock_of_an_interrupted_cell_is_checked_before_its_windows_are_a_result() -> None:
+    seen: list[object] = []
+
+    def interrupt_after_three_windows() -> None:
+        with launched(cell("wrong_clocks:ClockOfTheLoop"), rounds=500, duration=0.5) as (_, events):
+            for event in events:
+                seen.append(event)
+                if sum(isinstance(each, WindowDone) for each in seen) == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_after_three_windows()
+    (ended,) = [event.outcome for event in seen if isinstance(event, CellFinished)]
+    assert (ended.status, len(ended.windows)) == ("failed", 3)
+    assert str(ended.reason).startswith(OTHER_PACE)
 
 
 def test_a_hang_up_that_is_ignored_already_stays_ignored() -> None:

@@ -150,6 +150,7 @@ class FakeReplica:
     """Answers what its script holds; None is an answer that is still to come."""
 
     news = ()
+    fault: str | None = None
 
     def __init__(self, *script: object) -> None:
         self._script = iter(script)
@@ -256,6 +257,13 @@ def test_a_user_who_ends_a_cell_of_several_replicas_does_not_read_of_a_replica()
     with pytest.raises(InterruptedCellError) as ended:
         list(Replicas(replicas, 1).messages())
     assert str(ended.value) == INTERRUPTED
+
+
+def test_a_replica_whose_clock_is_wrong_is_named() -> None:
+    sound, other = FakeReplica(), FakeReplica()
+    assert Replicas([sound, other], 1).fault is None
+    other.fault = "its clock runs fast"
+    assert Replicas([sound, other], 1).fault == "replica 1: its clock runs fast"
 
 
 @pytest.mark.whole_machine

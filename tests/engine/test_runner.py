@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from vebench.engine.interface import (
     CellReady,
     CellStarted,
     CellWarm,
+    Conversation,
     InterruptedCellError,
     RunStarted,
     WindowDone,
@@ -67,7 +69,7 @@ class Table:
             self.awake.discard(cell.workers)
 
 
-class Place:
+class Place(Conversation):
     """One cell at the table; an exception in its script is raised."""
 
     def __init__(self, table: Table, workers: int, script: tuple[object, ...]) -> None:
@@ -81,7 +83,7 @@ class Place:
     def rest(self) -> None:
         self._table.awake.remove(self._workers)
 
-    def messages(self) -> Iterator[object]:
+    def messages(self) -> Iterator[Any]:
         for message in self._script:
             assert self._table.awake == {self._workers}, "it is another's turn"
             if isinstance(message, Exception):

@@ -11,7 +11,7 @@ from vebench.child.answers import Answer, CellProof, Done, Failure, Layout, Proo
 from vebench.child.request import Judging, Proving, Replaying, Timing
 from vebench.child.window import Window
 from vebench.commands.session import World
-from vebench.engine.interface import InterruptedCellError
+from vebench.engine.interface import Conversation, InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell
@@ -90,7 +90,7 @@ class FakeStart:
         self.left += 1
 
 
-class FakeCell:
+class FakeCell(Conversation):
     """A running cell that answers what its script holds; an exception in it is raised."""
 
     def __init__(self, script: Script) -> None:
@@ -101,12 +101,6 @@ class FakeCell:
             if isinstance(answer, Exception):
                 raise answer
             yield answer
-
-    def take_turn(self) -> None:
-        """Go on: it has been at rest only in name."""
-
-    def rest(self) -> None:
-        """Rest."""
 
     def log(self) -> str:
         return "a library printed this"

@@ -25,7 +25,7 @@ from vebench.child.proof import judge
 from vebench.child.record import ids
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
-from vebench.engine.interface import decode
+from vebench.engine.interface import Conversation, decode
 from vebench.engine.launcher import settings_of
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import counters
@@ -51,7 +51,7 @@ def start_here(
         assert not list(Path(scratch).iterdir()), "what was recorded is removed once it is compared"
 
 
-class CellHere:
+class CellHere(Conversation):
     """A cell that has done all it was asked for before its first answer is read."""
 
     def __init__(self, cell: Cell, spec: RunSpec, recordings: Path, layouts: int | None) -> None:

@@ -54,6 +54,11 @@ class Conversation(ABC):
     def rest(self) -> None:  # noqa: B027 - same reason
         """Stop the cell until its next turn."""
 
+    @property
+    def fault(self) -> str | None:
+        """In words why the windows so far are not to be trusted, None if nothing can be said against them."""
+        return None
+
     @abstractmethod
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""

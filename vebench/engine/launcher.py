@@ -309,6 +309,12 @@ class Replicas(Conversation):
         self._arrived[number].append(answer)
         return True
 
+    @property
+    def fault(self) -> str | None:
+        """In words what is wrong with the clock of one; see ``Conversation``."""
+        faults = zip(self._names, [replica.fault for replica in self._replicas], strict=True)
+        return next((f"{name}: {fault}" for name, fault in faults if fault), None)
+
     def tell_to_end(self) -> None:
         """Let all of them end, before one is waited for."""
         for replica in self._replicas:

@@ -247,8 +247,8 @@ class _CellAtWork:
             self._over.setdefault((cell.task.id, cell.side), why)
 
     def outcome(self, reason: str | None = None) -> Outcome:
-        """Return how the cell ended. ``reason`` overrides the cell's own."""
-        why = reason or self._reason
+        """Return how the cell ended. ``reason`` overrides its own. At work, its clock is not checked yet."""
+        why = reason or self._reason or (self._conversation.fault if self.at_work else None)
         return Outcome(
             status="ok" if why is None else "failed",
             reason=why,

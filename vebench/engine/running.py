@@ -98,6 +98,11 @@ class RunningCell(Conversation):
             if not isinstance(answer, Begins | Ends):
                 return answer
 
+    @property
+    def fault(self) -> str | None:
+        """In words what is wrong with its clock; see ``Conversation``."""
+        return self._pace.fault
+
     def start(self, at_ns: int) -> None:
         """Send a replica the time at which its first window begins, in nanoseconds of this process's clock."""
         self._say(str(at_ns + self.ahead_ns))

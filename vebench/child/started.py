@@ -156,7 +156,7 @@ class Forked:
     """A process whose end a zygote reports in ``lines``. It has what is used of ``subprocess.Popen``."""
 
     def __init__(self, lines: Lines) -> None:
-        self.pid, self.lines = 0, lines
+        self.pid, self.lines, self.ended_with_zygote = 0, lines, False
         self._status: int | None = None
 
     def poll(self) -> int | None:
@@ -164,8 +164,8 @@ class Forked:
         if self._status is None:
             try:
                 line = self.lines.take()
-            except EOFError:  # it was killed with its zygote
-                line = b"-9"
+            except EOFError:
+                line, self.ended_with_zygote = b"-9", True
             self._status = None if line is None else int(line)
         return self._status
 
@@ -252,7 +252,10 @@ class Started:
             return f"its process ended with status {status}" + (f": {last}" if last else "")
         name = signal.Signals(-status).name
         cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}{cause}"
+        who = "its process"
+        if isinstance(self.process, Forked) and self.process.ended_with_zygote:
+            who = "the process from which cells are forked"
+        return f"{who} was ended by {name}{cause}"
 
     def fault(self) -> str | None:
         """Return in words why it must end now, None if it may go on. Its log is kept short. Both every ``CHECK_S``."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 _DONE, _FAILED = 0, 1
 _HERE = {"": sys.executable}
+_launcher = partial(Launcher, note=cache(console.note))
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class World:
     """
 
     arguments: tuple[str, ...] = ()
-    start: Callable[..., AbstractContextManager[Launch]] = Launcher
+    start: Callable[..., AbstractContextManager[Launch]] = _launcher
     examine: Callable[[str, str], Interpreter] = interpreter.examine_python
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host

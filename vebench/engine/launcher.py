@@ -60,11 +60,17 @@ class Launcher:
     """Launches the cells of one run, with a scratch folder and a guardian that outlives the runner.
 
     ``python`` is the interpreter that cells run in, unless their backend has one of its own. It needs numpy and the
-    simulators, but not vebench.
+    simulators, but not vebench. ``note`` is given what the user should know.
     """
 
-    def __init__(self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable) -> None:
-        self._spec = spec
+    def __init__(
+        self,
+        spec: RunSpec,
+        interrupts: Interrupts,
+        python: str = sys.executable,
+        note: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._spec, self._note = spec, note
         self._interrupts = interrupts
         self._python = python
         self._guarded = Guarded()
@@ -74,6 +80,7 @@ class Launcher:
         self._reached = contextlib.ExitStack()
         self._sites: Mapping[str, Site] = {}
         self._zygotes: dict[tuple[str, ...], Zygote] = {}
+        self._unforkable: set[tuple[str, ...]] = set()
         self._pass = 0
 
     def __enter__(self) -> Self:
@@ -153,12 +160,18 @@ class Launcher:
         if cell.repeat != self._pass:
             self._end_zygotes()
             self._pass = cell.repeat
-        if (zygote := self._zygotes.get((python, *modules))) is None:
+        if (key := (python, *modules)) in self._unforkable:
+            return None
+        if (zygote := self._zygotes.get(key)) is None:
             folder, env = self._scratch / f"zygote-{next(self._started)}", self._env(f"{self._token}.------")
-            zygote = Zygote(python, modules, folder, env, self._guarded.lifeline)
-            self._zygotes[python, *modules] = zygote
+            zygote = self._zygotes[key] = Zygote(python, modules, folder, env, self._guarded.lifeline)
             self._guarded.add(zygote.process.pid)
-        return zygote.fork(*given, partial(self._wait, deadline))
+        forked = zygote.fork(*given, partial(self._wait, deadline))
+        if forked is None and not self._interrupts.requested:
+            self._unforkable.add(key)
+            what = ", ".join(modules) or "vebench"
+            self._note(f"cells have fresh interpreters, as none can be forked from a process that has imported {what}")
+        return forked
 
     def _wait(self, deadline: float, descriptor: int) -> None:
         """Wait until something can be read, there is no time left, or the user interrupts."""

@@ -22,10 +22,7 @@ _REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNO
 
 
 def split(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the names in a list joined by commas, each with what its brackets hold, None without brackets.
-
-    Raises ValueError if brackets do not match.
-    """
+    """Yield the names of a comma list, each with what its brackets hold. Raises ValueError if these do not match."""
     position = 0
     while True:
         match = _ONE.match(text, position)
@@ -38,10 +35,7 @@ def split(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def pairs(bracket: str, lists: Collection[str] = ()) -> dict[str, str]:
-    """Return the values in brackets by their keys, as texts. The values of ``lists`` may have commas.
-
-    Raises ValueError, which says what is wrong.
-    """
+    """Return the texts in brackets by their keys; those of ``lists`` may have commas. Raises ValueError."""
     found: dict[str, str] = {}
     key = ""
     for pair in bracket.split(","):

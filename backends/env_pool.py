@@ -138,9 +138,8 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
         found.append(Difference(f"EnvPool also observes {', '.join(besides)}", "observations"))
     if rows := atari.TALL_SCREENS.get(task.id):
         # Its source has the size of the raw screen as a constant; no setting changes that.
-        found.append(
-            Difference(f"EnvPool shows the upper {atari.SCREEN_ROWS} of the screen's {rows} rows", "observations")
-        )
+        shown = f"EnvPool shows the upper {atari.SCREEN_ROWS} of the screen's {rows} rows"
+        found.append(Difference(shown, "observations"))
     found += [Difference(engine.words) for engine in engines if engine.unlike]
     return tuple(found)
 

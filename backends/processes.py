@@ -97,9 +97,8 @@ class Processes:
         workers = min(setup.workers, len(setup.cpus))
         self._shares = [slice(count * part // workers, count * (part + 1) // workers) for part in range(workers)]
         self._rows = Batch._make(trees.mapped(shared, array) for array in spaces.rows(count))
-        actions = trees.mapped(
-            lambda space: shared(np.zeros((count, *space.low.shape), space.low.dtype)), spaces.actions
-        )
+        like = trees.mapped(lambda space: space.low, spaces.actions)
+        actions = trees.mapped(lambda low: shared(np.zeros((count, *low.shape), low.dtype)), like)
         self._actions = as_rows(actions)
         self._bells = bells(workers)
         self._timeout, self._fewest = recv_timeout, min(recv_min, count)

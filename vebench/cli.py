@@ -22,6 +22,7 @@ from vebench.plan.spec import (
     OUTPUT,
     PLAN_OF_RUN,
     SETTINGS,
+    TUNE_SETTINGS,
     UNTIL_BUDGET,
     VERDICT,
     WHAT,
@@ -46,10 +47,7 @@ _command_of = cache(typer.main.get_command)  # with all its options, it takes a 
 
 
 def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa: PLR0911 - one for each kind of end
-    """Run a command line in ``world``, by default the real one. Returns the exit status.
-
-    Every error that a user can meet becomes one line on standard error.
-    """
+    """Run a command line, and return the exit status. Errors that users can meet are one line on standard error."""
     command = _command_of(app)
     try:
         # Typer's own entry point would report some of its errors itself.
@@ -117,7 +115,7 @@ def vebench(
 
 @app.command(
     cls=options.with_plan(
-        *(name for name in OPTIONS if name not in SETTINGS), settings=SETTINGS, efforts="run", **PLAN_OF_RUN
+        *(one for one in OPTIONS if one not in SETTINGS), settings=SETTINGS, efforts="run", **PLAN_OF_RUN
     ),
     context_settings={"allow_extra_args": True},  # so that the error can say how to name an environment
 )
@@ -283,9 +281,7 @@ def compare(
     ] = None,
     tolerance: options.Tolerance = "5%",
     form: Annotated[str, options.format_option("check")] = "terminal",
-    output: Annotated[
-        Path | None, options.output_option("check", "Run files, with -a and -b added to the name")
-    ] = None,
+    output: Annotated[Path | None, options.output_option("check", "Run files, with -a and -b added to it")] = None,
 ) -> int:
     """Measure two Pythons in turn, and judge whether B is slower.
 
@@ -340,9 +336,7 @@ def history(
     )
 
 
-@app.command(
-    cls=options.with_plan("envs", "backends", "learner", settings=("memory", "pin", "policy", "seed", "timeout"))
-)
+@app.command(cls=options.with_plan("envs", "backends", "learner", settings=TUNE_SETTINGS))
 def tune(
     context: typer.Context,
     *,
@@ -355,7 +349,7 @@ def tune(
     form: Annotated[str, options.format_option("tune")] = "terminal",
     output: Annotated[Path | None, options.output_option("tune", "Run file")] = None,
     resume: Annotated[
-        Path | None, option(OUTPUT, "FILE", "Continue the race in this run file for another --budget.")
+        Path | None, option(OUTPUT, "FILE", "Continue this run file's race for another --budget.")
     ] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
@@ -408,7 +402,9 @@ def verify(
     _, outlet = options.outlet("verify", output, form, measures=False)
     spec = options.spec_from(context)
     seed = context.params["seed"]
-    return command.verify(spec, seed, context.obj(), num_envs=num_envs, steps=steps, outlet=outlet)
+    page = command.compared(spec, seed, context.obj(), num_envs=num_envs, steps=steps)
+    outlet.publish(page)
+    return command.status(page.proofs)
 
 
 @app.command(name="list")
@@ -450,10 +446,7 @@ def doctor(
     ] = None,
     form: Annotated[str, options.format_option("machine")] = "terminal",
 ) -> int:
-    """Show the machine as vebench sees it, and what to fix.
-
-    Shows CPUs, caches, memory nodes, and which of them may be used. Changes nothing.
-    """
+    """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import doctor as command
     from vebench.plan.grammar import parse_counts, parse_pin
 

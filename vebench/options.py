@@ -85,9 +85,7 @@ def with_plan(
             if efforts == "run":
                 quick = option(HOW_LONG, "", "The same as --effort low.", "--quick")
                 made.append(("quick", Annotated[bool, quick], field(default=False)))
-            made += [
-                (name, Annotated[_kind(name), of_plan(name)], field(default=defaults.get(name))) for name in fields
-            ]
+            made += [(one, Annotated[_kind(one), of_plan(one)], field(default=defaults.get(one))) for one in fields]
             if settings:
                 made.append(("settings", Annotated[list[str] | None, _settings(settings)], field(default=None)))
             app = typer.Typer(add_completion=False)
@@ -261,6 +259,5 @@ _Texts = list[str] | None
 OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
 OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
-AllowCode = Annotated[
-    bool, option(ADVANCED, "", "Use code, Pythons and (in run) hosts that the file names.", "--allow-code")
-]
+_ALLOWED = "Use code, Pythons and (in run) hosts that the file names."
+AllowCode = Annotated[bool, option(ADVANCED, "", _ALLOWED, "--allow-code")]

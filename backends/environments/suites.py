@@ -212,11 +212,7 @@ SUITES: Mapping[str, Suite] = {
         Suite(
             name="dm_control",
             title="DeepMind Control",
-            tasks={
-                f"dm_control/{name}-v0": count
-                for count, names in _DM_CONTROL_SUB_STEPS.items()
-                for name in names.split()
-            },
+            tasks={f"dm_control/{name}-v0": n for n, names in _DM_CONTROL_SUB_STEPS.items() for name in names.split()},
             packages=(GYMNASIUM, MUJOCO, DM_CONTROL, SHIMMY),
             recipe=partial(recipes.registered, plugin="shimmy"),
             plugin="shimmy",

@@ -60,10 +60,7 @@ def _is_loaded(found: ctypes.CDLL) -> bool:
 
 
 def pointers_of(model: Any, batch: Sequence[Any]) -> tuple[int, list[int]]:  # noqa: ANN401 - MuJoCo has no types
-    """Return the addresses of MuJoCo's model and of these data, which it passes to its callback for controls.
-
-    Raises RuntimeError if it does not call that.
-    """
+    """Return the addresses of MuJoCo's model and these data, from its callback for controls. Raises RuntimeError."""
     told: list[tuple[int, int]] = []
     here = get_ident()
 
@@ -231,10 +228,7 @@ def commons_for(model: Any, count: int) -> Commons | None:  # noqa: ANN401 - MuJ
 
 @contextmanager
 def _hooks() -> Iterator[None]:
-    """Let MuJoCo allocate and free by our functions. From then on it does so in this process.
-
-    Raises RuntimeError if other functions are set already.
-    """
+    """Let MuJoCo allocate and free by our functions, from now on. Raises RuntimeError if others are set already."""
     native, theirs = needed(), mujoco_library()
     with HOOKS:
         for name, function in (("mju_user_malloc", native.vebench_malloc), ("mju_user_free", native.vebench_free)):

@@ -226,14 +226,10 @@ class _CPhysics(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("step", "finish", "model", "user_error")),
-        *(
-            (name, ctypes.c_int64)
-            for name in ("environments", "substeps", "controls", "parts_before", "parts_after", "bounds")
-        ),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("actions", "data", "control", "before", "after", "healthy", "is_healthy", "resting")
-        ),
+        *((name, ctypes.c_int64) for name in ("environments", "substeps", "controls")),
+        *((name, ctypes.c_int64) for name in ("parts_before", "parts_after", "bounds")),
+        *((name, ctypes.c_void_p) for name in ("actions", "data", "control", "before")),
+        *((name, ctypes.c_void_p) for name in ("after", "healthy", "is_healthy", "resting")),
         ("current", ctypes.c_int64),
         ("failed", ctypes.c_int64),
         ("error", ctypes.c_char * 1024),

@@ -149,10 +149,7 @@ def _centre_x(masses: NDArray[np.float64], positions: NDArray[np.float64]) -> Ca
 
 
 def _each_row(function: Callable[[Any, Any], Any], rows: NDArray[np.float64]) -> Callable[[], None]:
-    """Return what applies a function to each row by itself.
-
-    On a whole batch numpy may take another way, with vectors of another length, that rounds otherwise.
-    """
+    """Return what applies a function to each row by itself: on a whole batch numpy may round otherwise."""
     views = list(rows)
 
     def apply() -> None:
@@ -258,14 +255,15 @@ def _swimmer(origin: _Origin) -> Rules:
 
 def _walker(origin: _Origin) -> Rules:
     has = _Settings(origin)
+    height, angle = (
+        Bound(Slice("qpos", 1, 2), *has.healthy_z_range),
+        Bound(Slice("qpos", 2, 3), *has.healthy_angle_range),
+    )
     return Rules(
         _position_and_velocity(origin, 1, -10, 10),
         _travel(origin, bonus=has.healthy_reward),
         _X,
-        healthy=(
-            Bound(Slice("qpos", 1, 2), *has.healthy_z_range),
-            Bound(Slice("qpos", 2, 3), *has.healthy_angle_range),
-        ),
+        healthy=(height, angle),
         ends=has.terminate_when_unhealthy,
     )
 
@@ -364,14 +362,8 @@ def _inverted_pendulum(_origin: _Origin) -> Rules:
 
 def _inverted_double_pendulum(origin: _Origin) -> Rules:
     alive: float = _Settings(origin).healthy_reward
-    angles = Slice("qpos", 1)
-    row = (
-        Slice("qpos", 0, 1),
-        angles,
-        angles,
-        Slice("qvel", 0, None, -10, 10),
-        Slice("qfrc_constraint", 0, 1, -10, 10),
-    )
+    angles, speeds = Slice("qpos", 1), Slice("qvel", 0, None, -10, 10)
+    row = (Slice("qpos", 0, 1), angles, angles, speeds, Slice("qfrc_constraint", 0, 1, -10, 10))
 
     def reward(seen: Seen) -> Callable[[], None]:
         rewards, healthy, tips, velocities = seen.rewards, seen.healthy, seen.after["tip"], seen.after["velocities"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from vebench.backends.fast.share import Building
-    from vebench.backends.shared_memory.gymnasium_share import Value
+    from vebench.backends.shared_memory.gymnasium_share import Seeds, Value
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
     from vebench.backends.shared_memory.vector_env import Reset
 
@@ -129,9 +129,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     if own is None and own_classes:
         raise ValueError(f"own_classes=True: {steps.refused}")
     if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
-        logger.warn(
-            f"{name} is stepped by Gymnasium's class: {steps.refused}; own_classes=False silences this", stacklevel=2
-        )
+        why = f"{steps.refused}; own_classes=False silences this"
+        logger.warn(f"{name} is stepped by Gymnasium's class: {why}", stacklevel=2)
     return FastVectorEnv(
         partial(_make_env, id, settings),
         num_envs,
@@ -183,7 +182,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         stepped_by: str,
         *,
         spec: EnvSpec | None,
-        seed: int | Sequence[int | None] | None,
+        seed: Seeds,
         **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
     ) -> None:
         self.spec, self.stepped_by = spec, stepped_by
@@ -225,9 +224,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             written[wrong] = 0
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
-    def reset_async(
-        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> None:
+    def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start a reset. The first one without a seed takes the seeds that ``make_vec`` was given."""
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds
@@ -347,10 +344,7 @@ def _make_game(
     any_noop: bool = False,
     **settings: Any,  # noqa: ANN401 - each has its own
 ) -> gymnasium.Env[Any, Any]:
-    """Return a game as its wrappers show it.
-
-    With ``last_frames`` or ``any_noop`` it is shown as backends show it: ``environments.atari_screen`` says how.
-    """
+    """Return a game as its wrappers show it; for ``last_frames`` and ``any_noop`` see ``environments.atari_screen``."""
     of_the_screen = {key: settings.pop(key) for key in settings.keys() & _OF_THE_SCREEN}
     emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **settings)
     screen: gymnasium.Env[Any, Any]

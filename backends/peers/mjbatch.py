@@ -174,6 +174,7 @@ _BY_PHYSICS_ALONE = frozenset(
         *("Pusher", "Reacher", "Swimmer", "Walker2d"),
     )
 )
+_NEEDED = ("mujoco==3.11.0", "mjbatch==0.1.0")
 ENTRIES = (
     BackendEntry(
         "mjbatch",
@@ -181,9 +182,7 @@ ENTRIES = (
         "mjbatch: MuJoCo's physics on a pool of threads, with our own observations and rewards",
         "threads",
         packages=(Package("mjbatch", "mjbatch"),),
-        installation=Installation(
-            "mjbatch", "mjbatch", (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),), without=("mujoco",)
-        ),
+        installation=Installation("mjbatch", "mjbatch", (Step(_NEEDED),), without=("mujoco",)),
         suites=frozenset({"mujoco"}),
         library="mjbatch, which steps physics alone,",
         name_of=lambda task: task.id if task.id in _BY_PHYSICS_ALONE else None,

@@ -83,10 +83,7 @@ def _rows(stepped: Any, root: Any, form: Tree) -> RowsOfAll:  # noqa: ANN401 - T
 
 
 class TorchRLParallel(OneInFlight):
-    """``torchrl.envs.ParallelEnv``: a forked process for each environment. Rewards are float32.
-
-    The caller waits in a loop of Python that never sleeps.
-    """
+    """``torchrl.envs.ParallelEnv``: a forked process for each environment; the caller polls. Rewards are float32."""
 
     frames_from = THE_SIMULATOR
 

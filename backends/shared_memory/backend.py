@@ -336,10 +336,7 @@ class ShmHalf:
         self._waiting = True
 
     def recv(self) -> Batch:
-        """Wait for the half whose turn it is, and return its rows.
-
-        Raises RuntimeError with the traceback if an environment raised, and if a worker died.
-        """
+        """Return the rows of the half whose turn it is. Raises RuntimeError, as that of ``ShmSync`` does."""
         if not self._waiting:
             raise NothingToReceiveError
         self._waiting = False

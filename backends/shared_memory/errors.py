@@ -42,10 +42,7 @@ class WorkerError(RuntimeError):
 
 
 class BrokenOffError(WorkerError):
-    """An interrupt ended a call early: some environments may have stepped or been reset, and others not.
-
-    Reset or close all of them.
-    """
+    """An interrupt ended a call early: not all environments may have stepped, or been reset. Reset or close all."""
 
     def __init__(self) -> None:
         super().__init__("an interrupt has aborted a call: only reset() of all environments and close() work now", None)

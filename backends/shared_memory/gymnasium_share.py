@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from vebench.backends.trees import Tree
 
     Leaves = Sequence[NDArray[Any]]
+    Rows = slice | list[int]
+    Seeds = int | Sequence[int | None] | None  # that of the first environment, or one for each
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 Info = dict[str, Any]
@@ -454,13 +456,8 @@ def one_by_one(space: spaces.Space[Any], count: int, actions: Value) -> Value:
     return actions if type(actions) is np.ndarray else each  # an array is sent as a whole, which is faster
 
 
-def write_actions(
-    space: spaces.Space[Any], leaves: Leaves, rows: slice | list[int], count: int, actions: Value
-) -> None:
-    """Write ``actions``, a batch of ``count`` of ``space``, into those rows of its leaves.
-
-    Raises ValueError or TypeError if a shape or a type is wrong.
-    """
+def write_actions(space: spaces.Space[Any], leaves: Leaves, rows: Rows, count: int, actions: Value) -> None:
+    """Write a batch of ``count`` actions into those rows of its leaves. Raises ValueError or TypeError."""
     for leaf, given in zip(leaves, flatten(space, actions), strict=True):
         values = np.asarray(given)
         if values.shape != (count, *leaf.shape[1:]):

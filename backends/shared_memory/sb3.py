@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Environment = gymnasium.Env[Any, Any]
     Indices = int | Iterable[int] | None
+    Wrapper = type[gymnasium.Wrapper[Any, Any, Any, Any]]
 
 
 class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where Stable-Baselines3 is installed
@@ -60,9 +61,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
     ) -> None:
         if not isinstance(envs, SharedMemoryVectorEnv):
-            envs = SharedMemoryVectorEnv(
-                envs, context=start_method, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
-            )
+            envs = SharedMemoryVectorEnv(envs, context=start_method, autoreset_mode="SameStep", **arguments)
         if envs.autoreset_mode != AutoresetMode.SAME_STEP:
             raise ValueError(f"Stable-Baselines3 needs autoreset_mode='SameStep', not {envs.autoreset_mode.value!r}")
         if envs.batch_size < envs.num_envs:
@@ -131,9 +130,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         """Call a method of the environments named, by default of all."""
         return self.envs.apply(call_on, self._ids(indices), method_name, method_args, method_kwargs)
 
-    def env_is_wrapped(
-        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
-    ) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: Wrapper, indices: Indices = None) -> list[bool]:
         """Return whether each environment named, by default of all, has such a wrapper around it."""
         ids = self._ids(indices)
         try:
@@ -160,7 +157,7 @@ def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     return each
 
 
-def _is_wrapped(environment: Environment, wrapper: type[gymnasium.Wrapper[Any, Any, Any, Any]]) -> bool:
+def _is_wrapped(environment: Environment, wrapper: Wrapper) -> bool:
     while isinstance(environment, gymnasium.Wrapper):
         if isinstance(environment, wrapper):
             return True

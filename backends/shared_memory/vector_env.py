@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
     from numpy.typing import NDArray
 
-    from vebench.backends.shared_memory.gymnasium_share import Info, Value
+    from vebench.backends.shared_memory.gymnasium_share import Info, Seeds, Value
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
 
     _Environment = gymnasium.Env[Any, Any]
@@ -216,9 +216,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.reset_async(seed, options)
         return self.reset_wait()
 
-    def reset_async(
-        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> None:
+    def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start a reset, which ``reset_wait`` finishes."""
         count = self.num_envs
         seeds = checked_seeds(seed, count)
@@ -255,7 +253,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("step_async")
         if self._in_flight is not None:
             raise RuntimeError(
-                f"step() steps all: with batch_size={self.batch_size} of {self.num_envs} use send() and recv()"
+                f"step() steps all {self.num_envs}: with batch_size={self.batch_size} use send() and recv()"
             )
         if self._write_step(actions):
             self._team.send()
@@ -297,9 +295,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self._rows, rows)
-        infos = batch_infos(
-            len(ids), [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
-        )
+        told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
+        infos = batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, MemoryLayout, ProcessShare
 
     Pipe = tuple[Connection, Connection]
+    OwnPipe = Pipe | None
+    Pipes = tuple[OwnPipe, OwnPipe]
 
 
 # An entry of the ring is the index of an environment within the share, or one of these.
@@ -40,10 +42,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class TeamConfig:
-    """What all processes of a team have in common.
-
-    ``context`` is the start method, Python's default if None. ``daemon`` and ``name`` are those of the processes.
-    """
+    """What all processes of a team have in common. ``context`` is the start method, Python's default if None."""
 
     division: Division
     layout: MemoryLayout
@@ -59,13 +58,7 @@ def make_bell(memory: Memory, flag: memoryview, pipe: Pipe | None) -> Bell:
 
 
 def run_worker(  # noqa: PLR0913, PLR0917 - all that a worker is started with
-    team: TeamConfig,
-    memory: Memory,
-    number: int,
-    pipes: tuple[Pipe | None, Pipe | None],
-    caller: int,
-    forked: bool,
-    bound: bool,
+    team: TeamConfig, memory: Memory, number: int, pipes: Pipes, caller: int, forked: bool, bound: bool
 ) -> None:
     """Run a worker until it is to end.
 
@@ -106,9 +99,7 @@ def _end_with(process: int) -> None:
 class _Worker:
     """The loop of a worker, between its words in shared memory and its share of the environments."""
 
-    def __init__(
-        self, team: TeamConfig, memory: Memory, number: int, pipes: tuple[Pipe | None, Pipe | None], parent: int
-    ) -> None:
+    def __init__(self, team: TeamConfig, memory: Memory, number: int, pipes: Pipes, parent: int) -> None:
         self._team, self._memory, self._parent = team, memory, parent
         layout, (pipe, caller_pipe) = team.layout, pipes
         self._start, self._stop = team.division.shares[number]
@@ -212,9 +203,7 @@ class WorkerHandle:
     an end of it.
     """
 
-    def __init__(
-        self, team: TeamConfig, memory: Memory, number: int, pipe: Pipe | None, caller_pipe: Pipe | None
-    ) -> None:
+    def __init__(self, team: TeamConfig, memory: Memory, number: int, pipe: OwnPipe, caller_pipe: OwnPipe) -> None:
         self._memory = memory
         self.start, self.stop = team.division.shares[number]
         self._request, self._done, self._asleep, self._entries, self._remarks = team.layout.words(memory.map, number)

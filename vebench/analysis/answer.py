@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
 
+    Cells = Sequence[CellSummary]
+
 # Fewer workers, or a simpler backend not distinguishable from the fastest, are as good if they reach this share of the
 # best rate.
 _AS_GOOD = 0.95
@@ -194,7 +196,7 @@ def corrected(rate: Estimate, selected: float) -> Estimate:
 
 
 def _uncontested(
-    choices: Sequence[CellSummary], contestants: Sequence[str], doubted: Sequence[tuple[CellSummary, Doubt]]
+    choices: Cells, contestants: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]
 ) -> Reason | None:
     if not choices:
         return Reason.NO_BACKEND
@@ -208,9 +210,7 @@ def _uncontested(
     return Reason.FAILED if ended else Reason.NOT_MEASURED
 
 
-def _contest(
-    valid: Sequence[CellSummary], known: Sequence[CellSummary]
-) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
+def _contest(valid: Cells, known: Cells) -> tuple[CellSummary, tuple[CellSummary, ...], bool]:
     """Return the leading cell, other backends' best cells not distinguishable from it, and whether it is too wide.
 
     It is the cell with the highest known rate, if that is a size of the backend with the highest rate: whichever of the

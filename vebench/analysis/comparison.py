@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
 
+    Pairs = Mapping[CellKey, Pair]
+
 Verdict = TypeVar("Verdict", "CellComparison", "GroupComparison")
 
 FAMILY_LEVEL = 0.05  # of the tests of all groups and all cells together
@@ -203,9 +205,7 @@ def without_unknown_reference(found: Comparison) -> Comparison:
 
 
 class _Judge:
-    def __init__(
-        self, pairs: Mapping[CellKey, Pair], unpaired: RunSpread | None, tolerance: float, part: float
-    ) -> None:
+    def __init__(self, pairs: Pairs, unpaired: RunSpread | None, tolerance: float, part: float) -> None:
         self._pairs = pairs
         self._unpaired = unpaired
         self._level, self._same = FAMILY_LEVEL * part / 2, SAME_LEVEL * part
@@ -214,9 +214,7 @@ class _Judge:
         self._members: dict[GroupKey, list[CellKey]] = {}
         for key in pairs:
             self._members.setdefault(group_of(key), []).append(key)
-        self._means = {
-            group: mean_ratio([pairs[key] for key in keys], unpaired) for group, keys in self._members.items()
-        }
+        self._means = {of: mean_ratio([pairs[key] for key in keys], unpaired) for of, keys in self._members.items()}
         groups, cells = (
             verdicts(ratios, low=self._low, high=self._high, level=self._level, same=self._same)
             for ratios in (self._means, self._ratios)
@@ -357,9 +355,7 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
     return max(precise or known, key=lambda cell: cell.sample.level, default=None)
 
 
-def _task(
-    env: str, places: Sequence[CellComparison], pairs: Mapping[CellKey, Pair], spread: RunSpread | None
-) -> TaskBeside:
+def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunSpread | None) -> TaskBeside:
     counted = tuple(
         place
         for place in places

@@ -74,9 +74,8 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
 def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condition]) -> dict[CellKey, Sample]:
     """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
     pools = _pools({key: _error([*_logs(sample).values()]) for key, sample in samples.items()}, conditions)
-    return {
-        key: replace(sample, spread=Spread(pools[key]) if key in pools else None) for key, sample in samples.items()
-    }
+    spreads = {key: Spread(pool) for key, pool in pools.items()}
+    return {key: replace(sample, spread=spreads.get(key)) for key, sample in samples.items()}
 
 
 def _alike(cells: Mapping[int, int]) -> dict[int, int]:

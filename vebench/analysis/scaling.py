@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vebench.results.records import RunRecord
 
     Points = Sequence[tuple[float, float]]  # cores at work and rate
+    Rates = Mapping[int, Estimate]  # by numbers of workers
 
 THREAD = 0.2
 BAND = 0.12  # half width of the 90 % band of log rates, just beyond the last point
@@ -94,9 +95,7 @@ def _unfit(cell: CellSummary, order: CpuOrder) -> str:
     return next((why for why, is_so in reasons.items() if is_so), "")
 
 
-def _refused(
-    curve: Curve, order: CpuOrder, workers: int, known: Mapping[int, Estimate], left_out: Mapping[int, str]
-) -> str:
+def _refused(curve: Curve, order: CpuOrder, workers: int, known: Rates, left_out: Mapping[int, str]) -> str:
     at_work = {cell.workers: cell.at_work for cell in curve if cell.workers in known}
     idle = min((count for count, busy in at_work.items() if busy < count), default=0)
     groups = {why: ", ".join(str(count) for count in left_out if left_out[count] == why) for why in left_out.values()}

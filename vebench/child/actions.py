@@ -44,10 +44,7 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
 
 
 class Actions:
-    """The actions of a loop, one batch after another: an iterator without an end.
-
-    ``taken``: how many were taken, where that is counted.
-    """
+    """The actions of a loop: an endless iterator over batches. ``taken``: how many were taken, where counted."""
 
     taken = 0
     _last: ArrayTree | None = None

@@ -87,10 +87,7 @@ class Begins:
 
 @dataclass(frozen=True)
 class Ends(_Counted):
-    """A window is over, and since its end ``reading_ns`` were spent on reading the counters.
-
-    ``lived_ns`` is how long the process has lived by its own clock.
-    """
+    """A window is over. Reading counters took ``reading_ns``; the process has lived ``lived_ns`` by its own clock."""
 
     reading_ns: int
     lived_ns: int

@@ -89,13 +89,12 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
-    Windows(
-        request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
-    ).measure()
+    how: dict[str, Any] = {"warmup": warmup, "ahead": ahead, "moments": moments}
+    Windows(request, loop, recorder, watched, answer, clock, started, **how).measure()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
-    if recorder is not None and isinstance(job, Recording):
-        memory_now = None if memory_now is None else max(0, memory_now - recorder.nbytes)
+    if recorder is not None and memory_now is not None:
+        memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
         patience = int(ids.PATIENCE_S * _NANO)
         # If --timeout leaves no time to wait, an environment may only be slow.
@@ -233,9 +232,8 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
             resets.append(clock() - last)
     finally:
         environment.close()
-    return Timed(
-        len(steps), quantile(steps, 0.5), quantile(steps, 0.99), len(resets), quantile(resets, 0.5), made, ends
-    )
+    typical, late, reset = quantile(steps, 0.5), quantile(steps, 0.99), quantile(resets, 0.5)
+    return Timed(len(steps), typical, late, len(resets), reset, made, ends)
 
 
 class _Delivering:

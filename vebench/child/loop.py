@@ -80,10 +80,7 @@ class Loop:
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
-        """Step the first batches after the reset, and keep them with as many environments as fit.
-
-        Fewer if they take long.
-        """
+        """Step the first batches after the reset, fewer if they take long; keep as many environments as fit."""
         until = self._clock() + _FIRST_NS
         if self._recorder is not None:
             for _ in range(batches):
@@ -98,10 +95,7 @@ class Loop:
         return self._step(1)[2]
 
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
-        """Step batches until each of these environments has answered, or ``duration_ns`` is over.
-
-        Returns those that have not. Call this outside a window.
-        """
+        """Step batches outside a window, for ``duration_ns`` at most. Returns which of these have not answered."""
         missing, until = set(env_ids), self._clock() + duration_ns
         while missing and self._clock() < until:
             missing.difference_update(self.step()[4].tolist())
@@ -114,10 +108,7 @@ class Loop:
             self._step(1, anyone)
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
-        """Step batches for ``duration_ns``, at least one. Returns how many fit between two clock readings of a window.
-
-        ``window_ns`` is the duration of a window.
-        """
+        """Step batches for ``duration_ns``. Returns how many fit between two clock readings of such a window."""
         clock = self._clock
         start = now = clock()
         batches, stretch = 0, 1

@@ -1,7 +1,4 @@
-"""Policies as a user writes them: ``tape``, ``mlp:64x64[device=cuda]``, ``sleep:0.5ms``.
-
-The parent reads them, too: standard library only.
-"""
+"""Policies as users write them: ``mlp:64x64[device=cuda]``. The parent reads them, too: standard library only."""
 
 from __future__ import annotations
 

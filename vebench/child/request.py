@@ -98,10 +98,7 @@ class Replaying:
 
 @dataclass(frozen=True)
 class Judging:
-    """Compare what ``Proving`` with the same values has written with the reference.
-
-    ``failed``: why that is cut off, empty if it is whole.
-    """
+    """Compare what ``Proving`` has written with the reference. ``failed``: why it is cut off, empty if it is whole."""
 
     steps: int
     seed: int = 0

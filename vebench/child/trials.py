@@ -86,17 +86,15 @@ def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:
     return draw(setup, proving, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.no_ops)
 
 
-def draw(
-    setup: Setup, proving: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1
-) -> tuple[Trial, ...]:
+def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
     many environments the backend has for each row of a batch. ``no_ops``: what its entry says.
     """
-    steps, exact = proving.steps, not chance
-    rng = Random(proving.seed)  # noqa: S311 - it is to be repeated
-    lengths = Random(f"{proving.seed} lengths")  # noqa: S311 - same reason; with other steps, all else is to be the same
+    steps, exact = how.steps, not chance
+    rng = Random(how.seed)  # noqa: S311 - it is to be repeated
+    lengths = Random(f"{how.seed} lengths")  # noqa: S311 - same reason; with other steps, all else is to be the same
     seeds = _seeds(rng)
 
     def short(least: int, end: int) -> Reset:

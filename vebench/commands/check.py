@@ -74,10 +74,7 @@ def run(request: CheckRequest, world: World, *, outlet: Outlet) -> int:
 
 
 def judge(request: CheckRequest, world: World) -> CheckPage:
-    """Compare, and return the verdicts with the exit status.
-
-    Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
-    """
+    """Compare, and return the verdicts. Raises NotComparableError, and RunFileError and UsageError for bad input."""
     started = world.clock()
     gate.check_tolerance(request.tolerance)
     before = store.read(request.baseline)
@@ -105,10 +102,7 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
-    """Return by how much runs like the baseline differ, None if unknown.
-
-    Raises UsageError if ``--history`` names a folder that has too few such runs.
-    """
+    """Return by how much runs like the baseline differ, None if unknown. Raises UsageError for too short a history."""
     if request.history is None:
         return None
     runs = gate.runs_in(request.history)
@@ -263,18 +257,16 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], strictness: Ma
     known = [group for group in groups if group.resolves is not None]
     in_vain = [group for group in known if group.verdict == "inconclusive"]
     instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
-    remedy = (
-        f"measure a baseline with more --repeats, allow more than --tolerance {request.tolerance:.3g}, or {instead}"
-    )
+    tolerance = f"--tolerance {request.tolerance:.3g}"
+    remedy = f"measure a baseline with more --repeats, allow more than {tolerance}, or {instead}"
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
         resolves = max(group.resolves for group in known if group.resolves is not None)
         line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
         if in_vain:
-            line += (
-                f", but cannot find {', '.join(sorted({group.key.backend for group in in_vain}))} the same: {remedy}"
-            )
+            names = ", ".join(sorted({group.key.backend for group in in_vain}))
+            line += f", but cannot find {names} the same: {remedy}"
         console.note(line)
     return enough_passes(once, groups, max((cell.sample.processes for cell in cells), default=1))
 

@@ -70,9 +70,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     gate.check_tolerance(tolerance)
     if named := next((choice.label for choice in spec.backends if choice.python), None):
-        raise UsageError(
-            f"--backend {shown(named)}: its Python is one of the two that are compared: leave out what follows @"
-        )
+        raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
     spec = replace(spec, backends=spec.backends or _CONTESTANTS, interleave=spec.replicas == 1)
     sides = _sides(pythons, spec, files, world)
     page = _compared(sides, tolerance, budget, world)

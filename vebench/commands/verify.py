@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from vebench.interpreters.interpreter import Interpreter
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
-    from vebench.reports.console import Outlet
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 _MAX_STEPS = 10_000_000
@@ -47,15 +46,6 @@ SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
 _LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
 # A comparison over this many steps counts even if no episode ends in it.
 _ENOUGH_STEPS = 5000
-
-
-def verify(  # noqa: PLR0913 - one parameter for each option
-    asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int, outlet: Outlet
-) -> int:
-    """Compare backends with the reference, and show the verdicts. Returns the exit status."""
-    page = compared(asked, seed, world, num_envs=num_envs, steps=steps)
-    outlet.publish(page)
-    return status(page.proofs)
 
 
 def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
@@ -173,10 +163,7 @@ def _drawn_seed() -> int:
 
 
 def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
-    """Return the knowledge that follows from a proof.
-
-    If no episode has ended, equal rows prove little, because backends differ most at resets.
-    """
+    """Return what follows from a proof: little if no episode has ended, because backends differ most at resets."""
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
         return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
     return Known(proof.verdict, why_not_identical(proof), steps, num_envs)
@@ -208,10 +195,7 @@ def _cells(
     placement = placement_of(spec, world.read_host())
     plan = expand(spec, tasks, placement, world.memory_available(), interpreters=interpreters)
     named = {registry.REFERENCE} & {choice.name for choice in spec.backends}
-    cells = [
-        cell
-        for cell in plan.cells
-        if not cell.entry.reference_row and (cell.backend.name != registry.REFERENCE or named)
-    ]
+    others = [cell for cell in plan.cells if not cell.entry.reference_row]
+    cells = [cell for cell in others if cell.backend.name != registry.REFERENCE or named]
     ordered = sorted(cells, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
     return tuple(replace(cell, job=proving) for cell in ordered)

@@ -136,9 +136,8 @@ def connect(
         context, name = ray.get_runtime_context(), secrets.token_hex(8)
         at = OnNode(context.get_node_id(), soft=False)
         consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=at).remote()
-        environment[CONSUMER_VARIABLE] = json.dumps(
-            {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
-        )
+        where = {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
+        environment[CONSUMER_VARIABLE] = json.dumps(where)
     # All CPUs of all nodes or none: two that want the same ones must not have a half each and wait.
     bundles = [{"CPU": node["Resources"]["CPU"]} for node in here.values()]
     labels = [{_NODE: node["NodeID"]} for node in here.values()]

@@ -103,10 +103,7 @@ def payload() -> bytes:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host reports: its name, its Python with what is installed there, and the machine.
-
-    ``load`` is how many processes want a CPU, before any runs for us.
-    """
+    """A host's name, its Python with what is installed there, and its machine. ``load``: processes that want a CPU."""
 
     name: str
     python: str

@@ -108,16 +108,12 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
     base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
     uv = shutil.which("uv")
     mine = str(_python_in(folder))
-    venv = (
-        [uv, "venv", "-q", "--python", sys.executable, str(folder)]
-        if uv
-        else [sys.executable, "-m", "venv", str(folder)]
-    )
+    venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
     pip = [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
     log_file = folder.with_suffix(".log")
     with Guarded() as guarded, log_file.open("w+b") as log:
         try:
-            _call(venv, {}, guarded, log)
+            _call([*venv, str(folder)], {}, guarded, log)
             for name, text in installation.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")

@@ -33,10 +33,7 @@ _HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtua
 
 @dataclass(frozen=True)
 class Allowance:
-    """The CPUs (online, ascending) and memory nodes that may be used, and the CPU quota, None if there is none.
-
-    ``nodes`` is None if unknown.
-    """
+    """The CPUs (online, ascending) and nodes (None if unknown) that may be used, and the CPU quota, if any."""
 
     cpus: Cpus
     nodes: Cpus | None

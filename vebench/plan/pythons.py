@@ -65,11 +65,9 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
 
 def engines_in(packages: Mapping[str, str], suite: str, label: str) -> tuple[Engine, ...]:
     """Return what makes the environments of a suite and is of other versions in a backend's own interpreter."""
-    here = packages_here()
+    here, where = packages_here(), f"the Python of {label}"
     return tuple(
-        Engine(
-            package.title, packages[name], here[name], f"{name}=={here[name]}", f"the Python of {label}", elsewhere=True
-        )
+        Engine(package.title, packages[name], here[name], f"{name}=={here[name]}", where, elsewhere=True)
         for package in dict.fromkeys((*BASE, *SUITES[suite].packages))
         for name in package.deciding_names
         if name in packages

@@ -268,6 +268,7 @@ COMPARE_SETTINGS = (
     *("duration", "envs_per_worker", "memory", "pin", "policy", "proof"),
     *("replicas", "rounds", "seed", "timeout", "warmup"),
 )
+TUNE_SETTINGS = ("memory", "pin", "policy", "seed", "timeout")
 
 
 def as_settings(text: str, settings: Collection[str]) -> str:
@@ -372,9 +373,7 @@ def _check_hosts(spec: RunSpec, hosts: Hosts) -> None:
     if hosts.counts:
         _check_counts("--hosts: count", hosts.counts, len(hosts.names) or MAX_WORKERS)
         if len(hosts.counts) > 1 and len(spec.workers) > 1:
-            raise UsageError(
-                "--hosts: with several counts of hosts, give one number of --workers, which each of them has"
-            )
+            raise UsageError("--hosts: with several counts of hosts, give one number of --workers, for each of them")
 
 
 def _check_counts(option: str, counts: tuple[int, ...], most: int) -> None:
@@ -396,6 +395,4 @@ def check_seconds(option: str, value: float, otherwise: str = "") -> None:
     """Raise UsageError, with the option's name, unless ``value`` is a possible time; ``otherwise`` is also allowed."""
     # Any comparison with NaN is false.
     if not _MIN_SECONDS <= value <= _MAX_SECONDS:
-        raise UsageError(
-            f"{option} {value:g}: must be {otherwise}a number of seconds above 0, at most {_MAX_SECONDS:.0f}"
-        )
+        raise UsageError(f"{option} {value:g}: must be {otherwise}above 0 seconds, at most {_MAX_SECONDS:.0f}")

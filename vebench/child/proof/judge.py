@@ -46,9 +46,7 @@ _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "rewards are clipped to [-1, 1]": lambda now, _: now._replace(reward=float(np.clip(now.reward, -1, 1))),
     "rewards are rounded to float16": lambda now, _: now._replace(reward=float(np.float16(now.reward))),
     "an end is not reported": lambda now, _: now._replace(terminated=False, truncated=False),
-    "terminated and truncated are swapped": lambda now, _: now._replace(
-        terminated=now.truncated, truncated=now.terminated
-    ),
+    "terminated and truncated are swapped": lambda now, _: Row(now[0], now[1], now.truncated, now.terminated),
 }
 # What differs where all rows agree, by the field of the mismatch.
 _MISCOUNTED = {
@@ -300,9 +298,7 @@ def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> Actio
     bounds = [about.action_dtype], [about.low], [about.high]
     if about.action_form is not None:
         bounds = about.action_dtype, about.low, about.high
-    spaces = [
-        ActionSpace(np.asarray(low, dtype), np.asarray(high, dtype)) for dtype, low, high in zip(*bounds, strict=True)
-    ]
+    spaces = [ActionSpace(np.asarray(low, of), np.asarray(high, of)) for of, low, high in zip(*bounds, strict=True)]
     own: ActionSpaceTree = trees.filled(about.action_form, spaces)
     if trees.form(own) != trees.form(actions):
         words = (trees.in_words(trees.form(space)) for space in (own, actions))
@@ -327,10 +323,7 @@ def too_many_excused(share: float, most: float) -> str:
 
 
 def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
-    """Return the text of the declared difference that excuses this field of this row, None if there is none.
-
-    One that is declared for every row excuses none.
-    """
+    """Return which declared difference excuses this field of this row, if any: not one that is of every row."""
     for difference in declared:
         at_start = difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
         if difference.field == field and (at_start or (difference.rows == "end" and expected.ended)):
@@ -393,9 +386,8 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         row = other.expected_at(at)
         return None if row is None else followed.found[at]._replace(observation=row.observation)
 
-    predictions: dict[str, Callable[[int], Row | None]] = {
-        name: partial(altered, change) for name, change in changes.items()
-    }
+    predictions: dict[str, Callable[[int], Row | None]] = {}
+    predictions.update((name, partial(altered, change)) for name, change in changes.items())
     shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
     for other in judge.followed.values():
         row = other.expected_at(step)

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from vebench.child.request import Judging, Replaying, Request
     from vebench.child.trials import Trial
 
+    _Ids = tuple[int, ...]
+    _IsWanted = Callable[[Rows], bool]
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -118,9 +121,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
         yield proof
 
 
-def _followed(
-    task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], tuple[int, ...]]
-) -> list[list[_Judged]]:
+def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], _Ids]) -> list[list[_Judged]]:
     """Compare what some environments returned right after resets, and in the measured steps unless that was wrong.
 
     The former is compared for as many environments as there is time for.
@@ -354,9 +355,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
         return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))
 
 
-def _chosen(
-    records: Iterator[Record], histories: range, env_ids: tuple[int, ...], is_wanted: Callable[[Rows], bool]
-) -> Iterator[Record]:
+def _chosen(records: Iterator[Record], histories: range, env_ids: _Ids, is_wanted: _IsWanted) -> Iterator[Record]:
     """Yield the records of these histories up to where they break off, with the observations of these environments."""
     history = -1
     with contextlib.suppress(CutOffError):
@@ -374,9 +373,7 @@ def _chosen(
                 yield replace(record, shown=record.shown[wanted], observations=observations)
 
 
-def _named(
-    found: list[_Judged], env_ids: tuple[int, ...], judged: Callable[[tuple[int, ...]], _Judged]
-) -> list[_Judged]:
+def _named(found: list[_Judged], env_ids: _Ids, judged: Callable[[_Ids], _Judged]) -> list[_Judged]:
     """Return what was found, with the name of the first fault, which is sought beside other environments.
 
     Some faults, such as one row that stands for all, only show there.

@@ -51,11 +51,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 24
 _OTHER_LINES = 12  # of the screen, beside the board: cells that ended stay in sight
-_STATES: dict[type[Event], str] = {
-    CellStarted: "starting",
-    CellReady: "warming up",
-    CellWarm: "warm, waits for its turn",
-}
+_STATES: dict[type[Event], str] = {CellStarted: "starting", CellReady: "warming up", CellWarm: "waits for its turn"}
 _P = ParamSpec("_P")
 _S = TypeVar("_S", bound="_Screen")
 

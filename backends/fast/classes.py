@@ -67,41 +67,22 @@ _ATARI = FastClass(
     free=frozenset({"game", "frameskip"}),
 )
 
-# Other models have other rules; pictures are for those who read Gymnasium's attributes.
-_MODELS_AND_PICTURES = frozenset(
-    {
-        "camera_id",
-        "camera_name",
-        "default_camera_config",
-        "disable_env_checker",
-        "height",
-        "max_geom",
-        "render_mode",
-        "visual_options",
-        "width",
-        "xml_file",
-    }
-)
+# Pictures are for those who read Gymnasium's attributes, and other models have other rules.
+_PICTURES = {"camera_id", "camera_name", "default_camera_config", "height", "max_geom", "visual_options", "width"}
 _PHYSICS: Mapping[str, FastClass] = {
     f"{name}-v5": FastClass(
         target="vebench.backends.fast.physics:PhysicsTask",
         entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
-        unsupported=_MODELS_AND_PICTURES,
+        unsupported=frozenset(_PICTURES | {"disable_env_checker", "render_mode", "xml_file"}),
         needs_library=True,
     )
     for name, module in (
-        ("Ant", "ant"),
+        *((name, name.lower()) for name in ("Ant", "Hopper", "Humanoid", "HumanoidStandup", "Pusher", "Reacher")),
+        *((name, name.lower()) for name in ("Swimmer", "Walker2d")),
         ("HalfCheetah", "half_cheetah"),
-        ("Hopper", "hopper"),
-        ("Humanoid", "humanoid"),
-        ("HumanoidStandup", "humanoidstandup"),
         ("InvertedDoublePendulum", "inverted_double_pendulum"),
         ("InvertedPendulum", "inverted_pendulum"),
-        ("Pusher", "pusher"),
-        ("Reacher", "reacher"),
-        ("Swimmer", "swimmer"),
-        ("Walker2d", "walker2d"),
     )
 }
 

@@ -261,18 +261,10 @@ class FastVectorEnv(SharedMemoryVectorEnv):
 
 # What ``AtariPreprocessing`` takes, and all settings of a game, those of ``gymnasium.make`` included.
 _OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
-_OF_A_GAME = _OF_THE_SCREEN | {
-    "any_noop",
-    "difficulty",
-    "full_action_space",
-    "last_frames",
-    "max_num_frames_per_episode",
-    "mode",
-    "render_mode",
-    "repeat_action_probability",
-    "reward_clip",
-    "stack",
-}
+_OF_A_GAME = _OF_THE_SCREEN.union(
+    ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),
+    ("render_mode", "repeat_action_probability", "reward_clip", "stack"),
+)
 # Names that other libraries have for these settings, and hints.
 _ELSEWHERE = {
     "episodic_life": "use terminal_on_life_loss",

@@ -37,9 +37,7 @@ class _VecEnv(OneInFlight):
         observed = spaces.observations
         parts = observed.values() if isinstance(observed, dict) else observed if isinstance(observed, tuple) else ()
         if not isinstance(spaces.actions, ActionSpace) or not all(map(is_leaf, parts)):
-            raise ValueError(
-                "Stable-Baselines3 has actions of one array, observations of one, or a dict or tuple of it"
-            )
+            raise ValueError("Stable-Baselines3 has actions of one array, observations of one or a dict or tuple of it")
         self._report(setup, spaces, autoreset="same_step", **reported)
         self._blank = self._blank._replace(rewards=self._blank.rewards.astype(self.rewards))
         self._vector = make_vector()

@@ -261,7 +261,7 @@ class Team:
     def leave_to_original(self) -> None:
         """Refuse everything from now on: this is a copy in a process that was forked."""
         self.lost = (
-            f"it belongs to process {self._owner}, which created it: no other process, even a forked one, can use it"
+            f"it belongs to process {self._owner}, which created it: other processes, even forked, cannot use it"
         )
         for worker in self.workers:
             process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - ended at exit else

@@ -31,9 +31,7 @@ _IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket with
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.
 _FOUND_LATER = {re.compile(r"\$"): "<span>$</span>", re.compile(r"(?<!\w)@(?=\w)"): "@<!-- -->"}
 _LONGEST_PART = 60  # characters of a part of a figure's file name
-_CONTEXT = frozenset(
-    {"file", "machine", "condition", "system", "packages", "measured", "command"}
-)  # facts that are folded
+_FOLDED = frozenset({"file", "machine", "condition", "system", "packages", "measured", "command"})  # of the facts
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def _document(document: Document, writer: _Writer) -> Iterator[str]:
             lines = ["".join(one if one.isprintable() else " " for one in line) for line in plain]
             fence = "`" * max(3, 1 + _longest_fence("\n".join(lines)))
             yield from _block([f"{fence}python", *lines, fence])
-    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] in _CONTEXT]
+    folded_facts = [fact for fact in document.facts if writer.folds and fact[0] in _FOLDED]
     yield from _facts([fact for fact in document.facts if fact not in folded_facts], writer)
     best = [f"**Bold**: {document.best}."] if document.best else []
     legend = [*_block([*(f"{writer.escaped(line)}  " for line in document.legend), *best])]

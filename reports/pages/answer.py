@@ -250,9 +250,7 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
     by_doubt: dict[Doubt, dict[str, None]] = {}
     for cell, doubt in doubted:
         by_doubt.setdefault(doubt, {})[cell.label] = None
-    whys = [
-        f"{_listed([*map(one_line, labels)])} {DOUBTS[doubt][len(labels) > 1]}" for doubt, labels in by_doubt.items()
-    ]
+    whys = [f"{_listed([*map(one_line, names)])} {DOUBTS[doubt][len(names) > 1]}" for doubt, names in by_doubt.items()]
     why = f"{f'only {left} is left' if left else 'no rate counts'}, since {' and '.join(whys)}"
     cell, doubt = doubted[0]
     if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL, Doubt.CONTESTED):

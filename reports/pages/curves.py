@@ -86,9 +86,8 @@ def _task(  # noqa: PLR0913, PLR0917 - what a run knows of one task
     shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
     several = len({curve[0].envs_per_worker for curve in shown}) > 1
     named = [(curve, curve_name(curve, several=several)) for curve in shown]
-    ahead = [
-        ChartLine(curve_name(one.curve, several=several), one.points, "forecast") for one in predicted if one.points
-    ]
+    foreseen = [one for one in predicted if one.points]
+    ahead = [ChartLine(curve_name(one.curve, several=several), one.points, "forecast") for one in foreseen]
     counts, farthest = [cell.workers for cell in cells], [int(series.points[-1][0]) for series in ahead]
     name, most = one_line(cells[0].env), max(counts + farthest)
     title = f"{run[0]}{one_line(short_name(name))} on {run[1]}"

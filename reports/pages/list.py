@@ -46,10 +46,7 @@ class ListPage(Page):
                 if entry.installation is None
             ),
             numbers=False,
-            notes=(
-                "Those with (named) are measured only if -b names them.",
-                "Backends of other projects: vebench peers.",
-            ),
+            notes=("Those with (named) need -b to be measured.", "Backends of other projects: vebench peers."),
         )
         options = Table(
             title="Their options",
@@ -62,19 +59,20 @@ class ListPage(Page):
             corner="option",
             numbers=False,
         )
-        names = {
-            suite.title: (*map(short_name, suite.tasks), *filter(None, (suite.otherwise,))) for suite in SUITES.values()
-        }
         tasks = Table(
             title="Tasks (full ids such as ALE/Pong-v5 work, too)",
             columns=("names",),
-            rows=tuple(TableRow(title, (Text((", ".join(of_suite),)),)) for title, of_suite in names.items()),
+            rows=tuple(TableRow(suite.title, (Text((_names(suite),)),)) for suite in SUITES.values()),
             corner="kind",
             numbers=False,
         )
         tables = (backends, *_own_classes(standing), options, tasks)
         findings = (*_missing(), *map(Remark.of, own_classes(standing)))
         return (Document("What can be measured here", (), tables, findings=findings),)
+
+
+def _names(suite: Suite) -> str:
+    return ", ".join((*map(short_name, suite.tasks), *filter(None, (suite.otherwise,))))
 
 
 def _steps(entry: BackendEntry) -> Text:

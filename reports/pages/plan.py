@@ -125,11 +125,9 @@ def _row(cell: Cell) -> TableRow:
 def _skipped(cells: Sequence[Cell]) -> Iterator[str]:
     swept = [(cell.workers, cell.envs_per_worker) for cell in cells]
     by_reason: dict[str, dict[str, list[Size]]] = {}
-    for cell in cells:
+    for cell, size in zip(cells, swept, strict=True):
         if cell.skip is not None:
-            by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(
-                (cell.workers, cell.envs_per_worker)
-            )
+            by_reason.setdefault(cell.skip, {}).setdefault(cell.backend.label, []).append(size)
     for reason, sizes_by_label in by_reason.items():
         labels = figures.by_key((rules.sizes(sizes, swept), label) for label, sizes in sizes_by_label.items())
         where = "; ".join(f"{', '.join(names)} at {words}" for words, names in labels.items())

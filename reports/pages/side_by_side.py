@@ -218,11 +218,9 @@ def _details(found: TaskBeside) -> Iterator[str]:
         return
     ratios = {place.key: place.ratio for place in found.counted if place.ratio is not None}
     ends = [pick(ratios, key=lambda key: ratios[key].median) for pick in (min, max)]
-    smallest, largest = (
-        f"{figures.number(ratios[key].median)}x ({one_line(key.backend)} with {key.size})" for key in ends
-    )
+    least, most = (f"{figures.number(ratios[key].median)}x ({one_line(key.backend)} with {key.size})" for key in ends)
     mean = figures.in_sentence(found.mean, "x")
-    cells = f"the geometric mean of {figures.counted(len(ratios), 'cell')}, from {smallest} to {largest}"
+    cells = f"the geometric mean of {figures.counted(len(ratios), 'cell')}, from {least} to {most}"
     yield f"the same backend, workers and CPUs: {mean}, {cells}."
     for ratio in [ratio for key, ratio in ratios.items() if is_base(key)][:1]:
         yield f"{REFERENCE} and one worker: {figures.in_sentence(ratio, 'x')}."
@@ -241,9 +239,7 @@ def _tables(env: str, first: Section, others: Sequence[OtherRun]) -> Iterator[Ta
     rows = []
     for label in dict.fromkeys(cell.label for cell in in_report_order(measured, first.head.spec)):
         of_row = [keys.get((label, size)) for size in heads]
-        texts = [
-            _cell(first, others, [None if key is None else places.get(key) for places in by_run]) for key in of_row
-        ]
+        texts = [_cell(first, others, [places.get(key) if key else None for places in by_run]) for key in of_row]
         if any(text.lines != (figures.DASH,) for text in texts):
             rows.append(TableRow(one_line(label), tuple(texts), any(text.tone == "reference_row" for text in texts)))
     yield Table(

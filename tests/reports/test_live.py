@@ -361,7 +361,7 @@ def test_of_cells_that_take_turns_the_one_whose_turn_it_was_is_shown(plan: Plan)
     events += [WindowDone(first, WINDOWS[0]), WindowDone(other, WINDOWS[1]), WindowDone(first, WINDOWS[2])]
     states = [last(shown(events[:count], terminal=True))[-2] for count in (4, len(events) - 1, len(events))]
     assert [re.split(" {2,}", state)[1:4] for state in states] == [
-        ["shm-sync", "2 workers", "warm, waits for its turn"],
+        ["shm-sync", "2 workers", "waits for its turn"],
         ["null", "1 worker", "window 1 of 4"],
         ["shm-sync", "2 workers", "window 2 of 4"],
     ]

@@ -111,14 +111,7 @@ def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def connect(
-    ray: Any,  # noqa: ANN401 - Ray's
-    python: str,
-    code: str,
-    hosts: Mapping[str, tuple[int, int]],
-    *,
-    deliver: bool,
-) -> None:
+def connect(ray: Any, python: str, code: str, hosts: Mapping[str, tuple[int, int]], *, deliver: bool) -> None:  # noqa: ANN401
     """Carry what is said between descriptors and nodes, until all have hung up or are lost.
 
     With ``deliver``, there is a consumer on this machine for what is measured there.
@@ -165,17 +158,13 @@ def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noq
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
 
     asked = {
-        name: ray.remote(_nothing)
+        name: ray.remote(lambda: None)
         .options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=OnNode(node["NodeID"], soft=False))
         .remote()
         for name, node in nodes.items()
     }
     _, waiting = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ASKED_S)
     return [name for name, one in asked.items() if one in waiting]
-
-
-def _nothing() -> None:
-    """Be started."""
 
 
 def _carry(ray: Any, actor: Any, reading: int, writing: int) -> None:  # noqa: ANN401 - Ray's
@@ -216,13 +205,8 @@ def main(asked: str) -> None:
     import ray  # noqa: PLC0415 - imported on use
 
     how: dict[str, Any] = json.loads(asked)
-    ray.init(
-        how.pop("address"),
-        namespace=_NAMESPACE,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        configure_logging=False,
-    )
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+    ray.init(how.pop("address"), namespace=_NAMESPACE, **quiet)
     try:
         if how:
             connect(ray, **how)

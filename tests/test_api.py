@@ -91,9 +91,7 @@ def test_cells_have_the_figures_of_the_report_with_their_intervals(vebench: Comm
     assert load(run.path).report() == run.report()
 
 
-def test_a_run_of_real_environments_prints_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_for_real_prints_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "UNUSABLE_ABOVE", 1.0)  # other tests take CPU time from it
     plan: dict[str, Any] = {"duration": 0.03, "warmup": 0.01, "repeats": 1, "base": False}
     run = measure("CartPole", workers=1, backends=["for-loop", "gym-sync"], **plan)

@@ -108,9 +108,7 @@ def test_its_commands_work_as_they_stand_in_a_folder_that_has_nothing_else(veben
     assert "rover:make_env[pixels=64,steps=500]" in text_of(tmp_path / "report.md")
 
 
-def test_the_adapter_of_the_examples_does_the_same_work_as_the_loop(
-    vebench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_adapter_of_the_examples_does_the_loops_work(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     done = vebench("verify", "--env", "CartPole", "-b", "threads:Threads", "--steps", "200", "-f", "json")

@@ -184,9 +184,7 @@ def test_threads_of_a_core_are_reported_unless_they_are_switched_off(host: HostR
 
 
 @pytest.mark.parametrize(("nodes", "found"), [((0, 1), False), ((0,), True), (None, False)])
-def test_memory_that_is_near_but_not_allowed_is_reported(
-    host: HostRecord, nodes: tuple[int, ...] | None, found: bool
-) -> None:
+def test_near_memory_that_is_not_allowed_is_told(host: HostRecord, nodes: tuple[int, ...] | None, found: bool) -> None:
     assert codes(host, topology=CORES, nodes_allowed=nodes) == (["memory"] if found else [])
 
 

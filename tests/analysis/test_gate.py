@@ -118,9 +118,7 @@ def test_more_processes_tell_more_and_more_windows_a_little() -> None:
     st.integers(0, 3),
     st.sampled_from(["for-loop,shm-sync", "for-loop,shm-sync,gym-sync"]),
 )
-def test_more_repeats_or_rounds_never_tell_less(
-    size: tuple[int, int], passes: int, windows: int, backends: str
-) -> None:
+def test_repeats_and_rounds_never_tell_less(size: tuple[int, int], passes: int, windows: int, backends: str) -> None:
     repeats, rounds = size
     few = foreseen(repeats=repeats, rounds=rounds, backends=backends)
     many = foreseen(repeats=repeats + passes, rounds=rounds + windows, backends=backends)

@@ -200,9 +200,7 @@ def test_one_simulator_counts_a_burst_for_each_batch() -> None:
     backend.close()
 
 
-def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_with_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_of_other_processes_count_and_those_beyond_a_batch_come_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "MOST_ROWS", 1)
     backend = Ceiling(Setup(CHEETAH, workers=2, cpus=(0, 1)))
     backend.reset(0)

@@ -13,9 +13,7 @@ KNOWN_INSIDE = {"1.2.5": {"atari": "0.11.2", "mujoco": "3.6.0"}, "1.2.7": {"atar
 
 
 @pytest.mark.parametrize(("suite", "name", "package"), [("atari", "ALE", "ale-py"), ("mujoco", "MuJoCo", "mujoco")])
-def test_the_engine_inside_envpool_is_read_and_put_beside_the_one_installed(
-    suite: str, name: str, package: str
-) -> None:
+def test_the_engine_inside_envpool_is_read_and_put_beside_that_installed(suite: str, name: str, package: str) -> None:
     pytest.importorskip("envpool")
     inside = KNOWN_INSIDE[version("envpool")][suite]
     (engine,) = inside_envpool(suite)

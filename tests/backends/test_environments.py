@@ -86,9 +86,7 @@ def test_a_game_starts_with_a_number_of_no_ops_that_the_seed_decides_also_one_wi
     ],
 )
 @pytest.mark.usefixtures("odd")
-def test_every_array_of_actions_becomes_a_box_of_numbers(
-    action: str, low: ArrayLike, high: ArrayLike, dtype: type
-) -> None:
+def test_arrays_of_actions_become_a_box_of_numbers(action: str, low: ArrayLike, high: ArrayLike, dtype: type) -> None:
     environment = make(Task(f"odd/Acts-{action}-v0", "gymnasium", 1, module="odd"))
     space = spaces_of(environment).actions
     np.testing.assert_array_equal(space.low, low)

@@ -92,9 +92,7 @@ def test_each_stretch_counts_for_itself() -> None:
         ([[0], [1], [0], [2]], 3, 2),  # 0 is back after one turn of others, 1 and 2 after three: (1 + 3 + 1 + 3) / 4
     ],
 )
-def test_a_row_is_as_old_as_the_policy_has_acted_for_others_since(
-    ids: list[list[int]], num_envs: int, age: int
-) -> None:
+def test_a_row_is_as_old_as_the_policy_acted_for_others_since(ids: list[list[int]], num_envs: int, age: int) -> None:
     machine = Machine(ids, num_envs)
     loop, _, _ = driven(machine, 4 * len(ids))
     stretch = loop.run_for(8 * len(ids) * STEP, 8 * len(ids))

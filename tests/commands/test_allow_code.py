@@ -334,9 +334,7 @@ def test_with_the_flag_it_is_used(vebench: Command, mark: Path, tmp_path: Path, 
     assert mark.exists()
 
 
-def test_a_gate_of_a_process_of_its_own_runs_nothing_that_the_file_says(
-    vebench: Command, mark: Path, tmp_path: Path
-) -> None:
+def test_a_gate_of_a_process_of_its_own_runs_nothing_of_the_file(vebench: Command, mark: Path, tmp_path: Path) -> None:
     hostile(tmp_path, REAL["command"])
     done = vebench.shell("vebench check theirs.jsonl")
     assert (done.status, done.out, done.err.count("\n"), mark.exists()) == (2, "", 1, False)

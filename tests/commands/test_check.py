@@ -261,9 +261,7 @@ def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(c
             assert words in " ".join(allowed.out.split())
 
 
-def test_the_yardstick_is_no_measure_where_python_or_numpy_differ_unless_that_is_allowed(
-    check: Check, runs: Runs
-) -> None:
+def test_the_yardstick_is_no_measure_where_python_or_numpy_differ_unless_allowed(check: Check, runs: Runs) -> None:
     python = runs("python.jsonl", host=msgspec.structs.replace(make_header().host, python="3.13.1"))
     one, two = (runs(f"{version}.jsonl", packages={"numpy": version}) for version in ("1.26", "2.0"))
     for a, b in ((one, two), (runs("a.jsonl"), python)):

@@ -200,9 +200,7 @@ def test_a_cell_that_failed_in_b_alone_is_status_1(
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "junit"])
-def test_what_is_compared_is_called_a_and_b_everywhere(
-    vebench: Command, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_sides_are_called_a_and_b_everywhere(vebench: Command, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def slower_and_failing(cell: Cell, spec: RunSpec) -> Script:
         if cell.workers == 2:
             return failing("boom")(cell, spec)
@@ -262,9 +260,7 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(
         ("""echo '{"version": [3, 12, 1], "packages": {}, "modules": []}'""", "has no numpy"),
     ],
 )
-def test_an_interpreter_that_cannot_run_cells_is_refused_with_the_reason(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_an_interpreter_that_cannot_run_cells_is_refused_with_reason(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         examine_python("A", script(tmp_path / "python", text))
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from support.commands import Command
 from support.records import make_header, make_runs, write_run
 
@@ -14,9 +14,7 @@ from vebench.results.records import Run
 
 LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5, 100.0, 101.5, 98.5, 100.0, 100.0] * 2
-ELSEWHERE = msgspec.structs.replace(
-    make_header(), host=msgspec.structs.replace(make_header().host, cpu_model="Other CPU")
-)
+ELSEWHERE = replace(make_header(), host=replace(make_header().host, cpu_model="Other CPU"))
 
 
 def write(runs: Iterable[tuple[str, Run]], folder: str = ".vebench") -> Path:
@@ -144,7 +142,7 @@ def test_what_cannot_be_read_is_named_in_a_line_each_and_other_files_are_passed_
 
 def test_runs_of_another_python_are_no_part_of_a_history(vebench: Command) -> None:
     write(make_runs({ASYNC: STEADY}))
-    other = msgspec.structs.replace(make_header(), interpreter="/old/bin/python")
+    other = replace(make_header(), interpreter="/old/bin/python")
     write(make_runs({ASYNC: [50.0] * 5}, other, 20))
     assert vebench("history").out.startswith("History: no change in 1 series over 20 runs")
 

@@ -88,9 +88,7 @@ def test_what_is_set_up_is_not_set_up_again(vebench: Command, uv: Uv) -> None:
     assert "is already set up" in again.err
 
 
-def test_what_was_set_up_from_other_versions_is_set_up_anew(
-    vebench: Command, uv: Uv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_other_versions_set_up_is_set_up_anew(vebench: Command, uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
     let_be(monkeypatch, Installation("one", "One 1.0", (Step(("one==1.0",)),)))
     vebench("peers", "setup", "one")
     let_be(monkeypatch, Installation("one", "One 1.1", (Step(("one==1.1",)),)))

@@ -44,9 +44,7 @@ def test_an_interrupted_run_is_resumed_where_it_ended_and_its_report_written(veb
     assert [cell["status"] for cell in lines(path, "cell")] == ["ok"] * 3
 
 
-def test_a_check_that_is_interrupted_in_a_pass_that_it_added_says_how_to_go_on(
-    vebench: Command, measured: Path
-) -> None:
+def test_a_check_interrupted_in_a_pass_that_it_added_says_how_to_go_on(vebench: Command, measured: Path) -> None:
     start = FakeStart()
 
     def interrupted_in_the_second_pass(cell: Cell, spec: RunSpec) -> Script:

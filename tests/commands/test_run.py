@@ -115,9 +115,7 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
 
 
 @pytest.mark.parametrize("asked", [("--effort", "high"), ("--repeats", "4")])
-def test_passes_are_those_of_all_backends_alike_where_that_is_asked_for(
-    vebench: Command, asked: tuple[str, str]
-) -> None:
+def test_passes_are_those_of_all_backends_alike_if_asked_for(vebench: Command, asked: tuple[str, str]) -> None:
     start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
     assert vebench("run", *PONG, "-w", "1", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 0
     spec, *cells = lines(Path("run.jsonl"))
@@ -300,9 +298,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_where_no_backend_can_step_the_task_nothing_is_measured_and_each_missing_thing_is_said_once(
-    vebench: Command,
-) -> None:
+def test_where_no_backend_steps_the_task_nothing_is_measured_and_what_is_missing_is_said_once(vebench: Command) -> None:
     found = vebench("run", "-e", "Pong", "-w", "1,2", world=fake_world())
     assert found.status == 2
     assert found.err == (

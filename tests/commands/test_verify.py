@@ -234,9 +234,7 @@ def test_frames_really_simulated_are_counted_beside_those_claimed_across_ends_an
         assert claimed - short <= verdict["simulated"] <= claimed
 
 
-def test_envpool_differs_where_the_screen_is_taller_than_what_it_reads_and_declares_it_beforehand(
-    verify: Verify,
-) -> None:
+def test_envpool_differs_where_the_screen_is_taller_than_what_it_reads_and_declares_that(verify: Verify) -> None:
     pytest.importorskip("envpool")
     asked = ("-e", "Carnival", "-b", "envpool-sync", "--steps", "5", "--num-envs", "2")
     status, (verdict,) = verify(*asked, world=world_here(layouts=1))

@@ -37,9 +37,7 @@ def measured(vebench: Command, *arguments: str, backend: str = "for-loop") -> tu
     return done, store.read(Path("run.jsonl"))
 
 
-def test_two_hosts_are_measured_and_compared_together_and_their_rates_are_the_sum(
-    vebench: Command, reached: Path
-) -> None:
+def test_two_hosts_are_measured_and_compared_together_and_rates_are_the_sum(vebench: Command, reached: Path) -> None:
     Path("zipfile.py").write_text("raise SystemExit('a module of whatever folder this is')")
     done, run = measured(vebench, "--hosts", "a,greets-b", backend="gym-sync")
     (cell,) = run.cells

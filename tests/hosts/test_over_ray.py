@@ -90,9 +90,7 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
         (("--hosts", "ray[count=3]"), "--hosts: count 3: must be a whole number from 1 to 2"),
     ],
 )
-def test_a_cluster_that_cannot_be_used_is_refused_in_a_line(
-    vebench: Command, options: tuple[str, ...], why: str
-) -> None:
+def test_a_cluster_of_no_use_is_refused_in_a_line(vebench: Command, options: tuple[str, ...], why: str) -> None:
     done = vebench(*RUN, *options)
     assert (done.status, Path("run.jsonl").exists()) == (2, False)
     assert why in done.refusal

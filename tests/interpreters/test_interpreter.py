@@ -45,9 +45,7 @@ def test_a_file_in_the_users_folder_is_no_installed_module(tmp_path: Path, monke
         ("kill -KILL $$", "ended with signal 9, without an answer"),
     ],
 )
-def test_an_interpreter_that_does_not_answer_is_one_line_that_says_how_it_ended(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_an_interpreter_that_does_not_answer_is_one_line_with_its_end(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(UsageError) as raised:
         ask("Python A python", script(tmp_path / "python", text), {}, LONG)
     assert str(raised.value) == f"Python A python: Python {reason}"

@@ -59,18 +59,14 @@ def test_without_a_limit_there_is_no_quota(tree: Callable[[dict[str, str]], Path
     assert cpu_quota(root) is None
 
 
-def test_the_memory_left_is_the_systems_or_the_containers_if_that_is_less(
-    tree: Callable[[dict[str, str]], Path],
-) -> None:
+def test_the_memory_left_is_the_systems_or_the_containers_if_less(tree: Callable[[dict[str, str]], Path]) -> None:
     files = {"proc/meminfo": "MemTotal: 4096 kB\nMemAvailable:    2048 kB\n", "proc/self/cgroup": "0::/\n"}
     assert host.memory_available(tree(files)) == 2048 << 10
     limits = {"sys/fs/cgroup/memory.max": "1000000\n", "sys/fs/cgroup/memory.current": "400000\n"}
     assert host.memory_available(tree(limits)) == 600_000
 
 
-def test_files_read_in_a_container_take_no_memory_that_a_process_could_not_have(
-    tree: Callable[[dict[str, str]], Path],
-) -> None:
+def test_files_read_in_a_container_take_no_memory_from_processes(tree: Callable[[dict[str, str]], Path]) -> None:
     root = tree(
         {
             "proc/self/cgroup": "0::/\n",

@@ -299,7 +299,7 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, repeats=0), "--repeats 0: must be"),
         (replace(SPEC, seed=-1), "--seed -1: must be a whole number from 0 to"),
         (replace(SPEC, seed=2**31), "--seed 2147483648: must be"),
-        (replace(SPEC, duration=0.0), "--duration 0: must be a number of seconds above 0"),
+        (replace(SPEC, duration=0.0), "--duration 0: must be above 0 seconds"),
         (replace(SPEC, duration=math.nan), "--duration nan: must be"),
         (replace(SPEC, duration=1e-12), "--duration 1e-12: must be"),
         (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or a number of seconds above 0"),
@@ -454,9 +454,7 @@ CELLS = st.lists(
 
 
 @given(CELLS, st.one_of(st.none(), st.integers(1, GIB)))
-def test_whatever_the_plan_every_cell_is_measured_once_and_groups_hang_together(
-    cells: list[Cell], memory: int | None
-) -> None:
+def test_of_any_plan_each_cell_is_measured_once_and_groups_hang_together(cells: list[Cell], memory: int | None) -> None:
     plan = interleaved(Plan(RunSpec(("Pong",), (1,)), tuple(cells)), memory)
     assert Counter(repr(replace(cell, group=None)) for cell in plan.cells) == Counter(map(repr, cells))
     groups = [

@@ -276,9 +276,7 @@ def test_environments_that_no_command_line_gives_are_refused(names: tuple[str, .
 
 
 @given(st.lists(known_choices | foreign_choices, unique_by=lambda choice: choice.label))
-def test_labels_read_back_as_the_choices_that_they_label_and_pass_the_check_of_a_file(
-    choices: list[BackendChoice],
-) -> None:
+def test_labels_read_back_as_the_choices_that_they_label_and_pass_a_files_check(choices: list[BackendChoice]) -> None:
     assert parse_backends([choice.label for choice in choices]) == tuple(choices)
     assert parse_backends([",".join(choice.label for choice in choices)] if choices else []) == tuple(choices)
     check_names(RunSpec(("Pong",), backends=tuple(choices)))

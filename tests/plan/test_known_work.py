@@ -123,9 +123,7 @@ def test_a_user_without_a_home_knows_the_survey(monkeypatch: pytest.MonkeyPatch)
         ("opencv-python", "4.10.0.84", False),
     ],
 )
-def test_a_verdict_holds_for_the_packages_that_the_task_and_backend_are_made_of(
-    name: str, version: str, same: bool
-) -> None:
+def test_a_verdict_holds_for_the_packages_of_its_task_and_backend(name: str, version: str, same: bool) -> None:
     knowledge = Knowledge([(key(PONG, POOL, VERSIONS), SAME)])
     assert knowledge.of(PONG, POOL, VERSIONS) == SAME
     assert knowledge.of(PONG, POOL, {**VERSIONS, name: version}) == (SAME if same else UNKNOWN)
@@ -147,9 +145,7 @@ def test_options_that_say_what_is_so_anyway_or_come_in_another_order_are_no_othe
 @pytest.mark.parametrize(
     ("ends", "steps", "verdict"), [(0, 100, "unverified"), (0, 5000, "identical"), (1, 100, "identical")]
 )
-def test_rows_that_agreed_for_a_while_prove_nothing_until_an_episode_has_ended(
-    ends: int, steps: int, verdict: str
-) -> None:
+def test_rows_that_agreed_prove_nothing_until_an_episode_has_ended(ends: int, steps: int, verdict: str) -> None:
     known = concluded(Proof("identical", rows=2 * steps, ends=ends), steps, 2)
     assert known.verdict == verdict
     assert (verdict == "identical") or known.reason == "identical over 100 steps, but no episode ended"

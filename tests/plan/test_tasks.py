@@ -378,15 +378,13 @@ def test_what_a_library_prints_stays_out_of_the_answer() -> None:
         ("mine:make_env[a=1]", ("mine:make_env[a=1]",), Task("mine:make_env[a=1]", "callable", 4)),
     ],
 )
-def test_the_task_of_a_cell_in_a_run_file_is_the_one_that_was_measured(
-    env: str, names: tuple[str, ...], task: Task
-) -> None:
+def test_the_task_of_a_cell_in_a_run_file_is_what_was_measured(env: str, names: tuple[str, ...], task: Task) -> None:
     assert recorded_task(env, 4, names) == task
 
 
 def test_looking_up_a_task_imports_no_simulator_into_this_process() -> None:
     code = (
-        "import sys; from vebench.plan.tasks import resolve; resolve(['FrozenLake']); print('gymnasium' in sys.modules)"
+        "import sys; from vebench.plan import tasks; tasks.resolve(['FrozenLake']); print('gymnasium' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

@@ -172,9 +172,7 @@ class Gone(io.StringIO):
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.ENOSPC, "No space left on device")])
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_screen_that_cannot_be_written_goes_quiet_and_ends_nothing(
-    plan: Plan, error: OSError, *, terminal: bool
-) -> None:
+def test_a_screen_that_is_not_written_is_quiet_and_ends_nothing(plan: Plan, error: OSError, *, terminal: bool) -> None:
     before = sys.stdout
     console = OurConsole(file=Gone(error), force_terminal=terminal, width=100, height=30)
     with RunScreen(console, Clock()) as view:
@@ -435,9 +433,7 @@ def compared(found: Sequence[str], *, terminal: bool) -> str:
     return console.file.getvalue()
 
 
-def test_each_comparison_is_one_line_that_a_terminal_keeps_below_which_it_shows_the_next_and_how_long_it_takes() -> (
-    None
-):
+def test_each_comparison_is_a_line_that_a_terminal_keeps_above_the_next_and_how_long_that_takes() -> None:
     lines = [
         "comparing 20 steps",
         "[1/3] ALE/Pong-v5  gym-sync       identical",

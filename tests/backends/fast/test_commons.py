@@ -201,9 +201,7 @@ def test_a_process_that_has_ended_is_not_running_even_if_nobody_has_waited_for_i
 
 
 @pytest.mark.parametrize("reason", [errno.EMFILE, errno.ENOENT], ids=["no descriptor", "no /proc"])
-def test_a_process_that_cannot_be_looked_at_is_taken_to_be_running(
-    monkeypatch: pytest.MonkeyPatch, reason: int
-) -> None:
+def test_a_process_that_cannot_be_seen_is_taken_to_be_running(monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
     def refused(*_: object, **__: object) -> str:
         raise OSError(reason, os.strerror(reason))
 

@@ -61,9 +61,7 @@ def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_s
         assert remedy in text
 
 
-def test_a_verdict_on_gymnasiums_class_is_not_kept_for_our_own(
-    vebench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verdict_on_gymnasiums_class_is_not_kept_for_ours(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("verify", "-e", TASK, "-b", "fast-sync", "--steps", "20")
     why = another_version(monkeypatch)
     assert why in words(vebench(*asked, world=world_here()))
@@ -112,9 +110,7 @@ def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None
     assert refused.refused == "our own class for HalfCheetah-v5 does not support xml_file"
 
 
-def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_is_left_out_unless_asked_for(
-    vebench: Command,
-) -> None:
+def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_left_out_unless_asked_for(vebench: Command) -> None:
     assert "fast-" not in words(vebench("run", "-e", "CartPole", "-w", "1", "--dry-run"))
     asked = words(vebench("run", "-e", "CartPole", "-w", "1", "-b", "for-loop,fast-sync", "--dry-run"))
     assert "skipped: fast-sync at 1 worker: vebench has no class for CartPole-v1" in asked

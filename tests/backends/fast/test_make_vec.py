@@ -250,9 +250,7 @@ def test_an_id_that_stands_for_something_else_is_not_stepped_by_our_own_class(
         Building(env_id, {}, compiled=True)
 
 
-def test_what_is_registered_anew_is_what_steps_and_it_is_said_why(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_registered_anew_is_what_steps_and_is_said_why(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = gymnasium.spec(CHEETAH)
     monkeypatch.setitem(gymnasium.registry, CHEETAH, replace(spec, kwargs={"ctrl_cost_weight": 3.0}))
     with pytest.warns(UserWarning, match="our own class for HalfCheetah-v5: HalfCheetah-v5 is registered with ctrl_c"):
@@ -298,9 +296,7 @@ def test_without_compiled_physics_gymnasiums_class_steps_and_the_work_is_the_sam
     assert (own.words, own.remedy) == (ours.stepped_by, native.REMEDY if missing == "the library" else "")
 
 
-def test_a_task_is_built_once_in_the_process_that_looks_at_it_and_steps(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_is_built_once_in_the_process_that_looks_at_it(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     init = physics.PhysicsTask.__init__
 
@@ -398,9 +394,7 @@ def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class_and_the_id_that_ou
 
 
 @pytest.mark.parametrize("asked", [{"num_processes": 2}, {"batch_size": 1}], ids=str)
-def test_an_action_that_a_game_does_not_have_is_refused_by_name_and_steps_nothing(
-    build: Build, asked: dict[str, Any]
-) -> None:
+def test_an_action_that_a_game_lacks_is_refused_by_name_and_steps_nothing(build: Build, asked: dict[str, Any]) -> None:
     ours = build(PONG, 2, **asked)
     step = ours.send if "batch_size" in asked else ours.step
     ours.reset(seed=1)

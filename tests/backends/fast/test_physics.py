@@ -176,9 +176,7 @@ def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_ca
         assert arguments & ours.unsupported == {"xml_file", "default_camera_config"}
 
 
-def test_actions_that_are_no_numbers_do_what_they_do_at_gymnasium(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
     side = Side(PhysicsTask("Walker2d-v5", {}))
     theirs = [gymnasium.make("Walker2d-v5", disable_env_checker=True) for _ in range(COUNT)]
@@ -219,9 +217,7 @@ def test_a_callback_of_the_users_is_called_again_once_environments_are_built() -
         mujoco.set_mjcb_control(None)
 
 
-def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_height_of_no_number_ends_what_it_ends_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of warnings there
     env_id = "InvertedDoublePendulum-v5"
     task, theirs = PhysicsTask(env_id, {}), gymnasium.make(env_id, disable_env_checker=True)
@@ -238,9 +234,7 @@ def test_a_height_that_is_no_number_ends_what_it_ends_at_gymnasium(
         assert found[2:] == expected[2:]
 
 
-def test_threads_that_step_or_build_take_turns_with_what_the_whole_process_has_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_that_step_or_build_take_turns_with_what_a_process_has_once(monkeypatch: pytest.MonkeyPatch) -> None:
     task = PhysicsTask("Swimmer-v5", {})
     together, met = Barrier(2), []
 

@@ -21,9 +21,7 @@ OF_THE_COMMAND_LINE = {"msgspec", "rich", "typer"}
         ("from vebench.backends.fast import make_vec", {"gymnasium"}),
     ],
 )
-def test_only_the_vector_environments_load_gymnasium_and_nothing_loads_a_simulator(
-    statement: str, needed: set[str]
-) -> None:
+def test_only_vector_environments_load_gymnasium_and_none_loads_a_simulator(statement: str, needed: set[str]) -> None:
     script = f"{statement}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())

@@ -21,9 +21,7 @@ def bells(kind: str, memory: mmap.mmap, flag: memoryview) -> FutexBell | PipeBel
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["membarrier", "naps"])
 @pytest.mark.parametrize("kind", ["futex", "pipe"])
-def test_a_sleeper_wakes_when_rung_and_gives_up_in_time(
-    kind: str, fenced: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(kind: str, fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not fenced:
         monkeypatch.setattr(handshake, "heavy_fence", lambda: False)
     memory = mmap.mmap(-1, 4096)

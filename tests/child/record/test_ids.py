@@ -38,9 +38,7 @@ def test_an_environment_that_never_answers_in_many_batches_and_a_long_time_is_le
         (MANY, 5 * PATIENCE_S, 900),  # seldom, but it answers
     ],
 )
-def test_an_environment_that_is_slow_or_seldom_is_not_left_behind(
-    batches: int, seconds: float, every: int | None
-) -> None:
+def test_a_slow_or_seldom_environment_is_not_left_behind(batches: int, seconds: float, every: int | None) -> None:
     assert stepped(batches, seconds, every=every) is None
 
 

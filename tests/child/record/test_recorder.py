@@ -260,9 +260,7 @@ def test_an_environment_that_answers_no_more_is_a_fault_by_name() -> None:
         return batch if number < 500 else batch._replace(env_ids=1 + (2 * number + np.arange(2)) % 5)
 
     records, _ = recorded(Played(6, 2), spoil=without_the_first)
-    assert re.fullmatch(
-        r"environment 0 is left behind: no answer in the last [\d,]+ batches and 5 s", fault_of(records)
-    )
+    assert re.fullmatch(r"environment 0 is left behind: no answer in the last \S+ batches and 5 s", fault_of(records))
 
 
 def test_an_environment_that_was_silent_and_comes_back_when_it_is_waited_for_is_not_left_behind() -> None:
@@ -285,9 +283,7 @@ def test_repeats_show_other_environments_until_each_was_shown() -> None:
     assert shown[3] == shown[0]
 
 
-@pytest.mark.parametrize(
-    ("num_envs", "row_bytes", "shown"), [(9, 24, 9), (40, 24, 16), (40, 28_224, 12), (9, 1 << 20, 2)]
-)
+@pytest.mark.parametrize(("num_envs", "row_bytes", "shown"), [(9, 24, 9), (40, 24, 16), (40, 28224, 12), (9, 10**6, 2)])
 def test_in_full_as_many_environments_are_shown_as_their_copies_fit(num_envs: int, row_bytes: int, shown: int) -> None:
     backend = Played(num_envs, num_envs)
     first = backend.recv()._replace(observations=np.zeros((num_envs, row_bytes), np.uint8))

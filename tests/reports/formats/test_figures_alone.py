@@ -69,9 +69,7 @@ def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run
 
 
 @pytest.mark.parametrize("form", ["png", "pdf"])
-def test_a_picture_does_not_go_to_a_terminal(
-    vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_picture_goes_to_a_terminal(vebench: Command, run: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     result = vebench("report", run, "-f", form)
     assert (result.status, f"-o report.{form}" in result.refusal) == (2, True)

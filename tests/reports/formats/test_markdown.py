@@ -115,9 +115,7 @@ def test_figures_of_several_runs_and_tasks_have_names_of_their_own(page: RunPage
     assert [unquote(link) for link in LINK.findall(files["r.md"])] == [*files][1:]
 
 
-def test_a_text_that_is_printed_or_that_has_no_figures_has_no_links(
-    page: RunPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_that_is_printed_or_without_figures_has_no_links(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "![" not in markdown.markdown_text(page)
     monkeypatch.setattr(plots, "importable", lambda _: False)
     assert markdown.with_figures(page, "report.md") == {"report.md": markdown.markdown_text(page)}

@@ -27,9 +27,7 @@ def lines_below(table: Table, head: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     "name", ["efficiency", "of_ceiling", "peak_rss_bytes", "startup_seconds", "verdict", "findings"]
 )
-def test_a_value_is_written_as_in_the_table_of_its_column(
-    table: Table, cells: tuple[CellSummary, ...], name: str
-) -> None:
+def test_a_value_is_written_as_in_its_columns_table(table: Table, cells: tuple[CellSummary, ...], name: str) -> None:
     column = columns.column_named(name)
     below = lines_below(table, column.head)
     choices = [index for index, cell in enumerate(cells) if not cell.reference_row]

@@ -335,9 +335,7 @@ def test_what_others_took_is_said_once_and_not_again_by_what_follows_from_it() -
     assert (unusable.notice.partition(":")[0], unusable.findings) == ("unusable", ())
 
 
-def test_findings_have_the_gravest_first_and_notes_only_for_those_who_want_all(
-    page: RunPage, everything: RunPage
-) -> None:
+def test_findings_have_the_gravest_first_and_notes_only_for_who_wants_all(page: RunPage, everything: RunPage) -> None:
     few, every = document_of(page), document_of(everything)
     assert [finding.label for finding in few.findings] == ["failed", "imprecise"]
     notes = ["slower", "oversubscribed", "skipped"]

@@ -462,7 +462,7 @@ def test_by_default_every_backend_that_a_user_may_pick_is_tried(vebench: Command
     [
         (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be ok or no"),
         (("-e", "Acrobot", "--budget", "soon"), "--budget soon: write a time such as"),
-        (("-e", "Acrobot", "--budget", "-3s"), "--budget -3: must be a number of seconds above 0"),
+        (("-e", "Acrobot", "--budget", "-3s"), "--budget -3: must be above 0 seconds"),
         (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),

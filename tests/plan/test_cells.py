@@ -302,7 +302,7 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, duration=0.0), "--duration 0: must be above 0 seconds"),
         (replace(SPEC, duration=math.nan), "--duration nan: must be"),
         (replace(SPEC, duration=1e-12), "--duration 1e-12: must be"),
-        (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or a number of seconds above 0"),
+        (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or above 0 seconds"),
         (replace(SPEC, timeout=0.0), "--timeout 0: must be"),
         (replace(SPEC, timeout=7.0), "--timeout 7s: warm-up and windows alone take 7s; 37s is enough"),
         (

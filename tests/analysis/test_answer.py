@@ -396,6 +396,12 @@ SITUATIONS = {
         f"{NONE}: no backend could be measured.",
         f"After fixing what the findings name, measure with: {RESUME}",
     ),
+    "a race had no time": situation(
+        [*failed("for-loop", 1), *failed("gym-sync", 1)],
+        f"{NONE}: no cell has a rate yet.",
+        f"Measure with: {RESUME.replace('run', 'tune', 1)}",
+        only=["for-loop:1x1"],
+    ),
     "no cell is there": situation([], "No winner: nothing has been measured yet.", f"Measure with: {RESUME}"),
     "the user ended the first cell": situation(
         failed("for-loop", 1, "interrupted"),
@@ -505,7 +511,7 @@ def recommended() -> Iterator[str]:
 def test_every_command_that_is_recommended_is_one_that_can_be_typed() -> None:
     group = typer.main.get_command(cli.app)
     lines = set(recommended())
-    assert {line.split()[0] for line in lines} == {"run", "compare", "verify"}
+    assert {line.split()[0] for line in lines} == {"run", "compare", "verify", "tune"}
     for line in lines:
         name, *words = shlex.split(line)
         command = group.get_command(typer.Context(group), name)  # type: ignore[attr-defined]

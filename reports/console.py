@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 import sys
@@ -195,9 +196,11 @@ def _write_file(path: Path, content: Content, mode: str) -> None:
 
 
 def _write(content: Content, target: Console) -> None:
-    """Write a text as it is, and let the console lay out everything else."""
+    """Write a text as it is, and all else as the console lays it out, without spaces at the ends of lines in files."""
     if not isinstance(content, str):
-        target.print(content, crop=False)  # only what is to be pasted is wider
-        return
+        with target.capture() as laid_out:
+            target.print(content, crop=False)  # only what is to be pasted is wider
+        content = laid_out.get()
+        content = content if target.is_terminal else re.sub(" +$", "", content, flags=re.MULTILINE)
     target.file.write(content)
     target.file.flush()

@@ -210,19 +210,20 @@ def outlet(
     """Return the run file that ``-o`` names, None if it names none, and where the page of a command goes.
 
     A command that measures prints the page, and writes it where ``-o`` has the suffix of a report; other commands do
-    either. Raises UsageError for a report that cannot be written.
+    either. Raises UsageError for a file that cannot be written.
     """
     from vebench.reports.console import Outlet  # noqa: PLC0415 - imported on use
+    from vebench.results.paths import DEFAULT_FOLDER  # noqa: PLC0415 - imported on use
     from vebench.results.store import refuse_to_overwrite  # noqa: PLC0415 - imported on use
 
+    if output is not None and output.parent != DEFAULT_FOLDER and not output.parent.is_dir():
+        raise UsageError(f"-o {output}: name a file in a folder that exists")
     if output is None or (measures and output.suffix.lower() not in registry.suffixes()):
         return output, Outlet(registry.format_for(form, None, kind))
     if measures and output.suffix.lower() not in registry.suffixes(kind):
         fitting = ", ".join(registry.suffixes(kind))
         raise UsageError(f"-o {output}: the suffix is none of {fitting}, for a report, nor .jsonl, for a run file")
     refuse_to_overwrite(output)
-    if not output.parent.is_dir():
-        raise UsageError(f"-o {output}: name a file in a folder that exists")
     printed = registry.format_for(form, None, kind) if measures else None
     return None, Outlet(printed, (output, registry.format_for(None if measures else form, output, kind)))
 

@@ -15,7 +15,7 @@ from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import report_order
-from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET
 from vebench.reports import figures
 from vebench.reports.document import Document, Page, Table, TableRow, Text
 
@@ -47,7 +47,8 @@ class PlanPage(Page):
         spec = self.plan.spec
         steps = [planned(cell, spec) for cell in self.plan.cells if cell.skip is None]
         starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
-        raced = spec.races and max(0, spec.repeats - PASSES_OF_ALL)
+        until, race, added = spec.until, "", ""
+        raced = 0 if until or not spec.races else max(0, spec.repeats - PASSES_OF_ALL)
         total = sum(map(sum, steps)) * (1 + raced / PASSES_OF_ALL)
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
@@ -56,6 +57,12 @@ class PlanPage(Page):
         placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
         windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
         turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
+        if spec.races:
+            race = f"then the fastest backends alone{f', as many cells as in {raced} such repeat' if raced else ''}"
+        if until is not None:
+            narrow = "" if until == UNTIL_BUDGET else f" or intervals are within ±{100 * until:.3g}%"
+            added = f"; passes are added until {figures.long_time(spec.budget)} after the start{narrow}"
+            added += ", and no cells are started later" if spec.races else ""
         start = f"of which {figures.long_time(starts)} to start cells"
         proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
         resolves = ""  # what it can resolve on an ordinary machine
@@ -66,11 +73,11 @@ class PlanPage(Page):
             )
         facts = (
             ("cells", _cells(self.plan)),
-            ("race", f"then the fastest backends alone, as many cells as in {raced} such repeat" if raced else ""),
+            ("race", race),
             ("each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"),
             ("CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"),
             ("policy", spec.policy.in_words),
-            ("time", f"about {figures.long_time(total)}, {start}{proving if proofs else ''}"),
+            ("time", f"about {figures.long_time(total)}, {start}{proving if proofs else ''}{added}"),
             ("resolves", resolves),
         )
         document = Document(

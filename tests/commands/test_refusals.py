@@ -35,6 +35,7 @@ REFUSED = (
     ("run -e Pong --rounds -1", "--rounds"),
     ("run -e Pong --timeout 1", "--timeout"),
     ("run -e Pong -o nowhere/run.jsonl", "nowhere/run.jsonl"),
+    ("run -e CartPole -o nowhere/run.jsonl --dry-run", "nowhere/run.jsonl"),
     ("run -e Pong --pin 0-4095", "--pin", "allowed"),
     ("run -e Pong --pin everywhere", "--pin", "compact", "scatter"),
     ("run -e Pong --pin compact[smt=never]", "--pin compact[smt=never]", "last, off, close"),

@@ -42,7 +42,7 @@ def test_a_file_holds_what_standard_output_shows_to_those_who_want_all(
     assert (tmp_path / "page").read_bytes() == capsysbinary.readouterr().out
 
 
-def test_colour_is_for_a_terminal_alone(
+def test_colour_and_the_spaces_that_fill_lines_are_for_a_terminal_alone(
     page: RunPage, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -50,7 +50,9 @@ def test_colour_is_for_a_terminal_alone(
     show(page)
     save(page, TERMINAL, tmp_path / "page.txt")
     assert "\x1b[" in capsys.readouterr().out
-    assert "\x1b" not in (tmp_path / "page.txt").read_text()
+    written = (tmp_path / "page.txt").read_text()
+    assert "\x1b" not in written
+    assert " \n" not in written
 
 
 def test_a_page_is_appended_with_an_empty_line_after_it(page: RunPage, tmp_path: Path) -> None:

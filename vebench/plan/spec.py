@@ -173,9 +173,9 @@ class RunSpec:
 
     The defaults are those of a run file that lacks the field. ``only`` names the cells of the plan that are measured,
     as ``CellKey.place`` does; empty for all. With ``until``, further passes follow after ``repeats``, until each
-    interval is within that share of its level or the further passes have taken ``budget`` seconds. With ``base``, the
-    cells that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In
-    a ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
+    interval is within that share of its level or all passes have taken ``budget`` seconds. With ``base``, the cells
+    that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In a
+    ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
     ``memory`` is in bytes: cells that need more are left out. ``isolation``: whether cells have fresh interpreters, or
     are forked from one that has imported what they need.
     """
@@ -251,9 +251,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "duration": (ADVANCED, "TIME", "Length of one window.", "--duration"),
     "rounds": (ADVANCED, "N", "Windows of a cell in each pass.", "--rounds"),
     "warmup": (ADVANCED, "TIME", "Least time before the first window.", "--warmup"),
-    "repeats": (HOW_LONG, "N", "Passes of all cells alike, instead of a race.", "--repeats"),
+    "repeats": (HOW_LONG, "N", "Passes, each of all cells.", "--repeats"),
     "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until"),
-    "budget": (HOW_LONG, "TIME", "Add passes for this long (with --until: 10m).", "--budget"),
+    "budget": (HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", "--budget"),
     "timeout": (ADVANCED, "TIME", "Longest time for one cell.", "--timeout"),
     "seed": (ADVANCED, "N", "Seed of all that is drawn at random.", "--seed"),
     "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),

@@ -6,7 +6,7 @@ from support.pages import on_terminal, table_of
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand, without
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.spec import UNTIL_BUDGET, BackendChoice, RunSpec
 from vebench.reports.pages.plan import PlanPage
 
 TASKS = (Task("ALE/Pong-v5", "atari", 4), Task("Own-v0", "gymnasium", 1))
@@ -59,6 +59,21 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     assert "10 cells x 2 repeats, 6 skipped" in planned
     assert "about 2 min 48 s, of which 10 s to start cells" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
+
+
+@pytest.mark.parametrize(
+    ("race", "until", "words"),
+    [
+        (True, UNTIL_BUDGET, "passes are added until 5 s after the start, and no cells are started later"),
+        (False, 0.02, "passes are added until 5 s after the start or intervals are within ±2%"),
+    ],
+)
+def test_a_plan_with_a_budget_says_how_long_passes_are_added(race: bool, until: float, words: str) -> None:
+    spec = RunSpec(("Pong",), interleave=True, race=race, repeats=3, until=until, budget=5.0)
+    (document,) = PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
+    facts = dict(document.facts)
+    assert facts["time"].endswith(f"; {words}")
+    assert facts.get("race") == ("then the fastest backends alone" if race else None)
 
 
 def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:

@@ -2,8 +2,7 @@
 
 An adapter is a class in an importable module, built as ``Adapter(setup, **options)`` (:class:`Factory`); the methods
 are those of :class:`VectorBackend`. Stepping is asynchronous: one step is a ``send`` followed by a ``recv``. The first
-``recv`` after a ``reset`` returns the rows of the reset; from then on, each ``send`` answers the rows of the last
-``recv``.
+``recv`` after a ``reset`` returns the rows of the reset; from then on ``send`` answers the last ``recv``.
 
 The parent and the child before it is pinned read this module: standard library only, and Python 3.10.
 """
@@ -131,8 +130,7 @@ class BackendInfo:
     autoreset: Literal["next_step", "same_step"] = "next_step"
     # Every batch has all environments in the order of their ids. Otherwise vebench notes the ids of each batch.
     in_order: bool = False
-    # The arrays of a batch are overwritten once the next actions are sent, or later. Otherwise they never are while
-    # they are referenced.
+    # The arrays of a batch are overwritten once the next actions are sent, or later; else never while they are in use.
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = ()  # from the reference ``for-loop``, declared before any comparison
     engines: tuple[Engine, ...] = ()  # simulators of which it has a copy of its own
@@ -196,8 +194,7 @@ class CountsFrames(Protocol):
         """Return the frames of each environment's episode so far, by id, or None if they are not known.
 
         It may be called after any ``recv``, and counts up to the row that the environment returned last. The count of
-        an environment without a row in the last batch may be out of date. Frames of the reset itself, such as no-ops,
-        may be included.
+        an environment without a row in the last batch may be out of date. Frames of the reset itself may be included.
         """
 
 

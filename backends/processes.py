@@ -79,8 +79,7 @@ class Processes:
     """``min(workers, CPUs owned)`` forked processes, none of which is the caller. Rewards are float64.
 
     ``shared`` returns a copy of an array in shared memory, ``bells`` what a number of workers are notified with. After
-    ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows of those workers that are done,
-    ``recv_min`` rows at least.
+    ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are done, ``recv_min`` at least.
     """
 
     def __init__(

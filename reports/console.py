@@ -35,8 +35,7 @@ _NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and ne
 class OurConsole(Console):
     """A console whose caller learns that its reader is gone; Rich's own would end the program.
 
-    It is plain, without any control character, unless it writes to a terminal and the user allows colour
-    (https://no-color.org).
+    It is plain, without any control character, unless on a terminal whose user allows colour (https://no-color.org).
     """
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it

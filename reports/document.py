@@ -85,8 +85,7 @@ class Remark:
     """What is listed under ``label``: what is the case, where (a line for each place), and what to do.
 
     A finding has its code as the label, and a ``gravity``: what it means for the figures. An explanation, of a verdict
-    or of a place in a table, has none. ``command`` is what the remedy says to run, as it can be pasted. Either is empty
-    where nothing is to be done.
+    or of a place in a table, has none. ``command`` is what the remedy says to run, to be pasted. Either may be empty.
     """
 
     label: str

@@ -175,8 +175,7 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
 def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) -> str:
     """Return windows in the order of measuring as SVG, for a ``part`` of an HTML page.
 
-    Each has the number of its pass, how far its rate is from its level, and its state; what is farther away than
-    ``limit`` is at the edge.
+    Each has the number of its pass, how far its rate is from its level, and its state; beyond ``limit`` at the edge.
     """
     drawn = _file(partial(_strip, windows, limit), "svg", salt=part).decode()
     return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Package
 
 # The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/fast_survey.py``: as many
-# places as decide (``packages``). OpenCV is not here: compiled pictures are compared with its own whenever a task is
-# built.
+# places as decide (``packages``). OpenCV is not here: with every task, compiled pictures are compared with its own.
 VERSIONS: Mapping[str, tuple[str, ...]] = {
     "ale-py": ("0.12.1",),
     "gymnasium": ("1.4.0",),

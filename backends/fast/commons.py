@@ -243,8 +243,7 @@ def _hooks() -> Iterator[None]:
 def is_running(process: int) -> bool:
     """Return whether a process exists and has not ended. A zombie has ended.
 
-    One that cannot be looked at, for want of a descriptor or of ``/proc``, counts as running: who is taken for dead
-    ends a team.
+    One that cannot be looked at, for want of a descriptor or of ``/proc``, counts as running: a dead one ends a team.
     """
     try:
         os.kill(process, 0)

@@ -24,8 +24,7 @@ struct part {
 	int64_t limited;
 };
 
-/* Neighbouring numbers that must all lie between two limits, which count as between if it is closed; or none of them,
- * if they must be outside. */
+/* Neighbouring numbers that must all lie between two limits, limits included if it is closed; or none, if outside. */
 struct bound {
 	const double *at;
 	int64_t count;

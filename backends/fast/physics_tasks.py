@@ -178,8 +178,7 @@ class _Travel:
     """The reward for moving along x: ``forward + healthy - (control + contact)``, as far as a task has them.
 
     ``forward``, ``control``, ``bonus``, ``contact`` are Gymnasium's weights, None for what the task has not.
-    ``contact_range``: the limits of what contacts cost. ``masses``: of the bodies whose centre of mass moves; None if
-    x is a coordinate.
+    ``contact_range``: the limits of what contacts cost. ``masses``: of the bodies that move; None if x is a coordinate.
     """
 
     dt: float

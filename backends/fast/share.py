@@ -137,8 +137,7 @@ class Building:
 def _check_registered(env_id: str) -> None:
     """Raise ValueError if Gymnasium would make something else by this id than the class that ours stands for.
 
-    It can be registered anew, with another class, with wrappers or with other defaults. The module that registers it
-    must be loaded.
+    It can be registered anew, with another class, with wrappers or with other defaults. Its module must be loaded.
     """
     ours, spec = class_of(env_id), gymnasium.spec(env_id)
     assert ours is not None  # noqa: S101 - see above
@@ -245,8 +244,7 @@ class FastShare:
         """Reset environments, or return how many frames each has simulated.
 
         A reset is given as the seed of environment 0, from which the others count up; or as ``SharedMemoryVectorEnv``
-        gives it: a seed for each, None for none, which of them are meant, None for all, and options, which mean nothing
-        to the tasks that there are.
+        gives it: a seed for each, None for none, which of them are meant, None for all, and options, unused.
         """
         places = [(number, index) for number, rows in enumerate(self._rows) for index in range(len(rows.rewards))]
         if name == "frames":

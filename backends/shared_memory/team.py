@@ -137,8 +137,7 @@ class Team:
         """Return what ``receive`` does, and leave the round to ``finish``, until which it counts as broken off.
 
         Does the caller's own part, to the end however long that takes. Raises TimeoutError after ``timeout`` seconds,
-        and can then be called again; WorkerError for an exception in an environment, with which the round is over, or a
-        worker that died.
+        and can then be called again; WorkerError if an environment raised or a worker died: the round is over.
         """
         answers = self._answers
         self.inside = get_ident()

@@ -43,8 +43,7 @@ _MEANINGS = (
 class VerifyPage(DataPage):
     """The proof of every backend on every task, over ``steps`` steps of each environment at least.
 
-    ``spec``: what was asked for, with the number of environments as its workers. Layouts, lengths and seeds were drawn
-    from its seed.
+    ``spec``: what was asked for, environments as its workers. Layouts, lengths and seeds follow from its seed.
     """
 
     proofs: tuple[tuple[Cell, Proof], ...]

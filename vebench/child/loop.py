@@ -44,8 +44,7 @@ class Loop:
     followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
 
     At moments that a ``recorder`` draws, a stretch is split, and the last batch of a part is kept. The batches of all
-    parts are stepped by the same lines, so that a backend cannot know which of them are kept. ``batches``: how many
-    have been stepped.
+    parts are stepped by the same lines, so that a backend cannot know which of them are kept. ``batches``: how many.
     """
 
     def __init__(
@@ -185,8 +184,7 @@ class Loop:
                 if note is not None:
                     note(env_ids.tobytes())
                 # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
-                # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is
-                # visible.
+                # numpy calls take 4 microseconds; this takes 1, which shows if a backend has as many threads as CPUs.
                 if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                     over = terminated | truncated
                     ended[env_ids] = over

@@ -5,8 +5,7 @@ WRITING]}`` it runs ``code`` in ``python`` on each of these nodes, and carries w
 it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``. With
 ``deliver`` it starts a consumer, too, for what is measured there.
 
-Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process that has nothing else to
-do.
+Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process of its own.
 """
 
 from __future__ import annotations

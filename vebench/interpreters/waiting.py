@@ -56,8 +56,7 @@ wakeful = Wakeful()
 class Interrupts:
     """Within the context, the first signal sets ``requested`` and makes ``fileno()`` readable.
 
-    So the run can store what it has measured before it ends. A second signal raises KeyboardInterrupt, for a user who
-    does not want to wait.
+    So the run can store what it has measured before it ends. A second signal raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """Hold a process to the CPUs and memory nodes of its cell, and read back what the kernel reports.
 
 The measuring child loads this before any large library. Memory policies are set by system calls with three numbers, for
-which no library is needed (libnuma would set the same policy). The calls need no privilege, but some containers forbid
-them.
+which no library is needed (libnuma sets the same policy). The calls need no privilege, but containers may forbid them.
 """
 
 from __future__ import annotations

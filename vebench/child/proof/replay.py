@@ -79,8 +79,7 @@ class _Outline(NamedTuple):
 
 
 _Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
-# By the task and how environments reset themselves: what it takes to make a reference and reset it, and those that
-# nothing follows any more.
+# By the task and how environments reset themselves: what it takes to make a reference and reset it, and idle ones.
 _idle: dict[tuple[Task, str | None], tuple[int, list[Reference]]] = {}
 
 

@@ -40,8 +40,7 @@ _ENDS_EVERY = 3
 SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
 # The first batches after the reset are kept with the observations of all environments, as far as these fit.
 FIRST, _FIRST_BYTES = 10, 16 << 20
-# Copies of batches take at most so much memory, in full or not, and so do the actions of a policy. What comes after
-# these could not be made again.
+# Copies of batches, in full or not, and a policy's actions take at most so much: what follows cannot be made again.
 MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
 # Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
 CONSECUTIVE = 3

@@ -69,8 +69,7 @@ class About:
     ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one action, of the type ``action_dtype``;
     where actions are a dict or tuple, of this ``action_form`` (``trees.form``), these are lists with an item for each
     leaf. ``differences`` are the fields of each ``Difference``, as a list; ``engines`` and ``own_classes`` those of
-    ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts are those of
-    ``BackendInfo``.
+    ``BackendInfo``, by name, left out where known from elsewhere. Other facts are as there.
     """
 
     num_envs: int

@@ -143,8 +143,7 @@ class BackendInfo:
 class ActionSpace:
     """A box of numbers from ``low`` to ``high``, both included, each with the shape and type of one action.
 
-    Every array-valued space of Gymnasium is one: ``Discrete(n)`` is the scalar range 0 to n - 1 of int64. Bounds of a
-    real-valued space may be infinite.
+    Every array-valued space of Gymnasium is one: ``Discrete(n)`` is 0 to n - 1 in int64. Bounds may be infinite.
     """
 
     low: NDArray[np.generic]

@@ -126,8 +126,7 @@ class Outlet:
 def show(page: Page, form: Format = TERMINAL) -> None:
     """Write ``page`` to standard output.
 
-    A reader who goes away early, as ``head`` does, is no error: what the command found stays the same. Raises
-    UsageError for what no terminal can show.
+    A reader who goes away early, as ``head`` does, is no error. Raises UsageError for what no terminal can show.
     """
     if form.binary and sys.stdout.isatty():
         raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")

@@ -125,8 +125,7 @@ class Document:
     the tables. ``file`` is the run file that it is of, empty if it is of none.
 
     ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
-    places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
-    there is; other formats leave it out.
+    places means, empty if no place has it. ``drawing`` comes first on a terminal; other formats leave it out.
 
     ``findings`` have the gravest first. Where not all was asked for, ``all_notes`` is the command that shows all.
     """
@@ -189,8 +188,7 @@ class Chart:
     """Lines over a common horizontal axis, or bars if it has few places.
 
     Both axes are logarithmic; with ``linear``, the vertical one is not and begins at zero. Bars always begin there.
-    ``group`` is what it is of, such as a task: documents show what is of one group together. With ``kind``, what it
-    shows, the group names the figure.
+    ``group`` is what it is of, such as a task: it is shown together. With ``kind``, what it shows, it names the figure.
     """
 
     group: str

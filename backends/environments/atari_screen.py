@@ -20,8 +20,7 @@ class AtariScreen(AtariPreprocessing):
 
     ``last_frames``: where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class
     shows the frames that the step ended with, as EnvPool does. ``any_noop``: where the minimal action set does not
-    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This
-    class gives the emulator its own NOOP.
+    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops. This class gives the emulator its own NOOP.
     """
 
     def __init__(

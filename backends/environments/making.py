@@ -180,8 +180,7 @@ def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tr
     """Draw actions from a space, or leaf by leaf from a tree of spaces: ``(*count, *action_shape)``, of their type.
 
     Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the other
-    bound. Reals are numbers that float32 has, whatever their type: libraries that hand actions over in float32 then
-    give environments the same ones.
+    bound. Reals are numbers that float32 has, whatever their type: so that none are rounded on the way.
     """
     drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
     return trees.filled(trees.form(spaces), drawn)

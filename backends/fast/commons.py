@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# MuJoCo has one callback for controls and one error handler in each process. Code that replaces and restores either of
-# them holds this lock meanwhile.
+# MuJoCo has one callback for controls and one error handler in each process. Code that replaces either holds this.
 HOOKS = Lock()
 # A forked process must not begin with what another thread had set, nor with a lock that is never released.
 os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)

@@ -219,8 +219,7 @@ void vebench_physics_offer(struct physics *own)
 
 /* Steps what was offered, and what others have offered and not begun. Returns how many of its own environments are not
  * healthy then; -1 after an error of MuJoCo's with one of them; -2 if others still have some of them: then it is to be
- * called again. What to do at an error is set for the whole process meanwhile: the caller ensures that
- * nothing else sets it. */
+ * called again. What to do at an error is set for the whole process meanwhile: nothing else may set it. */
 int64_t vebench_physics(struct physics *own, struct physics *const *others, int64_t count)
 {
 	on_error theirs = *own->user_error;

@@ -42,8 +42,7 @@ class FastBatch(Protocol):
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments with their rows of the actions; return those that have ended their episodes, in order.
 
-        Those that are ``resting``, in order, begin a new episode instead, drawing on from where they are. Their rows
-        show its first observation and no reward.
+        Those that are ``resting``, in order, begin an episode; rows show its first observation, no reward.
         """
 
     def frames(self, index: int) -> int:

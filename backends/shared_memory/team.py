@@ -46,8 +46,7 @@ class Team:
 
     Every process is asked first and waited for afterwards, so that all work at the same time: that is a round. An
     exception in an environment is raised once all have answered, and the team can go on then. If a worker dies, the
-    team can only be closed. ``own`` is the caller's own share, which may be empty. ``opened`` is what ``open`` of each
-    share has returned, the caller's first.
+    team can only be closed. ``own``: the caller's share, perhaps empty. ``opened``: what ``open`` of each returned.
 
     A signal handler may raise between any two lines here, as that of Ctrl-C does. What it breaks off stays ``busy``:
     nothing but ``close`` works then, and ``ask`` for a reset ``anew``, which makes an end of whatever was asked for.
@@ -210,8 +209,7 @@ class Team:
         """End every worker, and kill those that do not end ``within`` seconds; all at once after an interrupt.
 
         A second call does what an interrupt has kept the first from, or nothing. Another thread that is waiting for a
-        round gets a WorkerError. One that is stepping the caller's own share is waited for as long; if it takes longer,
-        it closes that share itself.
+        round gets a WorkerError. One that steps the caller's own share is waited for as long, or closes it later.
         """
         if self._owner != os.getpid():
             return  # a forked copy: the workers are those of the original

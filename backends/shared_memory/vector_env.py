@@ -183,8 +183,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
         shares.write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets, steps and calls. Each is asked for, is pending then, and is waited for. What was broken off leaves the
-    # team busy, and nothing pending.
+    # Resets, steps and calls. Each is asked for, pending, and waited for. What breaks off leaves nothing pending.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
@@ -323,8 +322,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Value) -> list[_Result]:
         """Return ``function(environment, *args)`` for each of these environments, called in its process.
 
-        Negative ids count from the end. The function is pickled by name, so define it at the top of a module.
-        Raises IndexError for an unknown id.
+        Negative ids count from the end. Define the function in a module. Raises IndexError for an unknown id.
         """
         self._assert_idle("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
@@ -357,8 +355,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
-        By default the timeout is 2 seconds after a call that timed out, otherwise unlimited. ``terminate`` or an
-        interrupt ends them by force at once.
+        By default the timeout is 2 seconds after a call that timed out, else none. ``terminate`` or Ctrl-C kills them.
         """
         if self._pending and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
@@ -474,8 +471,7 @@ def shared_memory_spec(
 ) -> EnvSpec:
     """Return a spec from which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
 
-    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``; other arguments go to
-    ``gymnasium.make`` for each environment.
+    ``make_vec`` takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``; others go to ``gymnasium.make``.
 
     Parameters
     ----------

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from vebench.child.record.recording import About
     from vebench.child.request import Judging, Proving, Request
 
-# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
-# layout asked for, one environment ends.
+# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for.
 ENDS, TIMES_LONGER = 3, 8
 _END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for is stepped until this much time of a CPU has gone, but for this many times

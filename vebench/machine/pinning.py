@@ -89,8 +89,7 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
 
     ``local``: memory comes from the node of the CPU that touches it first, as it does if no policy can be set.
-    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15
-    support one node only, and get the first.
+    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; one alone before 5.15.
     """
     if policy != "local" and not nodes:
         return "no memory node is known for these CPUs"

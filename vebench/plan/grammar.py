@@ -239,8 +239,7 @@ def parse_backends(texts: Sequence[str]) -> tuple[specs.BackendChoice, ...]:
 
     ``module:Class`` instead of a name is a third party's adapter, ``@PYTHON`` after it the interpreter that it is to
     run in. ``all-peers`` stands for every backend that one could choose. Choices of the same meaning are equal: options
-    that have their defaults are left out, and the others are in a fixed order. Raises UsageError for an unknown name
-    or option, and for an invalid value.
+    that have their defaults are left out, the others in a fixed order. Raises UsageError if unknown or invalid.
     """
     found: dict[str, specs.BackendChoice] = {}
     for text in texts:

@@ -144,8 +144,7 @@ class Rows:
 class Ended:
     """The last record. ``fault``: how the backend broke the interface, or what was wrong at the end; empty if nothing.
 
-    ``windows``: the batches of each part that was timed, as far as they were counted; its rows, where batches may have
-    fewer rows than others.
+    ``windows``: the batches of each part that was timed, as far as counted; its rows, where batches vary.
     """
 
     fault: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry, alive_per_row
@@ -122,11 +123,7 @@ class AleVectorAsync:
         self._stepping = False
 
 
-class AleVectorSync(AleVectorAsync):
-    """A pool in which every environment is in each batch, in the order of ids."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, ratio=1)
+AleVectorSync = partial(AleVectorAsync, ratio=1)  # every environment is in each batch, in the order of ids
 
 
 def _chance(task: Task) -> str | None:

@@ -48,11 +48,6 @@ class OurConsole(Console):
         raise BrokenPipeError
 
 
-def for_data() -> Console:
-    """Return the console that writes to standard output."""
-    return OurConsole()
-
-
 def for_file(file: IO[str]) -> Console:
     """Return the console that writes to ``file``, without colour."""
     return OurConsole(file=file, color_system=None, force_terminal=False)
@@ -136,7 +131,7 @@ def show(page: Page, form: Format = TERMINAL) -> None:
             sys.stdout.buffer.write(rendered)
             sys.stdout.flush()
         else:
-            _write(rendered, for_data())
+            _write(rendered, OurConsole())
     except BrokenPipeError:
         discard(sys.stdout)
 

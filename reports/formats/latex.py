@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     Plain = Callable[[str], str]
 
 HEAD = "% Needs \\usepackage{booktabs}."
-# Tables with more columns get smaller type, to fit the page of an article.
-_SMALLER = {12: r"\tiny\setlength{\tabcolsep}{2pt}%", 6: r"\scriptsize\setlength{\tabcolsep}{3pt}%"}
 _PARTS = ("rate", "\N{PLUS-MINUS SIGN}", "\N{MULTIPLICATION SIGN}")
 # What has a meaning of its own, what fonts in the old encoding OT1 lack or show as another character, and brackets and
 # stars, which at the beginning of a line would belong to the end of the one before.
@@ -111,13 +109,11 @@ def _notes(table: Table, document: Document) -> Iterator[str]:
 
 
 def _table(table: Table, name: str, caption: Iterable[str], notes: Iterable[str], plain: Plain) -> Iterator[str]:
-    spans = [
-        max((len(_parts(row.texts[index])) for row in table.rows), default=1) for index in range(len(table.columns))
-    ]
+    columns = range(len(table.columns))
+    spans = [max((len(_parts(row.texts[column])) for row in table.rows), default=1) for column in columns]
     sides = "".join(("l" if index >= len(spans) - table.aside else "r") * span for index, span in enumerate(spans))
     yield r"\begin{table}"
     yield r"  \centering"
-    yield from [f"  {smaller}" for most, smaller in _SMALLER.items() if sum(spans) > most][:1]
     yield rf"  \caption{{{' '.join(escaped(plain(text)) for text in caption)}}}"
     yield rf"  \label{{{name}}}"
     yield rf"  \begin{{tabular}}{{l{sides}}}"

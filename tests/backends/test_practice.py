@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:De
 
 
 @pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueBackend]:
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
     """Return four environments of two workers, of which number 3 does not step until there is a file ``go``."""
     monkeypatch.chdir(tmp_path)
     with closing(QueueBackend(Setup(HELD, 2, 2, (0, 1)), recv_timeout=0.005)) as backend:
@@ -34,7 +34,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueBacke
         Path("go").touch()
 
 
-def test_after_the_timeout_those_workers_go_on_that_are_done(held: QueueBackend) -> None:
+def test_after_the_timeout_those_workers_go_on_that_are_done(held: Processes) -> None:
     held.reset(0)
     assert held.recv().env_ids.tolist() == [0, 1, 2, 3]
     held.send(np.zeros(4, np.int64))

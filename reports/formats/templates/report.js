@@ -42,25 +42,11 @@
     });
   }
 
-  async function copy(text) {
-    try {
-      await navigator.clipboard.writeText(text);
-      return true;
-    } catch {
-      const area = document.createElement("textarea");
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      const done = document.execCommand("copy");
-      area.remove();
-      return done;
-    }
-  }
-
   for (const button of document.querySelectorAll("button[data-copy]")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
-      const done = await copy(document.getElementById(button.dataset.copy).textContent);
+      const copied = navigator.clipboard?.writeText(document.getElementById(button.dataset.copy).textContent);
+      const done = await copied?.then(() => true, () => false);
       status.textContent = done ? "Copied" : "Not copied: select the text instead";
       button.focus();
     });

@@ -52,10 +52,9 @@ class Column:
         """Return the value; None where it does not apply."""
         if callable(self.of):
             return self.of(cell)
-        found: Any = cell
-        for attribute in (self.of or self.name).split("."):
-            found = None if found is None else getattr(found, attribute)
-        return found
+        part, _, attribute = (self.of or self.name).partition(".")
+        found = getattr(cell, part)
+        return getattr(found, attribute) if attribute and found is not None else found
 
 
 _estimate = partial(Column, bounds=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -76,6 +76,7 @@ class Suite:
         return named and package == (self.plugin or GYMNASIUM.module)
 
 
+@cache
 def short_name(task_id: str) -> str:
     """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``. Arguments stay."""
     name, arguments = bracketed.cut(task_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -135,8 +134,8 @@ class CellSummary:
 
     def having(self, **changes: Any) -> Self:  # noqa: ANN401 - as fields are typed
         """Return the cell with other values of these fields, in a tenth of the time of ``dataclasses.replace``."""
-        found = copy(self)
-        vars(found).update(changes)
+        found = object.__new__(type(self))
+        vars(found).update(vars(self), **changes)
         return found
 
     @property

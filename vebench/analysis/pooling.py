@@ -65,9 +65,10 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
             passes[key] = block, effects[number]
             errors[key] = _error([value - effects[number].get(run, 0.0) for run, value in logs.items()], left)
     pools = _pools(errors, conditions, by_backend=True)
+    spreads = {key: Spread(pool, *passes.get(key, ())) for key, pool in pools.items()}
     return {
-        key: replace(sample, spread=Spread(pools[key], *passes.get(key, ()))) if key in pools else sample
-        for key, sample in samples.items()
+        key: Sample(one.rates, one.one_process, one.passes, spreads.get(key, one.spread), one.id)
+        for key, one in samples.items()
     }
 
 

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from itertools import count
 from itertools import product as pairs_of
 from math import exp, inf, isqrt, log, pi, sqrt
-from statistics import fmean, geometric_mean, median, median_high, median_low
+from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -131,7 +131,9 @@ class Sample:
 
     def scaled(self, factor: float) -> Sample:
         """Return the sample with every rate times an exact, positive number."""
-        return self if factor == 1 else replace(self, rates=tuple(rate * factor for rate in self.rates), id=new_id())
+        if factor == 1:
+            return self
+        return Sample(tuple([rate * factor for rate in self.rates]), self.one_process, self.passes, self.spread)
 
     def of_passes(self, passes: Container[int]) -> Sample:
         """Return the sample of several processes with these passes only."""
@@ -182,6 +184,8 @@ class Sample:
     @cached_property
     def alone(self) -> Contrast | None:
         """The level as a contrast of this sample alone, None without an interval."""
+        if self.spread is None and self.measurable:
+            return Contrast(log(self.level), summed([self.own_error]))
         return contrast([(1.0, self)])
 
     @cached_property
@@ -248,9 +252,11 @@ def _exact_variance(values: Iterable[float]) -> tuple[int, int]:
 
 def middle_of(rates: Sequence[float]) -> float:
     """Return the median on the log scale: of an even number of rates, the geometric mean of the middle two."""
-    return sqrt(median_low(rates) * median_high(rates))
+    ranked, last = sorted(rates), len(rates) - 1
+    return sqrt(ranked[last // 2] * ranked[(last + 1) // 2])
 
 
+@cache
 def correlation_factor(count: int, correlation: float = WINDOW_CORRELATION) -> float:
     """Return the variance of a mean of ``count`` windows over ``s^2 / n``.
 

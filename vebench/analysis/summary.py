@@ -216,16 +216,16 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
     """Return ``cell`` with what its windows and the machine show, struck if its CPUs were not its own."""
     every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
     spans = [(len(record.cpus), window) for record, windows in counted for window in windows]
-    counting = [window for _, window in spans]
-    span = sum(cpus * window.ns for cpus, window in spans)
-    stolen, others = (sum([getattr(window, name) or 0 for window in counting]) for name in ("steal_ns", "others_ns"))
+    span = sum([cpus * window.ns for cpus, window in spans])
+    stolen = sum([window.steal_ns or 0 for _, window in spans])
+    others = sum([window.others_ns or 0 for _, window in spans])
     usable = _usable(records, header)
     cell = cell.having(
         windows=len(every),
-        rows=sum(window.rows for _, window in every),
-        resets=sum(window.resets for _, window in every),
-        throttled_windows=sum(window.held_back for _, window in every),
-        disturbed_windows=sum(window.disturbed(cpus) for cpus, window in every),
+        rows=sum([window.rows for _, window in every]),
+        resets=sum([window.resets for _, window in every]),
+        throttled_windows=sum([window.held_back for _, window in every]),
+        disturbed_windows=sum([window.disturbed(cpus) for cpus, window in every]),
         # One host's loss is none of the others', and slows what all of them do.
         disturbed=too_much(stolen + others, span, sum(cpus for cpus, _ in spans))
         or any(one.disturbed for one in cell.hosts),

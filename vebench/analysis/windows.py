@@ -105,9 +105,9 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     """
     logs = []
     for values in ([log(rate) for rate in rates] for rates in processes if len(rates) > 1):
-        count = min(len(values), _MOST_MEDIANS)
-        ends = [len(values) * index // count for index in range(count + 1)]
-        logs.append([median(values[start:end]) for start, end in pairwise(ends)])
+        ends = [len(values) * index // _MOST_MEDIANS for index in range(_MOST_MEDIANS + 1)]
+        few = len(values) <= _MOST_MEDIANS
+        logs.append(values if few else [median(values[start:end]) for start, end in pairwise(ends)])
     if not logs:
         return 0.0
     slopes = [

@@ -225,7 +225,8 @@ def _parse(data: bytes, name: str) -> tuple[Run, int]:
             if isinstance(found, CellRecord):
                 cells[found.key] = found
             elif found.key in cells:
-                cells[found.key] = replace(cells[found.key], proof=found.proof)
+                # Nobody else has the record yet, and a copy would be checked again.
+                object.__setattr__(cells[found.key], "proof", found.proof)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
     notes = (f"{name}, line {len(lines) + 1}: truncated, ignored",) if cut_off else ()

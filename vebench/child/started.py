@@ -126,16 +126,11 @@ class Zygote:
         """
         cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": pinning.allowed() or ()}
         status, told = os.pipe()
-        try:
-            socket.send_fds(self._asks, [json.dumps(cell).encode()], [*descriptors, told])
-        except OSError:  # it has ended
-            os.close(status)
-            return None
-        finally:
-            os.close(told)
         forked = Forked(Lines(status))
-        wait(status)  # for its imports, too
-        with contextlib.suppress(EOFError):
+        with contextlib.suppress(OSError, EOFError):  # it has ended
+            with os.fdopen(told, "wb"):
+                socket.send_fds(self._asks, [json.dumps(cell).encode()], [*descriptors, told])
+            wait(status)  # for its imports, too
             forked.pid = int(forked.lines.take() or 0)
         if forked.pid:
             return forked

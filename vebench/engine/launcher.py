@@ -35,7 +35,6 @@ from vebench.plan.tasks import not_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from vebench.child.answers import Answer
     from vebench.child.started import Forked
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from vebench.interpreters.waiting import Interrupts
     from vebench.plan.cells import Cell, Replica
     from vebench.plan.spec import RunSpec
+
+    Note = Callable[[str], object]
 
 # The time between the last replica's warm-up and the first window, in which each replica reads when that begins.
 LOCAL_LEAD_NS = 50_000_000
@@ -63,21 +64,12 @@ class Launcher:
     simulators, but not vebench. ``note`` is given what the user should know.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        interrupts: Interrupts,
-        python: str = sys.executable,
-        note: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        self._spec, self._note = spec, note
-        self._interrupts = interrupts
-        self._python = python
+    def __init__(self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable, note: Note = bool) -> None:
+        self._spec, self._interrupts, self._python, self._note = spec, interrupts, python, note
         self._guarded = Guarded()
         self._token = self._guarded.token
         self._started = count()
         self._home = pinning.allowed()
-        self._reached = contextlib.ExitStack()
         self._sites: Mapping[str, Site] = {}
         self._zygotes: dict[tuple[str, ...], Zygote] = {}
         self._unforkable: set[tuple[str, ...]] = set()
@@ -88,13 +80,13 @@ class Launcher:
             stack.enter_context(self._guarded)
             self._scratch = self._guarded.scratch
             self._sites = stack.enter_context(reached(self._spec, self._guarded, self._interrupts))
-            self._reached = stack.pop_all()
+            stack.callback(self._end_zygotes)
+            stack.callback(self._keep_off, ())
+            self._close: Callable[[], None] = stack.pop_all().close
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._keep_off(())
-        self._end_zygotes()
-        self._reached.close()
+    def __exit__(self, *_: object) -> None:
+        self._close()
 
     @contextlib.contextmanager
     def __call__(self, cell: Cell) -> Iterator[Conversation]:
@@ -150,8 +142,8 @@ class Launcher:
     ) -> Forked | None:
         """Return the process of a cell that is forked by the deadline, None if the cell needs a fresh interpreter.
 
-        Each pass has its own, so that where code and data lie, and how strings are hashed, differ between passes as
-        between fresh interpreters: intervals are from the differences between passes.
+        Each pass forks from its own, so that where code and data lie, and how strings are hashed, differ between passes
+        as between fresh interpreters: intervals are from the differences between passes.
         """
         entry = find(REFERENCE) if isinstance(cell.job, Replaying | Judging) else cell.entry
         modules = entry.preloaded(cell.task)
@@ -170,7 +162,7 @@ class Launcher:
         if forked is None and not self._interrupts.requested:
             self._unforkable.add(key)
             what = ", ".join(modules) or "vebench"
-            self._note(f"cells have fresh interpreters, as none can be forked from a process that has imported {what}")
+            self._note(f"cells have fresh interpreters: none could be forked from a process that has imported {what}")
         return forked
 
     def _wait(self, deadline: float, descriptor: int) -> None:

@@ -114,6 +114,9 @@ class Outlet:
                 if self.printed is None:
                     raise
                 note(f"-o {path}: {error}")
+            else:
+                if self.printed is not None and not quiet:
+                    note(f"wrote {path}")
             if form.beside and any(one.charts for one in page.documents) and (why := plots.missing()):
                 note(f"{path} has no figures: {why}")
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Self, TypeVa
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from vebench.analysis.rules import ENOUGH
 from vebench.analysis.spending import planned
 from vebench.analysis.statistics import estimate
 from vebench.analysis.summary import batch_times, difference, frame_rates, steps
@@ -94,7 +93,7 @@ class _Screen:
         self._console, self.shows, self._view = console, not quiet, None
         self._clock: Callable[[], float] = float  # what is left matters to a view alone
         if console.is_terminal and not console.is_dumb_terminal:
-            columns = BarColumn(_BAR_WIDTH), TextColumn("{task.description}", markup=False)
+            columns = BarColumn(_BAR_WIDTH // 2), TextColumn("{task.description}", markup=False)
             self._view = _View(*columns, console=console, auto_refresh=False, transient=True)
             self._bar, self._clock = self._view.add_task("", visible=False), clock
 
@@ -105,8 +104,8 @@ class _Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Show the cursor again. The view goes, because a table follows; after an error, none does, and it stays."""
-        self._stop(stays=error is not None and not isinstance(error, GeneratorExit))
+        """Show the cursor again. The view goes, because a table follows, also after an interrupt."""
+        self._stop()
 
     @_tolerated
     def _start(self) -> None:
@@ -114,9 +113,8 @@ class _Screen:
             self._view.start()
 
     @_tolerated
-    def _stop(self, *, stays: bool) -> None:
+    def _stop(self) -> None:
         if self._view is not None:
-            self._view.live.transient = not stays
             self._view.stop()
 
     def be_quiet(self) -> None:
@@ -153,14 +151,20 @@ class _Screen:
 
 
 class RunScreen(_Screen):
-    """A line for each cell that ends or is found to do other work, and for each reason why cells are skipped."""
+    """A line for each cell that ends or is found to do other work, and for each reason why cells are skipped.
+
+    ``before`` is how many windows have been measured by then, ``later`` how many cells follow those of the plan.
+    """
 
     work = "run"
     _plan: Plan
     _left: _TimeLeft
 
-    def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool = False) -> None:
+    def __init__(
+        self, console: Console, clock: Callable[[], float], *, quiet: bool = False, before: int = 0, later: int = 0
+    ) -> None:
         super().__init__(console, clock, quiet=quiet)
+        self._before, self._later = before, later
         self._skipped: set[str | None] = set()
         self._total = self._finished = self._to_prove = 0
         self._measured = 0.0  # seconds of windows
@@ -174,8 +178,9 @@ class RunScreen(_Screen):
         """Print what stays of an event of the runner, and draw the view once."""
         now = self._clock()
         if isinstance(event, RunStarted):
-            self._plan, self._left = event.plan, _TimeLeft(event.plan, now)
-            self._total, self._finished = len(event.plan.cells) + event.done, event.done
+            self._plan, self._left = event.plan, _TimeLeft(event.plan, now, self._later)
+            self._total, self._finished = len(event.plan.cells) + event.done + self._later, event.done
+            self._windows = self._before + self._left.windows
             self._widths = _widths([_name(cell) for cell in event.plan.cells])
             self._draw("", self._done(), 0.0, self._left.seconds)
             return
@@ -261,12 +266,13 @@ class RunScreen(_Screen):
 
     def _done(self, spent: float = 0.0) -> str:
         """Return how much is done, and how long the rest will take. What --until adds is not known before."""
-        prove = f" measured, {self._to_prove} to prove" if self._to_prove else ""
-        more = " in these passes" if self._plan.spec.until is not None or self._plan.spec.races else ""
+        done = f"{self._windows - self._left.windows:,} of {figures.counted(self._windows, 'window')}"
+        share = f" ({self._measured / spent:.0%} of the time)" if spent and self._measured else ""
+        prove = f", {self._to_prove} to prove" if self._to_prove else ""
+        more = " in these passes" if self._plan.spec.until is not None else ""
         seconds = self._left.seconds
         left = f", about {figures.long_time(seconds)} left{more}" if seconds else ""
-        share = f", windows {self._measured / spent:.0%} of the time" if spent and self._measured else ""
-        return f"{self._finished} of {figures.counted(self._total, 'cell')}{prove}{left}{share}"
+        return f"{done}{share}{prove}{left}"
 
 
 class ProofScreen(_Screen):
@@ -324,11 +330,12 @@ def _rate(event: WindowDone) -> float:
 class _TimeLeft:
     """How long the rest of a plan takes: each step as long as those of its kind took on average, at first as planned.
 
+    ``later`` cells follow, of which few are compared. They take what those of the plan do.
     A step ends with an event: a cell is ready, warm, has measured a window, has ended, is proven. Only one step runs at
     a time, whether cells take turns or not, so it took the time since the event before.
     """
 
-    def __init__(self, plan: Plan, now: float) -> None:
+    def __init__(self, plan: Plan, now: float, later: int) -> None:
         spec = plan.spec
         cells = [cell for cell in plan.cells if cell.skip is None]
         expected = [planned(cell, spec) for cell in cells]
@@ -354,7 +361,8 @@ class _TimeLeft:
             })
             for cell in cells
         }  # fmt: skip
-        self._all: Counter[type[Event]] = sum(self._left.values(), Counter())
+        further = {CellReady: later, CellWarm: later, WindowDone: spec.rounds * later, CellFinished: later}
+        self._all: Counter[type[Event]] = sum(self._left.values(), Counter(further))
 
     def note(self, event: Event, now: float) -> None:
         """Note that ``event``, not the first one, has come at the time ``now``."""
@@ -370,6 +378,11 @@ class _TimeLeft:
             gone = left - Counter({ProofDone: int(event.is_proven)})
         left -= gone
         self._all -= gone
+
+    @property
+    def windows(self) -> int:
+        """The windows that are left."""
+        return self._all[WindowDone]
 
     @property
     def seconds(self) -> int:
@@ -401,17 +414,14 @@ def _result(event: CellFinished) -> str:
     loop = estimate(batch_times([cell])) if cell.backend == NULL else None
     frames = estimate(frame_rates([cell]))
     if loop is not None:
-        rate = f"{figures.time(loop)} a batch"
+        rate = f"{figures.short_time(loop.median)} a batch"
     elif frames is not None:
-        # Two or three windows of one process say little of how far to trust it: the table does, with all processes.
-        spread = f" {figures.spread(frames)}" if len(outcome.windows) >= ENOUGH else ""
-        rate = f"{figures.number(frames.median)} frames/s{spread}"
+        rate = f"{figures.number(frames.median)} frames/s"  # of one process: the table has an interval, from all
     else:
         rate = "no window"
     if event.cell.known is not None and event.cell.known.verdict == "different":
         rate += "  other work"
-    startup = "" if outcome.startup_ns is None else f"  startup {outcome.startup_ns / 1e9:.1f} s"
-    return rate + startup
+    return rate
 
 
 def _proven(event: ProofDone) -> str:

@@ -105,11 +105,12 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
     for shown in (found.out, found.err):
         assert shown.count("ALE/Pong-v5: frames/s (4 frames per step)") == 1
-    assert found.err.index("first look; the run goes on") < found.err.index("[ 1/10]")
+    assert found.err.index("first look; the run goes on") < found.err.index("[ 1/15]")
     head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
     passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(4)]
-    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[7] * 5, [7] * 5, [7] * 4, []]
+    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[8] * 5, [8] * 5, [8] * 4, []]
+    assert found.err.count("/15]") == 14
     last = {(cell["backend"], cell["workers"]) for cell in passes[2]}
     assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
 
@@ -141,6 +142,7 @@ def test_worker_counts_and_environments_may_be_repeated_or_joined(vebench: Comma
 def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Command) -> None:
     found = vebench("run", *PONG, "-w", "1", *ONE_PASS, "-o", "report.CSV", world=fake_world())
     assert (found.status, "ALE/Pong-v5: frames/s" in found.out) == (0, True)
+    assert found.err.endswith("vebench: wrote report.CSV\n")
     (path,) = Path(".vebench").iterdir()
     assert vebench("report", path, "-f", "csv").out == Path("report.CSV").read_text()
 
@@ -287,7 +289,7 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5
-    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(21, 21)] * 4 + [(21, 0)]
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(24, 24)] * 4 + [(24, 0)]
 
 
 @pytest.fixture

@@ -133,31 +133,35 @@ class Session:
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
         self._first_look = first_look if spec.repeats > 1 else None
-        status = self.one_pass(left, deadline=deadline if spec.races else math.inf)
-        while self._left_to_race(plan) > 0 if until is None else self._world.clock() < deadline:
+        later = self._left_to_race(plan)
+        status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
+        while (later := self._left_to_race(plan)) > 0 if until is None else self._world.clock() < deadline:
             going_on = replace(plan, cells=tuple(racing(plan.cells, self.run)) if spec.races else plan.cells)
             wanted = frozenset(cell.key.without_repeat for cell in going_on.cells)
             if until is not None:
                 wanted &= wide_cells(self.run, until)
             more = next_pass(going_on, wanted, next_repeats(self.run))
-            if not more.cells or (until is None and len(more.cells) > 2 * self._left_to_race(plan)):
+            if not more.cells or (until is None and len(more.cells) > 2 * later):
                 break  # fewer cells are left than half of those
-            status = max(status, self.one_pass(more, deadline=deadline))
+            status = max(status, self.one_pass(more, deadline=deadline, later=max(0, later - len(more.cells))))
         return status
 
     def _left_to_race(self, plan: Plan) -> int:
         """Return how many cells are left of those that a race measures after the passes that all cells have."""
         each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
-        return (plan.spec.repeats - PASSES_OF_ALL) * each - raced if plan.spec.races else 0
+        of_race = plan.spec.races and plan.spec.until is None
+        return max(0, (plan.spec.repeats - PASSES_OF_ALL) * each - raced) if of_race else 0
 
-    def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False) -> int:
+    def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
 
-        With ``keeps_to_it``, cells that take turns are given up at the deadline. Raises InterruptedRunError, too.
+        With ``keeps_to_it``, cells that take turns are given up at the deadline. ``later`` is how many cells follow in
+        further passes. Raises InterruptedRunError, too.
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
+        before = sum(len(cell.windows) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
             with ExitStack() as stack:
@@ -165,7 +169,10 @@ class Session:
                     interrupts = self.open.enter_context(Interrupts())
                     for side, python in self._pythons.items():
                         self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
-                display = stack.enter_context(RunScreen(console.for_progress(), self._world.clock, quiet=self._quiet))
+                screen = RunScreen(
+                    console.for_progress(), self._world.clock, quiet=self._quiet, before=before, later=later
+                )
+                display = stack.enter_context(screen)
                 events = runner.run(
                     plan,
                     lambda cell: self._launches[cell.side](cell),

@@ -335,17 +335,16 @@ def history(
             if not chosen or cell.status == "skipped" or cell.reference_row or itself:
                 continue
             base = None if metric == "fps" else cells.get(_RELATIVE_TO[metric](cell.key))
-            estimate = cell.frames_per_second if metric == "fps" else cell.speedup
-            if metric == "yardstick":
-                estimate = None if base is None else ratio(cell.sample, base.sample)
+            over = None if base is None else ratio(cell.sample, base.sample)
+            level = cell.sample.middle if metric == "fps" else over and over.median
             if (reason := whole.code if whole else _why_not(cell, base)) is not None:
                 left_out[reason] += 1
-            elif estimate is None or estimate.median <= 0:
+            elif not level:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1
             else:
                 shape = tuple(getattr(cell, name) for name in DECISIVE)
                 key = SeriesKey(cell.key, shape, past[index].conditions)
-                points.setdefault(key, []).append(Point(index, log(estimate.median)))
+                points.setdefault(key, []).append(Point(index, log(level)))
     series = [Series(key, tuple(measured)) for key, measured in points.items()]
     return History(metric, machines, past, tuple(with_changes(series, past)), left_out)
 

@@ -181,6 +181,11 @@ class Sample:
         """The level of positive rates: the geometric mean of several processes, or the median of one's windows."""
         return middle_of(self.rates) if self.one_process else geometric_mean(self.rates)
 
+    @property
+    def middle(self) -> float | None:
+        """The median of its estimate: the level or, if a rate is zero, their median; None without rates."""
+        return self.level if self.measurable else median(self.rates) if self.rates else None
+
     @cached_property
     def alone(self) -> Contrast | None:
         """The level as a contrast of this sample alone, None without an interval."""

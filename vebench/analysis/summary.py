@@ -56,18 +56,26 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     )
     for key, cell in cells.items():
         records, counted = measured[key]
+        base, rates, speedup = cells.get(base_of(key)), cell.sample.rates, None
+        if cell is base and not cell.struck:
+            speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+        elif base is not None and cell.backend not in (NULL, YARDSTICK) and not (cell.struck or base.struck):
+            speedup = ratio(cell.sample, base.sample)
         in_steps = cell.sample.scaled(1 / cell.frame_skip)
-        steps_per_second = cell.frames_per_second if cell.frame_skip == 1 else estimate(in_steps)
+        frames_per_second = estimate(cell.sample)
+        steps_per_second = frames_per_second if cell.frame_skip == 1 else estimate(in_steps)
         row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
         counts = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
         cells[key] = cell.having(
             steps_per_second=steps_per_second,
+            frames_per_second=frames_per_second,
+            speedup=speedup,
             delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
             frames_per_cpu_second=estimate(by_cpu_time[key]),
             ns_per_batch=estimate(batches[key]),
-            efficiency=cell.speedup and cell.speedup.scaled(1 / cell.cpus_owned),
+            efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
             learning=learning(learner, steps_per_second, cell.batch_size),
             totals={name: None if None in each else sum(each) for name, each in counts.items()},
             stability=stability(records, counted),
@@ -79,9 +87,9 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
-    """Return every cell of ``run`` with its rate and speedup, and whether it is struck: what a history is made of.
+    """Return every cell of ``run`` with the sample of its rate, and whether it is struck: what a history is made of.
 
-    It takes a fraction of the time of ``summarise``, which adds the other figures and the findings.
+    It takes a fraction of the time of ``summarise``, which adds the figures and the findings.
     """
     return tuple(_rated(_measured(run), run.header).values())
 
@@ -101,20 +109,13 @@ def _rated(
     frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
     compared = {key: sample for key, sample in frames.items() if not cells[key].struck}
     for key, cell in cells.items():
-        speedup, of_ceiling, base = None, None, base_of(key)
-        if cell.backend not in (NULL, YARDSTICK) and not cell.struck:
-            speedup = ratio(frames[key], compared.get(base, NOTHING))
-            if key == base:
-                rates = frames[key].rates
-                speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+        of_ceiling = None
         if not cell.reference_row and not cell.struck:
             of_ceiling = ratio(frames[key], compared.get(key._replace(backend=CEILING), NOTHING))
-        cells[key] = cell.having(
-            sample=frames[key], frames_per_second=estimate(frames[key]), speedup=speedup, of_ceiling=of_ceiling
-        )
+        cells[key] = cell.having(sample=frames[key], of_ceiling=of_ceiling)
     for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
         if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
-            cells[key] = cells[key].having(struck_for=Doubt.ABOVE_CEILING, speedup=None)
+            cells[key] = cells[key].having(struck_for=Doubt.ABOVE_CEILING)
     return cells
 
 
@@ -256,7 +257,9 @@ def wide_cells(run: Run, until: float) -> frozenset[CellKey]:
     return frozenset(
         cell.key
         for cell in rated(run)
-        if cell.sample.processes < FEWEST_PROCESSES or cell.half_width is None or cell.half_width > until
+        if cell.sample.processes < FEWEST_PROCESSES
+        or (half := (estimate(cell.sample) or Estimate(0.0)).half_width) is None
+        or half > until
     )
 
 

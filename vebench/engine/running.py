@@ -69,6 +69,7 @@ class RunningCell(Conversation):
         self.ahead_ns = 0
         self._deadline = wakeful() + timeout
         self._pace = Pace(time.perf_counter_ns)
+        self._is_ready = False
         self._may_close_until: float | None = None  # once it is done
 
     def messages(self) -> Iterator[Answer]:
@@ -91,6 +92,7 @@ class RunningCell(Conversation):
             except ValueError as error:
                 raise CellError(f"its answer cannot be read: {error}") from None
             self._pace.heard(answer)
+            self._is_ready |= isinstance(answer, Ready)
             if isinstance(answer, Done):
                 self._may_close_until = wakeful() + CLOSE_S
             if isinstance(answer, ReplicaWindow):
@@ -166,15 +168,8 @@ class LocalCell(RunningCell):
         super().__init__(child.lines.descriptor, interrupts, timeout)
         self._child, self._mark, self._keep_off, self._guarded = child, mark, keep_off, guarded
         self._option, self._deadline, self._tells_where = option, deadline, tells_where
-        self._is_ready = False
         self._resting_since = 0.0
         self._strays: list[int] | None = None
-
-    def look(self) -> Answer | None:
-        """Return the next answer; see ``RunningCell``."""
-        answer = super().look()
-        self._is_ready |= isinstance(answer, Ready)
-        return answer
 
     def take_turn(self) -> None:
         """Let the cell run until the end of its next window."""

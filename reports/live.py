@@ -207,10 +207,11 @@ class RunScreen(_Screen):
         self._draw(state, self._done(spent), spent, spent + self._left.seconds, board)
 
     @_tolerated
-    def show_page(self, page: Page) -> None:
+    def show_page(self, page: Callable[[], Page]) -> None:
         """Print what is known so far above the view."""
+        rendered = TERMINAL.render(page())
         self._console.rule("first look; the run goes on", characters="-")
-        self._console.print(TERMINAL.render(page), crop=False)
+        self._console.print(rendered, crop=False)
         self._console.rule(characters="-")
 
     def _note(self, cell: Cell, event: Event) -> None:
@@ -338,7 +339,7 @@ class _TimeLeft:
     def __init__(self, plan: Plan, now: float, later: int) -> None:
         spec = plan.spec
         cells = [cell for cell in plan.cells if cell.skip is None]
-        expected = [planned(cell, spec) for cell in cells]
+        expected = planned(cells, spec)
         alone = not spec.takes_turns  # then nothing says when a cell is warm
         windows = spec.rounds * len(cells)
         proofs = sum(is_proven(cell, spec) for cell in cells)

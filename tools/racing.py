@@ -61,13 +61,14 @@ def alike(run: Simulated, budget: float) -> CellKey:
 
 def raced(run: Simulated) -> set[CellKey]:
     """Measure as ``vebench run`` does. Returns the cells that went on to the end."""
-    base, left, now = CELLS[0], (REPEATS - PASSES_OF_ALL) * len(CELLS), 0.0
+    base, left, now, wanted = CELLS[0], (REPEATS - PASSES_OF_ALL) * len(CELLS), 0.0, {*CELLS}
     for number in range(PASSES_OF_ALL):
         now = one_pass([run], number, now, CELLS, FULL)
     while True:
         number += 1
-        alive = may_be_fastest(run.samples(), number - PASSES_OF_ALL + 1)
-        wanted = {key for key in CELLS if (key.env, key.backend) in alive}
+        samples = run.samples()
+        alive = may_be_fastest({key: samples[key] for key in wanted}, number - PASSES_OF_ALL + 1)
+        wanted = {key for key in wanted if (key.env, key.backend) in alive}
         if len(wanted | {base}) > 2 * left:
             return wanted
         now = one_pass([run], number, now, sorted(wanted | {base}, key=CELLS.index), FULL)

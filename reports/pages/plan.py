@@ -45,7 +45,7 @@ class PlanPage(Page):
     def documents(self) -> tuple[Document, ...]:
         """One document: a table for each task with every cell, and about how long measuring them will take."""
         spec = self.plan.spec
-        steps = [planned(cell, spec) for cell in self.plan.cells if cell.skip is None]
+        steps = planned([cell for cell in self.plan.cells if cell.skip is None], spec)
         starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
         until, race, added = spec.until, "", ""
         raced = 0 if until or not spec.races else max(0, spec.repeats - PASSES_OF_ALL)

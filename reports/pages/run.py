@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
+    from vebench.reports.document import AnswerText
     from vebench.results.records import Run, RunRecord
 
 
@@ -107,14 +108,17 @@ class RunPage(DataPage):
 
 
 class EarlyPage(RunPage):
-    """The tables and answers alone of a run that goes on."""
+    """The tables and answers alone of a run that goes on: without code to paste, and without what to do otherwise."""
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """As those of a run."""
+
+        def early(answer: AnswerText) -> AnswerText:
+            return replace(answer, sentences=answer.sentences[: None if answer.settled else 1], code=())
+
         return tuple(
-            replace(one, facts=(), findings=(), answers=tuple(replace(answer, code=()) for answer in one.answers))
-            for one in super().documents
+            replace(one, facts=(), findings=(), answers=tuple(map(early, one.answers))) for one in super().documents
         )
 
 

@@ -3,18 +3,18 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 from support.commands import ONE_PASS, Command, Result, lines
-from support.fakes import FakeStart, failing, fake_world, interrupted, steady
+from support.fakes import FakeStart, Script, failing, fake_world, interrupted, steady
 from support.in_this_process import world_here
 
 from vebench.backends import packages, registry
-from vebench.child.answers import Answer, Failure
+from vebench.child.answers import Answer, CellProof, Failure
 from vebench.machine import pinning
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
@@ -115,13 +115,77 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
 
 
-@pytest.mark.parametrize("asked", [("--effort", "high"), ("--repeats", "4")])
+def raced(vebench: Command, env: str, script: Callable[[Cell, RunSpec], Script], *backends: str) -> list[set[str]]:
+    """Return the backends of each pass of a race in which cells follow ``script``; EnvPool's rows are not compared."""
+    start = FakeStart(dict.fromkeys(backends, script), proofs={"envpool-sync": [CellProof("unverified")]})
+    named = ("-b", ",".join(backends), "-w", "1")
+    assert vebench("run", "-e", env, *named, "-o", "run.jsonl", world=fake_world(start)).status == 0
+    cells = lines(Path("run.jsonl"), "cell")
+    last = max(cell["repeat"] for cell in cells)
+    return [{each["backend"] for each in cells if each["repeat"] == number} for number in range(last + 1)]
+
+
+def test_what_a_race_has_left_out_stays_out_whatever_later_passes_show(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec, 500 if cell.backend.name == "shm-sync" else 300 if cell.repeat > 1 else 1000)
+
+    passes = raced(vebench, "Pong", script, "for-loop", "shm-sync")
+    assert passes[2:] == [{"for-loop", "yardstick"}] * 2
+
+
+def test_a_backend_whose_work_cannot_be_compared_keeps_no_other_from_racing_on(vebench: Command) -> None:
+    pytest.importorskip("envpool")  # it draws its own first states
+
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec, 9000 if cell.backend.name == "envpool-sync" else 1000)
+
+    passes = raced(vebench, "CartPole", script, "for-loop", "shm-sync", "envpool-sync")
+    assert passes[2] == {"for-loop", "shm-sync", "yardstick"}
+
+
+def test_a_backend_that_others_slowed_races_on_if_it_may_be_the_fastest_without_them(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        slowed = cell.backend.name == "shm-sync"
+        return steady(cell, spec, 800 if slowed else 1000, stolen=0.3 if slowed else 0.0)
+
+    assert "shm-sync" in raced(vebench, "Pong", script, "for-loop", "shm-sync")[2]
+
+
+def test_a_backend_without_a_step_is_left_out_of_a_race(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec, 0 if cell.backend.name == "shm-sync" else 1000)
+
+    assert raced(vebench, "Pong", script, "for-loop", "shm-sync")[2] == {"for-loop", "yardstick"}
+
+
+def test_each_task_has_a_first_look_and_a_resumed_run_has_none(vebench: Command) -> None:
+    words = "first look; the run goes on"
+    asked = ("run", "-e", "Pong,CartPole", "-b", "for-loop,shm-sync", "-w", "1", "-o", "run.jsonl")
+    assert vebench(*asked, world=fake_world()).err.count(words) == 2
+    Path("run.jsonl").write_text("".join(f"{line}\n" for line in Path("run.jsonl").read_text().splitlines()[:4]))
+    assert words not in vebench("run", "--resume", "run.jsonl", world=fake_world()).err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_an_interrupt_is_told_with_how_to_go_on_even_if_the_page_cannot_be_written(vebench: Command) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return interrupted(cell, spec) if cell.backend.name == "shm-sync" and cell.repeat else steady(cell, spec)
+
+    world = fake_world(FakeStart({"shm-sync": script}))
+    Path("page.md").symlink_to("/dev/full")
+    found = vebench("run", *PONG, "-w", "1", "-o", "page.md", world=world)
+    assert found.status == 130
+    assert "vebench run --resume .vebench/" in found.err
+
+
+@pytest.mark.parametrize("asked", [("--effort", "high"), ("--repeats", "4"), ("--until", "90%")])
 def test_passes_are_those_of_all_backends_alike_if_asked_for(vebench: Command, asked: tuple[str, str]) -> None:
     start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
     assert vebench("run", *PONG, "-w", "1", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 0
     spec, *cells = lines(Path("run.jsonl"))
     passes = Counter((cell["backend"], len(cell["windows"])) for cell in cells)
     rounds, repeats = (spec["spec"][name] for name in ("rounds", "repeats"))
+    repeats = max(repeats, 5) if "--until" in asked else repeats  # processes of a rate that is to be precise
     assert passes == {(name, rounds): repeats for name in ("for-loop", "shm-sync", "yardstick")}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.backends.environments.suites import SUITES
 from vebench.engine.runner import LEAST_STEPPED, MOST_STEPPED
 from vebench.plan.cells import is_proven
+from vebench.plan.spec import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord
 
 _NANO = 1e9
-# Seconds, as in runs of Pong and CartPole on two idle CPUs: to fork a cell, and to end it; to step before a window and
-# read counters; and a warm-up as a multiple of the least, as noise makes it longer.
-FORK, END, AROUND, _WARMUPS = 0.05, 0.085, 0.04, 1.6
+# Seconds, as in runs of Pong and CartPole on two idle CPUs: to load what cells are forked from, to fork one, and to end
+# it; to step before a window and read counters; and a warm-up as a multiple of the least, as noise makes it longer.
+LOAD_S, FORK_S, END_S, AROUND_S, _WARMUPS = 1.0, 0.05, 0.085, 0.04, 1.6
 _PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
 
 
 class Spent(NamedTuple):
-    """Seconds by what they were spent on. ``rest``: uncounted steps before windows, counters read, ends of cells."""
+    """Seconds by what they were spent on.
+
+    ``rest``: loading what cells are forked from, uncounted steps before windows, reading counters, ends of cells.
+    """
 
     starts: float = 0.0
     warm_up: float = 0.0
@@ -45,14 +49,25 @@ def spent(cells: Iterable[CellRecord]) -> Spent | None:
     return Spent(*map(sum, zip(*of_each, strict=True))) if of_each else None
 
 
-def planned(cell: Cell, spec: RunSpec) -> Spent:
-    """Return what a cell that can run is expected to take, its end in ``rest``. Those that take turns share a proof."""
-    start = FORK + SUITES[cell.task.suite].environment_seconds * cell.shape.num_envs
-    proof = _PROOF * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
-    return Spent(
-        starts=start,
-        warm_up=_WARMUPS * spec.warmup,
-        windows=spec.rounds * (spec.duration + AROUND),
-        proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
-        rest=END,
-    )
+def planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
+    """Return what each cell is expected to take, its end in ``rest``. Those that take turns share a proof."""
+    loaded: set[object] = set()
+    found = []
+    for cell in cells:
+        shape, modules = cell.shape, cell.entry.preloaded(cell.task) if spec.isolation == FORK else None
+        libraries = cell.repeat, cell.python, modules
+        begin = LOAD_S if modules is None or libraries not in loaded else FORK_S
+        loaded.add(libraries)
+        at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
+        start = begin + SUITES[cell.task.suite].environment_seconds * shape.num_envs / at_once
+        proof = _PROOF * min(max(LEAST_STEPPED, spec.cell_seconds), MOST_STEPPED)
+        found.append(
+            Spent(
+                starts=start,
+                warm_up=_WARMUPS * spec.warmup,
+                windows=spec.rounds * (spec.duration + AROUND_S),
+                proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
+                rest=END_S,
+            )
+        )
+    return found

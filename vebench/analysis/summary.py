@@ -18,6 +18,7 @@ from vebench.analysis.windows import acting, batch_sizes, learning, stability, t
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
 from vebench.child.window import OF_LOOP, Window, too_much
+from vebench.engine.runner import BROKEN_OFF
 from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST, SAME
 from vebench.plan.spec import PASSES_OF_ALL
@@ -190,8 +191,10 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
             and not (record.label == REFERENCE or record.entry.reference_row)
         )
     ]
-    proof = _together(proofs)
-    verdict, verdict_reason = _work(records, proofs, proof)
+    # What was broken off says nothing of work that another repeat has shown.
+    shown = [proof for proof in proofs if proof.reason != BROKEN_OFF] or proofs
+    proof = _together(shown)
+    verdict, verdict_reason = _work(records, shown, proof)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     return CellSummary(
         key=first.key.without_repeat,

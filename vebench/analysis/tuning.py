@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vebench.analysis.answer import fastest_first, first_of_each
 from vebench.analysis.cell import Doubt
 from vebench.analysis.rules import WIDE
-from vebench.analysis.spending import AROUND, END, FORK
+from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio, verdicts
 from vebench.analysis.summary import rated
 from vebench.analysis.windows import learning
@@ -48,8 +48,6 @@ _HOPELESS = 0.6
 # The fewest passes of a useful comparison.
 FEWEST_PASSES = 4
 _NANO = 1e-9
-# Seconds until an interpreter has loaded what a cheap environment needs.
-USUAL_START = 1.0
 # Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
 _WARMUP_BATCHES, _TURN_BATCHES = 9, 3
 # A cell is given up after this many times its expected time, or this share of the whole budget.
@@ -163,23 +161,41 @@ def _contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float,
 def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     """Yield those of a run's planned cells that a race goes on with: of backends that may be the fastest on their task.
 
-    That is looked at after each pass, from the last of those that all cells have. What rates are relative to goes on
-    with them.
+    That is looked at after each pass, from the last of those that all cells have; what was left out once stays so. What
+    rates are relative to goes on with them.
     """
-    rates = {cell.key: cell.sample for cell in rated(run) if not (cell.struck or cell.reference_row)}
-    look = max((cell.repeat for cell in run.cells), default=0) - PASSES_OF_ALL + 2
-    alive = may_be_fastest(rates, look)
+    passes: dict[str, int] = {}
+    for record in run.cells:
+        passes[record.env] = max(record.repeat, passes.get(record.env, 0))
+    going = {record.key.without_repeat for record in run.cells if record.repeat == passes[record.env]}
+    known = [
+        cell
+        for cell in rated(run)
+        if cell.key in going and not (cell.reference_row or cell.struck)
+        if not (cell.verdict == "unverified" and cell.verdict_reason)  # nobody can know whether it may win
+    ]
+    look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
+    alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
+    best: dict[str, float] = {}
+    for cell in known:
+        best[cell.env] = max(cell.rate, best.get(cell.env, 0.0))
+    alive |= {
+        (cell.env, cell.label) for cell in known if cell.disturbed and cell.rate >= cell.share_left * best[cell.env]
+    }
     tasks = {env for env, _ in alive}
-    for cell in cells:
-        beside = cell.is_base or cell.backend.name == YARDSTICK
-        if (cell.task.id, cell.backend.label) in alive or (beside and cell.task.id in tasks):
-            yield cell
+    for planned in cells:
+        if planned.key.without_repeat not in going:
+            continue
+        beside = planned.is_base or planned.backend.name == YARDSTICK
+        if (planned.task.id, planned.backend.label) in alive or (beside and planned.task.id in tasks):
+            yield planned
 
 
 def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str, str]]:
     """Return the tasks and backends whose best rate is not significantly below the highest, at this ``look`` from 1."""
     best: dict[str, dict[str, CellKey]] = {}
-    for key in sorted((key for key, rate in rates.items() if rate.rates), key=lambda key: rates[key].level):
+    moving = [key for key, rate in rates.items() if rate.rates and min(rate.rates) > 0]
+    for key in sorted(moving, key=lambda key: rates[key].level):
         best.setdefault(key.env, {})[key.backend] = key
     races = (standing({key: rates[key] for key in keys.values()}, look, tolerance=0.0) for keys in best.values())
     return {(key.env, key.backend) for race in races for key in race.alive}
@@ -225,8 +241,8 @@ class Costs:
         spec, shape = self.spec, cell.shape
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
-        turns = spec.rounds * (max(spec.duration, _TURN_BATCHES * batch) + AROUND)
-        return self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END
+        turns = spec.rounds * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
+        return self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END_S
 
     def patience(self, cell: Cell, left: float, share: float = PATIENT_SHARE) -> float:
         """Return after how many seconds the cell is given up: it may always take this ``share`` of the whole budget."""
@@ -271,7 +287,7 @@ class Costs:
             if record.label == cell.backend.label
         ]
         # The first cell of a backend waits until what it is forked from has imported its libraries.
-        return max((FORK if seen else USUAL_START) + each * shape.num_envs / at_once, min(seen, default=0.0))
+        return max((FORK_S if seen else LOAD_S) + each * shape.num_envs / at_once, min(seen, default=0.0))
 
 
 def fitting(costs: Sequence[float], room: float, budget: float, most: int) -> list[int]:

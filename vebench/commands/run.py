@@ -90,10 +90,12 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     with session(file, world, quiet=quiet, outlet=outlet) as measuring:
         try:
             status = measuring.measure(plan, left, first_look)
-        except InterruptedRunError:
-            if any(cell.windows for cell in measuring.run.cells):
-                outlet.publish(found(), quiet=quiet)
-            raise
+        except InterruptedRunError as interrupt:
+            try:
+                if any(cell.windows for cell in measuring.run.cells):
+                    outlet.publish(found(), quiet=quiet)
+            finally:  # even if the page cannot be written
+                raise interrupt
     page = found()
     outlet.publish(page, quiet=quiet)
     (section,) = page.sections

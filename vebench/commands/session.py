@@ -102,6 +102,7 @@ class Session:
         self._launches: dict[str, Launch] = {}
         self._over: runner.Over = {}
         self._first_look: Callable[[Run], Page] | None = None
+        self._looked: set[str] = set()  # the tasks of which a first look was shown
         # All time since the last event was spent on the cell of the next: only one is at work at a time.
         self._last = world.clock()
         self._took: Counter[tuple[CellKey, str]] = Counter()
@@ -125,14 +126,14 @@ class Session:
     def measure(self, plan: Plan, left: Plan, first_look: Callable[[Run], Page] | None = None) -> int:
         """Measure what is ``left`` of a plan, then further passes for ``--until`` or of a race.
 
-        ``first_look`` makes a page of the run once cells of the first pass have a few windows each, unless that pass is
-        all; it is shown with the progress. Once all have had the passes of the plan, a race goes on with the backends
-        that may be the fastest, for as many cells as there would be in ``repeats`` passes of all. Returns the exit
-        status. Raises InterruptedRunError if the user interrupts it.
+        ``first_look`` makes a page of the run once the cells of a task have a few windows each, unless there is one
+        pass or the run is resumed; it is shown with the progress. Once all have had the passes of the plan, a race goes
+        on with the backends that may be the fastest, for as many cells as there would be in ``repeats`` passes of all.
+        Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
-        self._first_look = first_look if spec.repeats > 1 else None
+        self._first_look = first_look if spec.repeats > 1 and not self.run.cells else None
         later = self._left_to_race(plan)
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
         while (later := self._left_to_race(plan)) > 0 if until is None else self._world.clock() < deadline:
@@ -184,9 +185,10 @@ class Session:
                 for event in stack.enter_context(closing(events)):
                     now = self._world.clock()
                     if isinstance(event, FirstLook):
-                        if self._first_look is not None:
-                            display.show_page(self._first_look(self._with(event)))
-                        self._first_look = None
+                        tasks = {one.cell.task.id for one in event.cells if one.cell.repeat == 0} - self._looked
+                        if self._first_look is not None and tasks:
+                            display.show_page(partial(self._first_look, self._with(event)))
+                        self._looked |= tasks
                         continue
                     if not isinstance(event, RunStarted | ProofDone):
                         self._took[event.cell.key, event.cell.side] += round((now - self._last) * 1e9)
@@ -195,7 +197,7 @@ class Session:
                         measured[event.cell.key, event.cell.side] = self._kept(event)
                     display.show(event)
         except KeyboardInterrupt:
-            raise InterruptedRunError(self._interrupted(done, len(plan.cells), measured.values())) from None
+            raise InterruptedRunError(self._interrupted(done, len(plan.cells), later, measured.values())) from None
         return _FAILED if any(cell.status == "failed" for cell in measured.values()) else _DONE
 
     def _with(self, event: FirstLook) -> Run:
@@ -214,7 +216,7 @@ class Session:
         paths.keep_log(log, heading, event.outcome.log)
         return file.append(record(event.cell, event.outcome, self._took.pop((key, event.cell.side))))
 
-    def _interrupted(self, done: int, planned: int, measured: Collection[CellRecord]) -> str:
+    def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and how to go on."""
         for file in self._files.values():
             file.secure()
@@ -224,7 +226,7 @@ class Session:
         if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
-        if here == done + planned and not self.run.header.spec.only:
+        if here == done + planned and not (later or self.run.header.spec.only):
             return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}{self._also}"
         return f"interrupted: {what}; {self.go_on}"
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from vebench.analysis.rules import unusable
+from vebench.analysis.spending import LOAD_S
 from vebench.analysis.statistics import Sample, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.analysis.tuning import (
     MOST_SLOWDOWN,
     PATIENT_SHARE,
-    USUAL_START,
     Costs,
     Latency,
     affordable,
@@ -302,7 +302,7 @@ class _Racing:
         began = self._world.clock()
         for timed in self._asked(self._plan.spec, loop, Timed):
             resets = timed.make_ns + timed.resets * timed.reset_p50_ns
-            self._budget.learn(began, USUAL_START + _TIMING_S + resets * _NANO)
+            self._budget.learn(began, LOAD_S + _TIMING_S + resets * _NANO)
             self._steps = timed
 
     def _latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:

@@ -61,13 +61,13 @@ UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the bu
 def effort(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
     """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field, but for what is ``given``.
 
-    With ``repeats`` given, all cells have that many: there is no race. Raises UsageError.
+    There is no race where ``repeats`` or ``until`` is given, which all cells have to reach. Raises UsageError.
     """
     levels = EFFORTS[command]
     if level not in tuple(levels):
         raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
     numbers = dict(zip(_BY_EFFORT, levels[level], strict=True))
-    numbers["race"] &= "repeats" not in given
+    numbers["race"] &= not {"repeats", "until"}.intersection(given)
     return {name: number for name, number in numbers.items() if name not in given}
 
 

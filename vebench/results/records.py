@@ -186,7 +186,7 @@ class HostFactsRecord(Struct, frozen=True):
 class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     """The first line of a run file: the spec, the machine, the packages, and the command that repeats the run.
 
-    ``cells`` is the number of planned cells, None for a race, which decides on the way. ``interpreter`` is the Python
+    ``cells`` is the number of planned cells, None for a tuning, which decides on the way. ``interpreter`` is the Python
     that cells ran in, None if it was vebench's own; ``interpreters`` those of backends that had one of their own, by
     the backend's label. ``hosts`` are those that replicas ran on, by the name that the user gave; then ``host`` is the
     first of them.
@@ -212,7 +212,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
         """Return the command that finishes the run in ``file``; of a comparison, the one that measures it again."""
         if self.interpreter is not None:
             return self.command
-        command = "tune" if self.spec.only else "run"  # only a race names its cells
+        command = "tune" if self.spec.only else "run"  # only a tuning names its cells
         return shlex.join(["vebench", command, "--resume", file, *([ALLOW] if any(not_ours(self.spec)) else [])])
 
     def verify_command(self, env: str, labels: Iterable[str], *options: str) -> str:

@@ -205,9 +205,8 @@ class Processes:
             for worker in self._busy:
                 if not self._processes[worker].is_alive():
                     status, share = self._processes[worker].exitcode, self._shares[worker]
-                    raise RuntimeError(
-                        f"the process of environments {share.start} to {share.stop - 1} died (exit status {status})"
-                    )
+                    whose = f"the process of environments {share.start} to {share.stop - 1}"
+                    raise RuntimeError(f"{whose} died (exit status {status})")
             return
         worker, failure = told
         self._busy.discard(worker)

@@ -48,9 +48,8 @@ class Threads(CountsInside, OneInFlight):
 
     def _send(self, actions: ArrayTree) -> None:
         rows = as_rows(actions)
-        self._running = [
-            self._pool.submit(loop.step, rows[share]) for loop, share in zip(self._loops, self._shares, strict=True)
-        ]
+        shares = zip(self._loops, self._shares, strict=True)
+        self._running = [self._pool.submit(loop.step, rows[share]) for loop, share in shares]
 
     def _receive(self) -> RowsOfAll:
         running, self._running = self._running, []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from math import ceil
 from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Self, TypeVar
@@ -144,9 +144,8 @@ class _Screen:
 
     def _draw(self, cell: str, done: str, completed: float, total: float, board: str = "") -> None:
         if self._view is not None:
-            self._view.board, self._view.cell = (
-                Text(text, no_wrap=True, overflow="ellipsis") if text else None for text in (board, cell)
-            )
+            line = partial(Text, no_wrap=True, overflow="ellipsis")
+            self._view.board, self._view.cell = (line(text) if text else None for text in (board, cell))
             self._view.update(self._bar, total=total, completed=completed, description=done, visible=True, refresh=True)
 
 
@@ -312,10 +311,8 @@ class ProofScreen(_Screen):
         self._show("comparing")
 
     def _show(self, doing: str) -> None:
-        ended, left = (
-            sum(cell.skip is None for cell in cells)
-            for cells in (self._cells[: self._ended], self._cells[self._ended :])
-        )
+        halves = self._cells[: self._ended], self._cells[self._ended :]
+        ended, left = (sum(cell.skip is None for cell in cells) for cells in halves)
         seconds = (self._last - self._began) / ended * left if ended else 0.0
         time = f", about {figures.long_time(max(1, ceil(seconds)))} left" if ended and left else ""
         done = f"{self._ended} of {figures.counted(len(self._cells), 'comparison')}{time}"

@@ -224,10 +224,8 @@ def _description(charts: Sequence[Chart]) -> str:
         points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
         return f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}"
 
-    return " ".join(
-        one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(map(described, with_points(chart)))}.")
-        for chart in charts
-    )
+    lines = ((chart, ". ".join(map(described, with_points(chart)))) for chart in charts)
+    return " ".join(one_line(f"{chart.title}, over {chart.x_label}. {text}.") for chart, text in lines)
 
 
 def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
@@ -477,10 +475,8 @@ def _looks(charts: Sequence[Chart]) -> Looks:
 
 
 def _ends_of(estimate: Estimate) -> tuple[float, float]:
-    return (
-        estimate.median if estimate.low is None else estimate.low,
-        estimate.median if estimate.high is None else estimate.high,
-    )
+    low, high = (estimate.median if end is None else end for end in (estimate.low, estimate.high))
+    return low, high
 
 
 def _plain(value: float) -> str:

@@ -176,12 +176,8 @@ def report(
         int | None,
         option(OUTPUT, "N", "Also predict rates of N workers, at most twice those measured.", min=1, max=MAX_COUNT),
     ] = None,
-    published: Annotated[
-        bool, typer.Option("--published", help="Also show what others have published for these tasks, apart.")
-    ] = False,
-    panel: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The only figure to draw: rate, efficiency or cost.")
-    ] = None,
+    published: Annotated[bool, typer.Option("--published", help="Also show published figures, apart.")] = False,
+    panel: Annotated[str | None, typer.Option(metavar="NAME", help="Draw only rate, efficiency or cost.")] = None,
 ) -> None:
     """Render a run as tables and figures, or compare several runs.
 
@@ -340,17 +336,13 @@ def history(
 def tune(
     context: typer.Context,
     *,
-    batch: Annotated[
-        int | None, option(WHAT, "N", "Rows of a batch, as the learner takes them.  [default: any number]")
-    ] = None,
+    batch: Annotated[int | None, option(WHAT, "N", "Rows that the learner takes.  [default: any number]")] = None,
     asynchronous: Annotated[str, option(WHAT, "ok|no", "Allow asynchronous backends.", "--async")] = "ok",
     budget: Annotated[float, options.budget("Longest time to measure.")] = 120.0,
     margin: Annotated[str, option(VERDICT, "SHARE", "Accept this much less throughput for a simpler setup.")] = "5%",
     form: Annotated[str, options.format_option("tune")] = "terminal",
     output: Annotated[Path | None, options.output_option("tune", "Run file")] = None,
-    resume: Annotated[
-        Path | None, option(OUTPUT, "FILE", "Continue this run file's race for another --budget.")
-    ] = None,
+    resume: Annotated[Path | None, option(OUTPUT, "FILE", "Go on with this file for another --budget.")] = None,
     allow_code: options.AllowCode = False,
 ) -> int:
     """Find which backend, workers and environments to use.

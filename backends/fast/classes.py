@@ -110,9 +110,8 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
         only = "" if other is None or class_of(other) is None else f", only for {other}"
         return OwnClasses(refused=f"there is no class of our own for {env_id}{only}")
     if lacking := sorted(ours.unsupported & set(settings)):
-        return OwnClasses(
-            refused=f"our own class for {env_id} does not support {', '.join(lacking)}", remedy="omit these settings"
-        )
+        why = f"our own class for {env_id} does not support {', '.join(lacking)}"
+        return OwnClasses(refused=why, remedy="omit these settings")
     for package in ours.packages:
         if (refused := _unverified(package)) is not None:
             return refused

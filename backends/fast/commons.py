@@ -75,9 +75,7 @@ def pointers_of(model: Any, batch: Sequence[Any]) -> tuple[int, list[int]]:  # n
 
     _with_control(_CALLBACK(tell), ask)
     if len(told) != len(batch):
-        raise RuntimeError(
-            "MuJoCo did not ask for controls: the model disables actuation, or another thread has set mjcb_control"
-        )
+        raise RuntimeError("MuJoCo did not ask for controls: the model has none, or another thread set mjcb_control")
     return (told[0][0] if told else 0), [data for _, data in told]
 
 

@@ -114,9 +114,7 @@ def _squared_cost(weight: float, numbers: NDArray[Any]) -> Callable[[], NDArray[
     return compute
 
 
-def _limited_cost(
-    weight: float, limits: tuple[float, float], numbers: NDArray[np.float64]
-) -> Callable[[], NDArray[np.float64]]:
+def _limited_cost(weight: float, limits: tuple[float, float], numbers: NDArray[np.float64]) -> Callable[[], Any]:
     """Return what computes ``squared_cost`` between limits."""
     compute, (low, high) = _squared_cost(weight, numbers), map(_constant, limits)
 

@@ -253,9 +253,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
 
     def _refuse_if_own(self, name: str) -> None:
         if self._own is not None and not self.closed:
-            raise AttributeError(
-                f"environments of our own class have no attribute {name!r}: use own_classes=False for Gymnasium's"
-            )
+            raise AttributeError(f"our own class has no attribute {name!r}: use own_classes=False for Gymnasium's")
 
 
 # What ``AtariPreprocessing`` takes, and all settings of a game, those of ``gymnasium.make`` included.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.making import THE_SIMULATOR, make, read_spaces
+from vebench.backends.environments.suites import SUITES
 from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import OneInFlight
 from vebench.backends.packages import Installation, Package, Step
@@ -167,13 +168,7 @@ def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:  # n
 
 
 # Tasks whose rows show nothing but what mj_step computes: forces of contacts would need mj_rnePostConstraint after it.
-_BY_PHYSICS_ALONE = frozenset(
-    f"{name}-v5"
-    for name in (
-        *("HalfCheetah", "Hopper", "InvertedDoublePendulum", "InvertedPendulum"),
-        *("Pusher", "Reacher", "Swimmer", "Walker2d"),
-    )
-)
+_BY_PHYSICS_ALONE = frozenset(SUITES["mujoco"].tasks) - {"Ant-v5", "Humanoid-v5", "HumanoidStandup-v5"}
 _NEEDED = ("mujoco==3.11.0", "mjbatch==0.1.0")
 ENTRIES = (
     BackendEntry(

@@ -125,9 +125,8 @@ class RayActors(OneInFlight):
         return self._receive()[0]
 
     def _send(self, actions: ArrayTree) -> None:
-        self._answers = [
-            actor.step.remote(part(actions, share)) for actor, share in zip(self._actors, self._shares, strict=True)
-        ]
+        shares = zip(self._actors, self._shares, strict=True)
+        self._answers = [actor.step.remote(part(actions, share)) for actor, share in shares]
 
     def _receive(self) -> RowsOfAll:
         for share, rows in zip(self._shares, self._ray.get(self._answers), strict=True):

@@ -296,11 +296,8 @@ class ValueColumn(list[Any]):
 
 def leaves_of(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
     """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
-    return tuple(
-        ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype))
-        for part in flatten(space, space)
-        if isinstance(part, _ARRAYS)
-    )
+    arrays = (part for part in flatten(space, space) if isinstance(part, _ARRAYS))
+    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in arrays)
 
 
 def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:

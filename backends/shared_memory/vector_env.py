@@ -233,9 +233,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """Start a step of all environments, which ``step_wait`` finishes."""
         self._assert_idle("step_async")
         if self._in_flight is not None:
-            raise RuntimeError(
-                f"step() steps all {self.num_envs}: with batch_size={self.batch_size} use send() and recv()"
-            )
+            raise RuntimeError(f"with batch_size={self.batch_size} of {self.num_envs}, use send() and recv()")
         if self._write_step(actions):
             self._team.send()
         else:

@@ -141,16 +141,10 @@ def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Pl
             drawn.setdefault(chart.group, []).append({"chart": chart, "svg": picture, "numbers": numbers_of(chart)})
         names = dict.fromkeys([*(one.group for one in document.tables), *(one.group for one in document.charts)])
         found = figures.by_key((finding.gravity, finding) for finding in document.findings)
+        tables = {name: [table for table in document.tables if table.group == name] for name in names}
         yield {
             "document": document,
-            "groups": [
-                {
-                    "name": name,
-                    "figures": drawn.get(name, []),
-                    "tables": [table for table in document.tables if table.group == name],
-                }
-                for name in names
-            ],
+            "groups": [{"name": name, "figures": drawn.get(name, []), "tables": tables[name]} for name in names],
             "findings": [(gravity, found[gravity]) for gravity in Gravity if gravity in found],
             "of_run": _of_run(section, part) if section and section.cells else None,
         }

@@ -201,11 +201,8 @@ def _texts(forecast: Forecast) -> tuple[Text, Text, Text]:
         return (Text(("not predicted",), "missing"), Text((figures.DASH,)), Text((figures.DASH,)))
     band = f"{_rounded(forecast.rate.low)} to {_rounded(forecast.rate.high)}"
     back_test = figures.DASH if forecast.back_test is None else f"±{forecast.back_test:.0%}"
-    return (
-        Text((_rounded(forecast.rate.median),), value=forecast.rate),
-        Text((band,)),
-        Text((back_test,), value=forecast.back_test),
-    )
+    rate = Text((_rounded(forecast.rate.median),), value=forecast.rate)
+    return (rate, Text((band,)), Text((back_test,), value=forecast.back_test))
 
 
 def _rounded(rate: float) -> str:

@@ -94,15 +94,13 @@ def _of_suite(entry: BackendEntry, suite: Suite) -> str:
 def _own_classes(standing: Sequence[Standing]) -> Iterator[Table]:
     """Yield a table of which tasks are stepped by own classes here, for the backends that have such."""
     for backends in dict.fromkeys(one.backends for one in standing):
+        shown = [(tasks_in_words(one), one.own) for one in standing if one.backends == backends]
         yield Table(
             title=f"Classes of their own: {', '.join(backends)}",
             columns=("here they step",),
             rows=tuple(
-                TableRow(
-                    tasks_in_words(one), (Text((one.own.words_for_kind,), "missing" if one.own.refused else "plain"),)
-                )
-                for one in standing
-                if one.backends == backends
+                TableRow(tasks, (Text((own.words_for_kind,), "missing" if own.refused else "plain"),))
+                for tasks, own in shown
             ),
             corner="kind",
             numbers=False,

@@ -312,11 +312,8 @@ class _Drawing:
             if kinds > 1:
                 slower = "slowest kind" if rank + 1 == kinds else f"kind {rank + 1} of {kinds}"
                 yield Text(slower if rank else "fastest kind", style="dim")
-            shown = [
-                core
-                for at, core in enumerate(here)
-                if at < _MOST_CORES or any(self._states[cpu] == "owned" for cpu in core)
-            ]
+            owned = [core for core in here[_MOST_CORES:] if any(self._states[cpu] == "owned" for cpu in core)]
+            shown = here[:_MOST_CORES] + owned
             yield Columns([self._core(core) for core in shown], padding=(0, 1))
             if len(shown) < len(here):
                 yield Text(f"and {len(here) - len(shown)} more cores", style="dim")

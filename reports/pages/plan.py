@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 _TOLERANCE = 0.1  # the default of vebench check
-_ADDED = (
-    f"what rates are compared with is added, {REFERENCE} and {YARDSTICK} with one worker; "
-    "--set base=false leaves it out"
-)
+_ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --set base=false leaves them out"
 _COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 

@@ -127,15 +127,12 @@ def _layout(trial: trials.Trial) -> str:
 def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
     shown = _COLUMNS if any(proof.simulated is not None for _, proof in proofs) else _COLUMNS[:-1]
     stepped = [(cell, proof) for cell, proof in proofs if cell.skip is None]  # why others were not is said below
+    notes = ((one_line(line), one_line(cell.backend.label)) for cell, proof in proofs for line in _remarks(proof))
     return Table(
         title=one_line(env),
         columns=shown,
         rows=tuple(_row(cell, proof, len(shown)) for cell, proof in stepped or proofs),
-        notes=tuple(
-            figures.with_names(
-                (one_line(line), one_line(cell.backend.label)) for cell, proof in proofs for line in _remarks(proof)
-            )
-        ),
+        notes=tuple(figures.with_names(notes)),
         numbers=False,
     )
 

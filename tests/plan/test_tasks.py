@@ -142,7 +142,7 @@ REFUSED_ENVIRONMENTS = {
     "mine:user/Leaving-v3": "it cannot be created: SystemExit: so long",
     "CartPole-v1[sutton=3]": "it cannot be created: TypeError: CartPoleEnv.__init__() got an unexpected keyword",
     "CartPole[disable_env_checker=true]": "vebench sets disable_env_checker itself",
-    "FrozenLake[id=Pong]": "vebench sets id itself, to the same value for every backend: leave it out",
+    "FrozenLake[id=Pong]": "vebench sets id itself, alike for all backends: leave it out",
     "Pong[frameskip=2]": "--env Pong[frameskip=2]: vebench sets frameskip itself",
     "ale_py:ALE/Pong-v5[max_episode_steps=9]": "vebench sets max_episode_steps itself",
     "HalfCheetah-v5[frame_skip=1]": "vebench sets frame_skip itself",

@@ -194,14 +194,12 @@ def corrected(rate: Estimate, selected: float) -> Estimate:
     return replace(rate.scaled(selected), high=rate.high)
 
 
-def _uncontested(
-    choices: Cells, contestants: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]
-) -> Reason | None:
+def _uncontested(choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]) -> Reason | None:
     if not choices:
         return Reason.NO_BACKEND
-    if len(contestants) > 1:
+    if len(rivals) > 1:
         return None
-    if any(cell.label not in contestants for cell, _ in doubted):
+    if any(cell.label not in rivals for cell, _ in doubted):
         return Reason.DOUBTED
     if any(cell.rate > 0 for cell in choices):
         return Reason.ALONE

@@ -60,9 +60,7 @@ _UNKNOWN_REFERENCE = (
     f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
 )
 _AS_A_WHOLE = "the backend as a whole, but no single number of workers, differs; measure both with more --repeats"
-_SEEMS_SLOWER = (
-    "slower if tested alone, but not after correcting for the number of comparisons; measure both with more --repeats"
-)
+_SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --repeats"
 # What two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that they
 # own, whatever that makes of their environments.
 _WORK, _WORK_OF_REFERENCE = tuple(name for name in DECISIVE if name != "cpus_owned"), ("frame_skip",)
@@ -219,7 +217,7 @@ class _Judge:
             for ratios in (self._means, self._ratios)
         )
         self._verdicts = {
-            group: self._of_group(group, groups[group], [cells[key] for key in keys])
+            group: self._of_group(group, groups[group], *[cells[key] for key in keys])
             for group, keys in self._members.items()
         }
 
@@ -249,13 +247,14 @@ class _Judge:
         return GroupComparison(key, verdict, len(cells), judged, mean.estimate, why, error, resolves)
 
     def _of_group(
-        self, group: GroupKey, of_mean: SpeedVerdict, of_cells: Sequence[SpeedVerdict]
+        self, group: GroupKey, of_mean: SpeedVerdict, *cells: SpeedVerdict
     ) -> tuple[SpeedVerdict, str | None]:
-        if "slower" in (of_mean, *of_cells):
+        verdicts = of_mean, *cells
+        if "slower" in verdicts:
             return "slower", None
         if any(self._ratios[key].chance_above(self._low) <= SAME_LEVEL for key in self._members[group]):
             return "inconclusive", _SEEMS_SLOWER
-        if "faster" in (of_mean, *of_cells):
+        if "faster" in verdicts:
             return "faster", None
         return of_mean, self._doubt(self._means[group], self._members[group]) if of_mean == "inconclusive" else None
 

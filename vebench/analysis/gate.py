@@ -141,7 +141,5 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
     one = process / repeats
     error = sqrt(2 * one * (1 + 1 / min(groups.values())))
-    return Foresight(
-        exp(student_quantile((1 + CONFIDENCE) / 2, freedom) * sqrt(2 * one)) - 1,
-        1 - exp(log(1 - tolerance) - reach * error),
-    )
+    width = student_quantile((1 + CONFIDENCE) / 2, freedom) * sqrt(2 * one)
+    return Foresight(exp(width) - 1, 1 - exp(log(1 - tolerance) - reach * error))

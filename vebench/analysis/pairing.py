@@ -193,11 +193,8 @@ class Sides:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
         base = denominator(key, self.metric)
         if base is not None and not codes:
-            codes = [
-                (f"{name}'s {base.backend}", code)
-                for name, cell in self._named(base)
-                for code in doubts(cell, self.in_turn)
-            ]
+            of_base = [(f"{name}'s {base.backend}", cell) for name, cell in self._named(base)]
+            codes = [(name, code) for name, cell in of_base for code in doubts(cell, self.in_turn)]
         if codes:
             what = ", ".join(f"{name} {code}" for name, code in codes)
             yield "inconclusive", f"{what}: such a rate says little about the code; measure again on an idle machine"

@@ -161,7 +161,7 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
         except errors.Error:  # not a valid name of an environment
             raise _RefusedError("", names=ids) from None
         if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
-            raise _RefusedError(f"vebench sets {taken[0]} itself, to the same value for every backend: leave it out")
+            raise _RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as error:  # it may raise anything

@@ -40,14 +40,8 @@ def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Fo
     check_pinning(pin)
     root = LIVE if sysroot is None else sysroot
     host = read_host(root)
-    placement = place(
-        pin.cpus,
-        frozenset(host.cpus_allowed),
-        host.quota_cpus,
-        topology=host.topology,
-        smt=pin.smt,
-        reserve=pin.reserve,
-    )
+    allowed, whole = frozenset(host.cpus_allowed), host.topology
+    placement = place(pin.cpus, allowed, host.quota_cpus, topology=whole, smt=pin.smt, reserve=pin.reserve)
     facts = header.host_record(host, placement)
     here, now = root == LIVE, Surroundings()
     if here:

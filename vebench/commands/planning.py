@@ -129,10 +129,8 @@ def unlike(found: Mapping[str, HostFacts]) -> str:
         hosts.setdefault(tuple(decides.items()), name)
     for (before, one), (after, other) in combinations(hosts.items(), 2):
         theirs = dict(after)
-        if differences := [
-            f"{fact} {theirs[fact]} instead of {value}" for fact, value in before if theirs.get(fact, value) != value
-        ]:
-            return f"{other} differs from {one}: {'; '.join(differences)}"
+        if apart := [f"{fact} {theirs[fact]} instead of {own}" for fact, own in before if theirs.get(fact, own) != own]:
+            return f"{other} differs from {one}: {'; '.join(apart)}"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vebench.errors import UsageError
 from vebench.machine.pinning import PIN_POLICIES
@@ -172,9 +172,7 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
     return list(groups.values())
 
 
-def _ranks(
-    cores: list[_Core], key: Callable[[_Core], Hashable], rank: Callable[[list[_Core]], tuple[int, ...]]
-) -> dict[Hashable, int]:
+def _ranks(cores: list[_Core], key: Callable[[_Core], Hashable], rank: Callable[[list[_Core]], Any]) -> dict[Any, int]:
     """Return, for each key, the position of its group of cores in the order of ``rank``."""
     groups = sorted(_grouped(cores, key), key=rank)
     return {key(members[0]): index for index, members in enumerate(groups)}
@@ -191,10 +189,7 @@ def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     """
     option = "--policy: cpus"
     kept = frozenset(parse_cpu_list(text, option))
-    if outside := sorted(kept - allowed):
-        raise UsageError(
-            f"{option} {text}: CPU {format_cpu_list(outside)} is not allowed here (allowed: {format_cpu_list(allowed)})"
-        )
+    _check_allowed(f"{option} {text}", kept, allowed)
     if not allowed - kept:
         raise UsageError(f"{option} {text}: no CPU is left for workers (allowed: {format_cpu_list(allowed)})")
     if pin not in PIN_POLICIES and (both := sorted(kept.intersection(parse_cpu_list(pin)))):
@@ -202,12 +197,15 @@ def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     return allowed - kept
 
 
+def _check_allowed(option: str, cpus: Iterable[int], allowed: frozenset[int]) -> None:
+    if outside := sorted(set(cpus) - allowed):
+        lists = map(format_cpu_list, (outside, allowed))
+        raise UsageError("{}: CPU {} is not allowed here (allowed: {})".format(option, *lists))
+
+
 def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> Cpus:
     order = parse_cpu_list(pin)
-    if outside := sorted(set(order) - allowed):
-        raise UsageError(
-            f"--pin {pin}: CPU {format_cpu_list(outside)} is not allowed here (allowed: {format_cpu_list(allowed)})"
-        )
+    _check_allowed(f"--pin {pin}", order, allowed)
     if smt != "off":
         return order
     core = {cpu: cpus for cpus in topology.cores for cpu in cpus}

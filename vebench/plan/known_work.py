@@ -93,12 +93,8 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
 
 
 def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: package.deciding_part(versions[name])
-        for package in packages
-        for name in package.deciding_names
-        if name in versions
-    }
+    decide = ((name, package) for package in packages for name in package.deciding_names if name in versions)
+    return {name: package.deciding_part(versions[name]) for name, package in decide}
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 5  # environments of a module that an error lists
 
-KNOWN: tuple[Task, ...] = tuple(
-    Task(name, suite.name, frame_skip) for suite in SUITES.values() for name, frame_skip in suite.tasks.items()
-)
+KNOWN = tuple(Task(name, suite.name, skip) for suite in SUITES.values() for name, skip in suite.tasks.items())
 # By full id, by id without version (Gymnasium then takes the latest, and these are the latest), and by short name.
 TASKS: Mapping[str, Task] = {
     name: task for task in KNOWN for name in (task.id, re.sub(r"-v\d+$", "", task.id), short_name(task.id))
@@ -89,9 +87,7 @@ def _full_name(name: str) -> str:
 
 def _check_arguments(name: str, suite: Suite, arguments: Iterable[str]) -> None:
     if taken := sorted(suite.sets.intersection(arguments)):
-        raise UsageError(
-            f"--env {shown(name)}: vebench sets {taken[0]} itself, to the same value for every backend: leave it out"
-        )
+        raise UsageError(f"--env {shown(name)}: vebench sets {taken[0]} itself, alike for all backends: leave it out")
 
 
 def asked_as(env: str, names: Sequence[str]) -> str:

@@ -84,7 +84,7 @@ def gather(  # noqa: PLR0913 - a header contains all of these
         cells=len(plan.cells),
         interpreter=None if interpreter is None or hosts else interpreter.path,
         interpreters={
-            label: InterpreterRecord(own.path, own.version, own.packages) for label, own in plan.interpreters.items()
+            name: InterpreterRecord(it.path, it.version, it.packages) for name, it in plan.interpreters.items()
         },
         hosts={
             name: HostFactsRecord(
@@ -212,11 +212,8 @@ def _software(run: RunRecord) -> dict[str, str]:
     own = {name: value for label in sorted(run.interpreters) for name, value in _own(run, label).items()}
     chosen = {choice.name for choice in run.spec.backends if not choice.python}
     # The package of another project is used by its own backends only.
-    packages = {
-        name: version
-        for name, version in sorted(run.packages.items())
-        if name not in _USED_BY or _USED_BY[name] & chosen
-    }
+    used = (name for name in sorted(run.packages) if name not in _USED_BY or _USED_BY[name] & chosen)
+    packages = {name: run.packages[name] for name in used}
     return {"Python": _minor(run.host.python), **packages, **acts, **own}
 
 

@@ -81,7 +81,7 @@ def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
     table = table_of(PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
     assert [row.label for row in table.rows] == ["for-loop", "gym-sync", "yardstick"]
     assert table.notes == (
-        "what rates are compared with is added, for-loop and yardstick with one worker; --set base=false leaves it out",
+        "added to compare with: for-loop and yardstick with one worker; --set base=false leaves them out",
     )
 
 

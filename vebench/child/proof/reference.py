@@ -34,9 +34,7 @@ _FIELDS = ("observations", "rewards", "terminated", "truncated")
 MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
 _MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
-NOT_REPEATABLE = (
-    "with the same seed and actions, the environment's results vary between runs or with other environments present"
-)
+NOT_REPEATABLE = "with the same seed and actions, its results vary between runs or with other environments present"
 
 
 class Row(NamedTuple):

@@ -23,9 +23,7 @@ class Sound:
         self._rows = setup.batch_size
         self._length = int(length)
         self._step = 0
-        self.info = BackendInfo(
-            num_envs=self._rows, batch_size=self._rows, action_space=ActionSpace.discrete(2), frame_skip=1
-        )
+        self.info = BackendInfo(self._rows, self._rows, action_space=ActionSpace.discrete(2), frame_skip=1)
 
     def reset(self, seed: int) -> None:
         self._step = seed * 0

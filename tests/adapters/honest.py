@@ -133,9 +133,7 @@ class _Pool:
             raise NothingToReceiveError
         self._sent = self.chosen()
         self._ready = [index for index in self._ready if index not in self._sent]
-        return Batch(
-            *(np.concatenate(arrays) for arrays in zip(*(self._rows[index] for index in self._sent), strict=True))
-        )
+        return Batch(*map(np.concatenate, zip(*(self._rows[index] for index in self._sent), strict=True)))
 
     def chosen(self) -> list[int]:
         """Return those that have waited longest."""
@@ -245,9 +243,7 @@ class Packed(Altered):
     tried = On(task="Hopper", envs=3)
 
     def alter(self, batch: Batch) -> Batch:
-        kinds: list[Any] = [
-            (name, array.dtype, array.shape[1:]) for name, array in zip(batch._fields, batch, strict=True)
-        ]
+        kinds: list[Any] = [(name, array.dtype, array.shape[1:]) for name, array in batch._asdict().items()]
         kinds.insert(1, ("gap", np.uint8))
         records = np.empty(len(batch.env_ids), kinds)
         for name, array in zip(batch._fields, batch, strict=True):
@@ -340,9 +336,7 @@ class Threads(Altered):
         super().__init__(setup)
         self._threads = ThreadPoolExecutor(setup.batch_size)
         rows = [Batch._make(array[index : index + 1] for array in self._batch) for index in range(setup.batch_size)]
-        self._loops = [
-            EnvironmentLoop([environment], row) for environment, row in zip(self.environments, rows, strict=True)
-        ]
+        self._loops = [EnvironmentLoop([one], row) for one, row in zip(self.environments, rows, strict=True)]
         self.info = replace(self.info, threads=setup.batch_size)
         self._loop = _Together(self._loops, self._threads)  # type: ignore[assignment] # it is used likewise
 

@@ -26,18 +26,14 @@ RowZero = altering(
     observations=lambda _, batch: row_zero(batch.observations),
     rewards=lambda _, batch: row_zero(batch.rewards),
 )
-Stale = altering(
-    "Shows the observations of the step before.", ANY, observations=lambda it, batch: before(it, batch.observations)
-)
+Stale = altering("Shows the last observations.", ANY, observations=lambda it, batch: before(it, batch.observations))
 Clipped = altering("Gives the signs of rewards.", ANY, rewards=lambda _, batch: np.sign(batch.rewards))
 Swapped = altering(
     "Confuses the first two environments.",
     ANY,
     env_ids=lambda _, batch: np.append(batch.env_ids[1::-1], batch.env_ids[2:]),
 )
-Miscounts = altering(
-    "Counts more rows than it returns.", ANY, env_ids=lambda _, batch: np.arange(2 * len(batch.env_ids))
-)
+Miscounts = altering("Counts rows twice.", ANY, env_ids=lambda _, batch: np.arange(2 * len(batch.env_ids)))
 Deaf = acting("Takes one action whatever it is sent.", ANY, lambda _, sent: np.zeros_like(sent))
 ClaimsDouble = reporting(
     "Gives the right rows, and says that each took twice the frames.", ANY, frame_skip=lambda frames: 2 * frames

@@ -106,9 +106,7 @@ def changing(about: str, **parts: Callable[[Batch], Any]) -> type[Timed]:
 
 
 Drifting = changing("Returns a reward that is wrong by little.", rewards=lambda batch: batch.rewards + 1e-3)
-OnlyWhenSeen = changing(
-    "Makes rows only when they are looked at.", observations=lambda batch: batch.observations.view(Shown)
-)
+OnlyWhenSeen = changing("Makes only rows that are seen.", observations=lambda batch: batch.observations.view(Shown))
 Twice = changing("Returns a row twice.", env_ids=lambda batch: np.zeros_like(batch.env_ids))
 NeverEnds = changing(
     "Hides the ends of episodes, so that resets count as steps.",

@@ -31,14 +31,12 @@ OtherEngine = altering(
     observations=lambda it, batch: np.where(it.began[:, None], 0, batch.observations),
 )
 BatchSizeChanges = reporting(
-    "Reports another batch size after 100 batches.", On(INFO), after=100, batch_size=lambda size: 2 * size
+    "Doubles the batch size it reports.", On(INFO), after=100, batch_size=lambda size: 2 * size
 )
 FrameSkipChanges = reporting(
     "Reports 8 frames in a step after 100 batches.", On(INFO + "|frame", "Hopper", envs=2), after=100, frame_skip=8
 )
-AutoresetChanges = reporting(
-    "Reports same_step after 100 batches.", On(INFO + "|reset"), after=100, autoreset="same_step"
-)
+AutoresetChanges = reporting("Reports same_step later.", On(INFO + "|reset"), after=100, autoreset="same_step")
 FewerActions = reporting(
     "Reports a smaller space of actions once it has been measured for a while.",
     On(INFO + "|action", "Acrobot"),

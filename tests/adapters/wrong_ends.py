@@ -61,9 +61,7 @@ LimitEarly = setting(
     "TimeLimit",
     _max_episode_steps=lambda steps: steps - 1,
 )
-Limitless = setting(
-    "Episodes have no time limit: the wrapper is missing.", LIMIT, "TimeLimit", _max_episode_steps=10**9
-)
+Limitless = setting("Episodes have no time limit: no wrapper.", LIMIT, "TimeLimit", _max_episode_steps=10**9)
 LimitInFrames = setting("The time limit counts frames.", LONG, "TimeLimit", _max_episode_steps=lambda steps: steps // 5)
 LimitlessLong = setting("HalfCheetah without its limit of 1,000 steps.", LONG, "TimeLimit", _max_episode_steps=10**9)
 
@@ -174,7 +172,6 @@ class LimitNotReset(Altered):
     tried = On("reset|end|limit", "Pendulum")
 
     def recv(self) -> Batch:
-        self._loop._ended = [
-            over and not bool(cut) for over, cut in zip(self._loop._ended, self._batch.truncated, strict=True)
-        ]
+        ends = zip(self._loop._ended, self._batch.truncated, strict=True)
+        self._loop._ended = [over and not bool(cut) for over, cut in ends]
         return super().recv()

@@ -45,9 +45,7 @@ ClipsObservations = altering(
     On("observation|clip", "Hopper", envs=2),
     observations=lambda _, batch: np.clip(batch.observations, -3, 3),
 )
-FewerShades = altering(
-    "Pictures have 64 shades: two bits saved.", PONG, observations=lambda _, batch: batch.observations & 0xFC
-)
+FewerShades = altering("Pictures have 64 shades.", PONG, observations=lambda _, batch: batch.observations & 0xFC)
 ShiftedByAPixel = altering(
     "Pictures are shifted by one pixel.", PONG, observations=lambda _, batch: np.roll(batch.observations, 1, axis=-1)
 )
@@ -62,9 +60,7 @@ Flat = altering(
     On("shape|observation", "Pong", envs=1),
     observations=lambda _, batch: batch.observations.reshape(len(batch.env_ids), -1),
 )
-OneColumn = altering(
-    "Rewards have a second dimension.", On("reward|shape"), rewards=lambda _, batch: batch.rewards[:, None]
-)
+OneColumn = altering("Rewards are a column.", On("reward|shape"), rewards=lambda _, batch: batch.rewards[:, None])
 
 
 class StackNotCleared(Altered):

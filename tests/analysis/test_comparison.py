@@ -375,10 +375,8 @@ def test_a_loop_measured_under_such_conditions_makes_speedups_inconclusive_and_n
     (cell,) = (one for one in compared(*pair, "speedup").cells if one.key.backend != "for-loop")
     assert cell.verdict == "inconclusive"
     assert str(cell.why).startswith(f"candidate's for-loop {condition.split(maxsplit=1)[0]}: ")
-    assert {one.key.backend: one.verdict for one in compared(*pair).cells} == {
-        "shm-sync": "slower",
-        "for-loop": "inconclusive",
-    }
+    verdicts = {one.key.backend: one.verdict for one in compared(*pair).cells}
+    assert verdicts == {"shm-sync": "slower", "for-loop": "inconclusive"}
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)

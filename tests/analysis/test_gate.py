@@ -86,9 +86,8 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
             found = decisions.after(looked)
             if not undecided(found):
                 break
-            passes = (
-                30 if passes < 30 < passes + passes_until_next_look(passes) else passes + passes_until_next_look(passes)
-            )
+            then = passes + passes_until_next_look(passes)
+            passes = 30 if passes < 30 < then else then
         alarms += any(group.verdict == "slower" for group in found.groups)
     assert alarms == 0
 

@@ -131,10 +131,8 @@ def test_cores_are_taken_before_second_threads_which_are_counted_apart() -> None
 
 
 def test_kinks_are_where_packages_and_second_threads_begin() -> None:
-    assert order_in(header_of(4, threads=2, packages=2)).kinks == (
-        (2, "another package begins"),
-        (4, "second threads begin"),
-    )
+    kinks = order_in(header_of(4, threads=2, packages=2)).kinks
+    assert kinks == ((2, "another package begins"), (4, "second threads begin"))
 
 
 def test_the_order_is_that_of_pin_and_smt() -> None:

@@ -72,11 +72,7 @@ FEW = 3  # batches of what is no contestant, which need not have rows of every e
 LONG = 20.0  # seconds after which a test that waits gives up
 
 # Another project's library is seldom here: only then are its backends tried (make test-peers has them all).
-HERE = [
-    entry
-    for entry in ENTRIES
-    if entry.installation is None or all(importable(package.module) for package in entry.packages)
-]
+HERE = [one for one in ENTRIES if not one.installation or all(importable(each.module) for each in one.packages)]
 CONTESTANTS = [entry for entry in HERE if not entry.reference_row]
 ON_GYMNASIUM = [entry.name for entry in CONTESTANTS if entry.steps_gymnasium]
 

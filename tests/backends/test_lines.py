@@ -136,10 +136,9 @@ def test_a_game_without_a_no_op_can_be_pasted() -> None:
 
 
 @needs_envpool
-@pytest.mark.parametrize(
-    ("name", "task"), [("envpool-sync", CARTPOLE), ("envpool-async", CHEETAH), ("envpool-sync", PONG)]
-)
-def test_a_pool_has_all_settings_of_the_one_that_was_measured(name: str, task: Task) -> None:
+@pytest.mark.parametrize(("kind", "task"), [("sync", CARTPOLE), ("async", CHEETAH), ("sync", PONG)])
+def test_a_pool_has_all_settings_of_the_one_that_was_measured(kind: str, task: Task) -> None:
+    name = f"envpool-{kind}"
     envs = run(lines_of(name, task, workers=1))
     adapter = load_target(BY_NAME[name].target)(Setup(task, workers=1))
     mine, measured = (dict(pool.config) for pool in (envs, adapter._pool))  # noqa: SLF001 - it shows it to nobody else

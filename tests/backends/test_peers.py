@@ -23,20 +23,8 @@ pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 MADE = folder_of("any").parent  # before tests get a cache of their own
 PEERS = [entry for entry in ENTRIES if entry.installation is not None]
 USUAL_TASKS = [TASKS[name] for name in ("Pong", "HalfCheetah", "CartPole")]
-LAYOUT = (
-    "-w",
-    "2",
-    "--envs-per-worker",
-    "3",
-    "--rounds",
-    "3",
-    "--duration",
-    "0.3",
-    "--repeats",
-    "1",
-    "--set",
-    "interleave=false",
-)
+LAYOUT = (*("-w", "2", "--envs-per-worker", "3", "--rounds", "3"), *("--duration", "0.3", "--repeats", "1"))
+LAYOUT += ("--set", "interleave=false")
 
 
 @pytest.fixture(params=PEERS, ids=lambda entry: entry.name)
@@ -90,9 +78,7 @@ def test_an_environment_that_fails_ends_a_peers_cell_with_a_reason(
     assert line["reason"]
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in PASTED if entry.installation is not None], ids=lambda entry: entry.name
-)
+@pytest.mark.parametrize("entry", [one for one in PASTED if one.installation], ids=lambda entry: entry.name)
 def test_its_lines_to_paste_step_as_many_environments_as_was_promised(entry: BackendEntry, tmp_path: Path) -> None:
     python = MADE / str(entry.installation and entry.installation.name) / "bin" / "python"
     if not python.exists():

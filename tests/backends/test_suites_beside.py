@@ -88,9 +88,7 @@ def test_they_are_found_by_their_ids(name: str, task: Task | None) -> None:
 def test_where_nothing_registers_such_an_id_it_is_said_what_does() -> None:
     if not BY_NAME["for-loop"].missing(HALLWAY):
         pytest.skip("MiniGrid is installed")
-    with pytest.raises(
-        UsageError, match=r"minigrid not installed\? \(in vebench's clone: pip install '\.\[minigrid\]'\)"
-    ):
+    with pytest.raises(UsageError, match=r"minigrid not installed\? \(in .* clone: pip install '\.\[minigrid\]'\)"):
         resolve(["MiniGrid-Empty-5x5-v0"])
 
 

@@ -55,9 +55,8 @@ def test_arguments_make_another_task_with_rows_of_its_own(vebench: Command, tmp_
     for cell in short:  # of every five rows one reports a reset
         assert sum(window.resets for window in cell.windows) > sum(window.rows for window in cell.windows) // 6
     plan = vebench("run", "-e", envs, "-b", "envpool-sync,gym-sync", "--dry-run", "-w", "1", world=fake_world()).out
-    assert "EnvPool has no CartPole-v1[max_episode_steps=4]: it has CartPole-v1 only without arguments" in " ".join(
-        plan.split()
-    )
+    why = "EnvPool has no CartPole-v1[max_episode_steps=4]: it has CartPole-v1 only without arguments"
+    assert why in " ".join(plan.split())
 
 
 INVALID = """

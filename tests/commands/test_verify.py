@@ -134,11 +134,7 @@ def test_a_liar_is_caught_on_atari_by_its_first_wrong_picture(verify: Verify, as
 @pytest.mark.parametrize(
     ("adapter", "task"),
     [
-        *(
-            ("honest:Copies", "Pendulum"),
-            ("liars:OddButPlain", "Pendulum"),
-            ("honest:SinglePrecisionRewards", "Pendulum"),
-        ),
+        *((name, "Pendulum") for name in ("honest:Copies", "liars:OddButPlain", "honest:SinglePrecisionRewards")),
         *((f"honest:{name}", "CartPole") for name in ("ClaimsChance", "InAnyOrder", "Shuffled", "StepsWhenSent")),
         *(("honest:TellsAnew", "CartPole"), ("honest:Packed", "Hopper"), ("honest:Uncounted", "Hopper")),
     ],
@@ -146,11 +142,8 @@ def test_a_liar_is_caught_on_atari_by_its_first_wrong_picture(verify: Verify, as
 def test_no_honest_backend_with_ways_of_its_own_is_accused(verify: Verify, adapter: str, task: str) -> None:
     status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", "60", "--num-envs", "3")
     assert status == 0, verdict
-    equal = {
-        "honest:SinglePrecisionRewards": {"equal"},
-        "honest:Copies": {"identical"},
-        "liars:OddButPlain": {"identical"},
-    }
+    equal = {name: {"identical"} for name in ("honest:Copies", "liars:OddButPlain")}
+    equal["honest:SinglePrecisionRewards"] = {"equal"}
     assert verdict["verdict"] in equal.get(adapter, {"identical", "equal"}), verdict
 
 
@@ -335,10 +328,8 @@ def test_below_the_table_is_why_and_what_to_paste(vebench: Command, monkeypatch:
     shown = vebench("verify", *asked, "--seed", "9", "--timeout", "50", world=fake_world(start)).out
     assert shown.startswith("Same work as for-loop: 1 different, 1 identical\n")
     rows = [line.split() for line in shown.splitlines() if line.startswith("gym-")]
-    assert [row[:3] for row in rows] == [
-        ["gym-sync", "different", "7"],
-        ["gym-async[max_concurrency=1]", "identical", "7"],
-    ]
+    honest = ["gym-async[max_concurrency=1]", "identical", "7"]
+    assert [row[:3] for row in rows] == [["gym-sync", "different", "7"], honest]
     commands = [line for line in shown.splitlines() if line.startswith("vebench verify")]
     asked_for = "vebench verify -e odd:odd/No-number-v0 -b"
     assert commands == [

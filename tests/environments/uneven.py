@@ -16,9 +16,7 @@ MILLISECOND = 1_000_000  # in nanoseconds
 class Uneven(gymnasium.Env[Any, Any]):
     """Most steps take ``step_ms``, every twentieth or so ``slow_times`` as long; an episode has ``length`` steps."""
 
-    def __init__(
-        self, step_ms: float = 20.0, reset_ms: float = 500.0, slow_times: float = 5.0, length: int = 50
-    ) -> None:
+    def __init__(self, step_ms: float = 20, reset_ms: float = 500, slow_times: float = 5, length: int = 50) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
         self.action_space = spaces.Discrete(3)
         self._step_ms, self._reset_ms, self._slow_times, self._length = step_ms, reset_ms, slow_times, length

@@ -156,9 +156,8 @@ def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_
 
 
 def test_the_user_can_interrupt_while_a_host_says_nothing(vebench: Command, reached: Path) -> None:
-    with vebench.start(
-        "run", *SHORT, "-b", "for-loop", *PLAIN, "--hosts", "mute1-a", stderr=subprocess.PIPE
-    ) as running:
+    asked = ("run", *SHORT, "-b", "for-loop", *PLAIN, "--hosts", "mute1-a")
+    with vebench.start(*asked, stderr=subprocess.PIPE) as running:
         seen = reached / "mute1-a.seen"
         while running.poll() is None and not (seen.exists() and seen.stat().st_size == 2):
             time.sleep(0.02)

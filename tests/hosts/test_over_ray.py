@@ -52,9 +52,8 @@ def test_each_node_has_a_replica_and_the_curve_over_nodes_a_cell_for_each_count(
 @pytest.mark.usefixtures("nodes")
 def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--set", "base=false", "-q")
-    with vebench.start(
-        *asked, "--policy", "sleep:1ms", "--duration", "20", "-o", "run.jsonl", "--hosts", "ray"
-    ) as running:
+    slow = ("--policy", "sleep:1ms", "--duration", "20")
+    with vebench.start(*asked, *slow, "-o", "run.jsonl", "--hosts", "ray") as running:
         while not (started := {asked["setup"]["seed"]: pid for pid, asked in measuring().items()}).get(1):
             assert running.poll() is None
             time.sleep(0.05)
@@ -75,10 +74,8 @@ def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
     nodes.setenv("FAKE_RAY_NODES", "free,busy")
     done = vebench(*RUN, "--hosts", "ray")
     assert done.status == 2
-    assert (
-        "lost: Ray did not provide all CPUs of the nodes within 30 s: does another program use those of busy?"
-        in done.refusal
-    )
+    why = "lost: Ray did not provide all CPUs of the nodes within 30 s: does another program use those of busy?"
+    assert why in done.refusal
 
 
 @pytest.mark.usefixtures("nodes")

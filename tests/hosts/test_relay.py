@@ -52,15 +52,8 @@ class Runner:
         self._process.stdin.flush()
 
     def start(self, cell: int = 1, seconds: float = 60, **does: object) -> None:
-        asked = {
-            "prints": 0,
-            "answers": 0,
-            "what": list(b"answer"),
-            "tells": "",
-            "endless": False,
-            "sleeps": 60,
-            **does,
-        }
+        nothing = {"prints": 0, "answers": 0, "tells": "", "endless": False}
+        asked = {**nothing, "what": list(b"answer"), "sleeps": 60, **does}
         asked["pid"] = str(self.folder / "pid")
         request = {**asked, "job": None, "setup": {"pinned": True, "cpus": [0]}}
         self.tell(start=request, seconds=seconds, cell=cell)
@@ -166,6 +159,5 @@ def test_a_cell_that_was_killed_says_by_what(tmp_path: Path) -> None:
     with relay(tmp_path / "there") as runner:
         runner.start()
         os.kill(runner.child(), 9)
-        assert (
-            runner.hear("ended")["ended"] == "its process was ended by SIGKILL (out of memory, or killed from outside)"
-        )
+        killed = "its process was ended by SIGKILL (out of memory, or killed from outside)"
+        assert runner.hear("ended")["ended"] == killed

@@ -32,11 +32,9 @@ def node() -> int:
         return int(file.read().partition(",")[0].partition("-")[0])
 
 
-@pytest.mark.parametrize(
-    ("policy", "reported"), [("local", "local"), ("bind", "bind:{}"), ("preferred", "preferred:{}")]
-)
-def test_the_kernel_reports_the_policy_that_was_asked_for(policy: str, reported: str, node: int) -> None:
-    assert tried(policy, node) in (reported.format(node), "Operation not permitted")
+@pytest.mark.parametrize(("policy", "shown"), [("local", "local"), ("bind", "bind:{}"), ("preferred", "preferred:{}")])
+def test_the_kernel_reports_the_policy_that_was_asked_for(policy: str, shown: str, node: int) -> None:
+    assert tried(policy, node) in (shown.format(node), "Operation not permitted")
 
 
 def test_a_node_that_is_not_there_is_refused_with_the_reason(node: int) -> None:

@@ -305,10 +305,7 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or above 0 seconds"),
         (replace(SPEC, timeout=0.0), "--timeout 0: must be"),
         (replace(SPEC, timeout=7.0), "--timeout 7s: warm-up and windows alone take 7s; 37s is enough"),
-        (
-            replace(SPEC, timeout=5.0, duration=60.0),
-            "--timeout 5s: warm-up and windows alone take 361s; 391s is enough",
-        ),
+        (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5s: warm-up and windows alone take 361s; 391s"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_the_name_of_their_option(spec: RunSpec, complaint: str) -> None:
@@ -457,8 +454,7 @@ CELLS = st.lists(
 def test_of_any_plan_each_cell_is_measured_once_and_groups_hang_together(cells: list[Cell], memory: int | None) -> None:
     plan = interleaved(Plan(RunSpec(("Pong",), (1,)), tuple(cells)), memory)
     assert Counter(repr(replace(cell, group=None)) for cell in plan.cells) == Counter(map(repr, cells))
-    groups = [
-        list(members) for number, members in groupby(plan.cells, key=lambda cell: cell.group) if number is not None
-    ]
+    by_group = groupby(plan.cells, key=lambda cell: cell.group)
+    groups = [list(members) for number, members in by_group if number is not None]
     assert len({group[0].group for group in groups}) == len(groups)
     assert all(len({(cell.repeat, cell.task) for cell in group}) == 1 for group in groups)

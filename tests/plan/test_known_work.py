@@ -219,9 +219,8 @@ def test_a_verdict_on_compiled_parts_says_nothing_of_what_steps_without_them_ask
         for own in (compiled, wanting):
             assert knowledge.of(PONG, fast, VERSIONS, own) == (SAME if own is has else UNKNOWN)
             run = Run(header_with(VERSIONS), (make_cell("fast-sync", verdict="unverified", own_classes=own),))
-            assert with_current_verdicts(run, knowledge).cells[0].verdict == (
-                "identical" if own is has else "unverified"
-            )
+            (cell, *_) = with_current_verdicts(run, knowledge).cells
+            assert cell.verdict == ("identical" if own is has else "unverified")
         assert knowledge.of(PONG, asked, VERSIONS, OwnClasses("as requested")) == (SAME if has is wanting else UNKNOWN)
     assert as_stepped(PONG, OURS) == OURS
 

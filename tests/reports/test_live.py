@@ -143,9 +143,8 @@ def test_a_fault_while_a_view_is_put_up_or_taken_away_ends_no_run(plan: Plan, mo
     for name in ("start", "stop"):
         with monkeypatch.context() as patch:
             patch.setattr(Live, name, broken)
-            assert (
-                shown(events_of(plan), terminal=True).count("progress is not shown any more (ValueError: broke)") == 1
-            )
+            told = shown(events_of(plan), terminal=True)
+            assert told.count("progress is not shown any more (ValueError: broke)") == 1
 
 
 def test_a_fault_in_the_runner_is_not_one_of_the_view(plan: Plan) -> None:

@@ -207,9 +207,8 @@ def test_colours_are_in_the_picture_for_light_ground_and_a_rule_has_those_for_da
     condition, *rules = re.split(r"[{}]+", style.rstrip("}"))
     assert condition == "@media screen and (prefers-color-scheme:dark)"
     dark = dict(zip(rules[::2], rules[1::2], strict=True))
-    used = {
-        (name, style_of(e)[name]) for e in parsed(drawn).iter() for name in ("fill", "stroke") if name in style_of(e)
-    }
+    styles = [style_of(element) for element in parsed(drawn).iter()]
+    used = {(name, style[name]) for style in styles for name in ("fill", "stroke") if name in style}
     assert {value for _, value in used} - {"none"} <= {colour.light for colour in plots.COLOURS}
     for name, value in used:
         if value != "none":

@@ -51,9 +51,8 @@ def test_they_reach_no_data(vebench: Command, tmp_path: Path) -> None:
 
 
 def test_of_a_task_that_nobody_published_a_report_says_so() -> None:
-    page = RunPage.of(
-        [("a.jsonl", page_of(make_cell(env="CartPole-v1", steps=(9, 9))).sections[0].run)], View(published=True)
-    )
+    (section,) = page_of(make_cell(env="CartPole-v1", steps=(9, 9))).sections
+    page = RunPage.of([("a.jsonl", section.run)], View(published=True))
     assert document_of(page).legend[-1] == "No published figure is known for these tasks."
 
 
@@ -70,7 +69,5 @@ def test_each_entry_has_a_figure_for_each_machine_and_says_what_each_system_coun
 
 
 def test_all_tables_of_a_task_belong_to_it() -> None:
-    assert [table.group for table in published_tables(["Ant-v5", "ALE/Pong-v5", "CartPole-v1"])] == [
-        "Ant-v5",
-        "ALE/Pong-v5",
-    ]
+    tables = published_tables(["Ant-v5", "ALE/Pong-v5", "CartPole-v1"])
+    assert [table.group for table in tables] == ["Ant-v5", "ALE/Pong-v5"]

@@ -59,9 +59,8 @@ def resolve(
 
 def world_of(script: Callable[[Cell, RunSpec], Script], cpus: int = CPUS, start: FakeStart | None = None) -> World:
     """Return a world of so many CPUs in which every cell follows ``script``; ``start`` is to remember them."""
-    host = replace(
-        read_host(), topology=flat(frozenset(range(cpus))), allowance=Allowance(tuple(range(cpus)), None, None)
-    )
+    allowance = Allowance(tuple(range(cpus)), None, None)
+    host = replace(read_host(), topology=flat(frozenset(range(cpus))), allowance=allowance)
     start = start or FakeStart()
     start.scripts = dict.fromkeys(BY_NAME, script)
     return fake_world(start, read_host=lambda: host, resolve=resolve, memory_available=lambda: None)

@@ -9,9 +9,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "shared-memory.md"
 
 def recipe(name: str) -> dict[str, Any]:
     """Run the Python that follows the comment ``<!-- recipe: name -->``; return the names that it has defined."""
-    (block,) = re.findall(
-        rf"<!-- recipe: {name} -->\n+```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
-    )
+    text = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(rf"<!-- recipe: {name} -->\n+```python\n(.*?)```", text, re.DOTALL)
     defined: dict[str, Any] = {"__name__": "recipe"}
     exec(compile(block, PAGE, "exec"), defined)  # noqa: S102 - our own documents
     return defined

@@ -185,9 +185,8 @@ class _Theirs:
         observations, actions = first.observation_space, first.action_space
         action_type = case.action_type or (np.int64 if isinstance(actions, Discrete) else np.float64)
         self.actions = ArraySpec(actions.shape or (), np.dtype(action_type))
-        self.rows = _rows(
-            ArraySpec(observations.shape or (), np.dtype(observations.dtype)), self.actions, case.num_envs
-        )
+        seen = ArraySpec(observations.shape or (), np.dtype(observations.dtype))
+        self.rows = _rows(seen, self.actions, case.num_envs)
         self.over = [False] * case.num_envs
         self.final: dict[int, bytes] = {}
         self.frames = [0] * case.num_envs

@@ -258,9 +258,7 @@ def test_what_is_registered_anew_is_what_steps_and_is_said_why(build: Build, mon
     agree(ours, loop(CHEETAH, 2), steps=5)
     stepped = stepped_by_own_classes(TASKS["HalfCheetah"], compiled=True)
     assert stepped.own_classes is not None
-    assert stepped.own_classes.words.startswith(
-        "Gymnasium's class: our own class for HalfCheetah-v5: HalfCheetah-v5 is"
-    )
+    assert "Gymnasium's class: our own class for HalfCheetah-v5: HalfCheetah-v5 is" in stepped.own_classes.words
 
 
 @pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
@@ -385,9 +383,7 @@ def test_what_makes_no_sense_is_refused_by_name(
 
 
 def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class_and_the_id_that_ours_has_is_named(build: Build) -> None:
-    with pytest.warns(
-        UserWarning, match="PongNoFrameskip-v4 is stepped by .* for PongNoFrameskip-v4, only for ALE/Pong"
-    ):
+    with pytest.warns(UserWarning, match="PongNoFrameskip-v4 is stepped by .*NoFrameskip-v4, only for ALE/Pong"):
         older = build("PongNoFrameskip-v4", 1, noop_max=1)
     newer = build(PONG, 1, noop_max=1, repeat_action_probability=0.0)
     assert agree(newer, older, steps=30) == 0  # the same game, as docs/fast.md says

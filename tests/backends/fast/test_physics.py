@@ -88,10 +88,8 @@ class Side:
 
     def seen(self) -> list[tuple[bytes, bytes, bool, bool]]:
         (observations,), rewards, terminated, truncated, _ = self.rows
-        return [
-            (observations[i].tobytes(), rewards[i].tobytes(), bool(terminated[i]), bool(truncated[i]))
-            for i in range(COUNT)
-        ]
+        rows = zip(observations, rewards, terminated, truncated, strict=True)
+        return [(seen.tobytes(), reward.tobytes(), bool(ended), bool(cut)) for seen, reward, ended, cut in rows]
 
 
 def stepped(environment: gymnasium.Env[Any, Any], action: np.ndarray[Any, Any]) -> tuple[bytes, bytes, bool, bool]:
@@ -186,9 +184,7 @@ def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monk
     actions = np.zeros((COUNT, 6))
     for odd in (np.nan, np.inf, 1e8):
         actions[1, 2] = odd
-        assert side.step(actions) == [
-            stepped(environment, row) for environment, row in zip(theirs, actions, strict=True)
-        ]
+        assert side.step(actions) == [stepped(one, row) for one, row in zip(theirs, actions, strict=True)]
 
 
 def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_end_the_process() -> None:

@@ -59,11 +59,8 @@ class Echo(gymnasium.Env[Any, Any]):
 
     def step(self, action: Value) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._steps += 1
-        kind = {
-            "type": type(action).__name__,
-            "dtype": str(getattr(action, "dtype", "")),
-            "shape": getattr(action, "shape", ()),
-        }
+        dtype, shape = str(getattr(action, "dtype", "")), getattr(action, "shape", ())
+        kind = {"type": type(action).__name__, "dtype": dtype, "shape": shape}
         return action, self.rewarded(), self._steps == 3, False, kind
 
     def rewarded(self) -> Value:

@@ -324,9 +324,8 @@ def test_environments_stepped_as_they_come_do_what_they_do_in_a_loop(build: Buil
             assert rows.rewards[row] == rewards[env_id]
             assert rows.terminations[row] == terminated[env_id]
             assert rows.truncations[row] == truncated[env_id]
-            assert ("_count" in infos and infos["_count"][env_id]) == (
-                "count" in rows.infos and rows.infos["_count"][row]
-            )
+            there = "count" in rows.infos and rows.infos["_count"][row]
+            assert ("_count" in infos and infos["_count"][env_id]) == there
             if rows.infos.get("_count", [False, False])[row]:
                 assert rows.infos["count"][row] == infos["count"][env_id]
         ready = [env_id for env_id in rows.env_ids if count[env_id] < 11]

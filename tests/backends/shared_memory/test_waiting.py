@@ -20,9 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:De
 def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShmAsync]:
     """Return four environments in two processes, of which number 3 does not step until there is a file ``go``."""
     monkeypatch.chdir(tmp_path)
-    with closing(
-        ShmAsync(Setup(HELD, 2, 2, (0, 1)), ratio=1, recv_timeout=0.005, recv_min=1, caller_steps=False)
-    ) as backend:
+    given = {"recv_timeout": 0.005, "recv_min": 1, "caller_steps": False}
+    with closing(ShmAsync(Setup(HELD, 2, 2, (0, 1)), ratio=1, **given)) as backend:
         yield backend
         Path("go").touch()
 

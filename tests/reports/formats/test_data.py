@@ -23,10 +23,8 @@ def test_json_is_null_where_a_number_does_not_apply(page: RunPage) -> None:
     failed = cells["gym-async", 4]
     assert (failed["status"], failed["frames_per_second"], failed["speedup"]) == ("failed", None, None)
     assert [set(finding) for finding in failed["findings"]] == [{"code", "message", "remedy"}] * 2
-    assert (cells["null", 1]["speedup"], cells["null", 1]["loop_ns_per_batch"]["median"]) == (
-        None,
-        pytest.approx(399.6, 1e-3),
-    )
+    assert cells["null", 1]["speedup"] is None
+    assert cells["null", 1]["loop_ns_per_batch"]["median"] == pytest.approx(399.6, 1e-3)
     alone = cells["mine.adapters:Fast", 2]
     assert alone["frames_per_second"] == {"median": 14800.0, "low": None, "high": None}
     assert alone["options"] == {"mode": "a|b"}
@@ -86,10 +84,8 @@ def test_what_each_host_did_is_in_both_and_in_a_table_of_its_own() -> None:
     ]
     assert list(csv.DictReader(io.StringIO(data.csv_of(page))))[1]["hosts"] == "host-0=100 host-1=80"
     (table,) = (table for table in document_of(page).tables if "each host" in table.title)
-    assert [row.texts[-1].lines for row in table.rows] == [
-        ("not run",),
-        ("host-0 400 (no interval)", "host-1 320 (no interval)"),
-    ]
+    both = ("host-0 400 (no interval)", "host-1 320 (no interval)")
+    assert [row.texts[-1].lines for row in table.rows] == [("not run",), both]
 
 
 def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:

@@ -179,10 +179,8 @@ def test_findings_come_before_the_table_with_what_they_mean_and_their_remedies(p
 
 
 def test_findings_of_one_kind_are_one_entry_with_a_line_for_each_message() -> None:
-    cells = [
-        make_cell("gym-sync", 1, status="failed", reason="boom"),
-        make_cell("gym-async", 1, status="failed", reason="bang"),
-    ]
+    reasons = {"gym-sync": "boom", "gym-async": "bang"}
+    cells = [make_cell(name, 1, status="failed", reason=reason) for name, reason in reasons.items()]
     lines = [line.rstrip() for line in on_terminal(page_of(*cells), 200).splitlines()]
     start = lines.index("fault    failed:")
     assert lines[start + 1 : start + 3] == [

@@ -52,9 +52,8 @@ def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
 
 def test_no_cell_is_blank(everything: RunPage) -> None:
     table = table_of(everything)
-    texts = {
-        (row.label, column): text.lines for row in table.rows for column, text in zip("124v", row.texts, strict=True)
-    }
+    places = ((row.label, zip("124v", row.texts, strict=True)) for row in table.rows)
+    texts = {(label, column): text.lines for label, row in places for column, text in row}
     assert all(line for lines in texts.values() for line in lines)
     assert texts["gym-async", "4"] == ("failed",)
     assert texts["envpool-sync", "4"] == ("skipped",)
@@ -150,11 +149,8 @@ def test_what_the_loop_costs_is_shown_where_it_takes_a_share_of_the_time() -> No
 
 
 def test_a_slow_loop_beside_slow_backends_does_not_matter() -> None:
-    cells = (
-        make_cell("for-loop", 1, (10,) * 4),
-        make_cell("ceiling", 1, (100,) * 4),
-        make_cell("null", 1, (9_000,) * 4),
-    )
+    rates = {"for-loop": 10, "ceiling": 100, "null": 9_000}
+    cells = tuple(make_cell(name, 1, (rate,) * 4) for name, rate in rates.items())
     page = page_of(*cells)
     assert [row.label for row in table_of(page).rows] == ["for-loop", "ceiling"]
     assert "loop-cost" in {finding.label for finding in everything_of(*cells).findings}
@@ -210,10 +206,8 @@ def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("gym-sync", 1, (900,) * 4, verdict="different"))
     page = page_of(*cells)
     table = table_of(page)
-    assert [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table.rows] == [
-        ("plain", "1.00x"),
-        ("struck", "other work"),
-    ]
+    shown = [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table.rows]
+    assert shown == [("plain", "1.00x"), ("struck", "other work")]
     assert "~~3,600 ±4.0%~~ other work | different |" in markdown.markdown_text(page)
 
 
@@ -286,10 +280,8 @@ def test_several_runs_say_whether_they_may_be_compared_and_why_not(sweep: Run) -
 
 def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
     taken = (Window(10**9, 1000, 0, others_ns=5 * 10**8),) * 4
-    cells = (
-        make_cell("for-loop", 1, (900,) * 4),
-        *(make_cell(name, 1, windows=taken) for name in ("gym-sync", "null")),
-    )
+    disturbed = (make_cell(name, 1, windows=taken) for name in ("gym-sync", "null"))
+    cells = (make_cell("for-loop", 1, (900,) * 4), *disturbed)
     page = page_of(*cells)
     notice = "unusable: other processes disturbed 2 of 3 cells; measure on an idle machine"
     document = document_of(page)

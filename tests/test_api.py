@@ -64,9 +64,7 @@ def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:  # 
         ({"policy": "sleep:1ms", "learner": "4ms"}, "run --env CartPole --policy sleep:1ms --learner 4ms"),
     ],
 )
-def test_a_run_has_the_plan_the_cells_and_the_command_of_the_command_line(
-    vebench: Command, plan: dict[str, Any], line: str
-) -> None:
+def test_a_run_has_the_plan_cells_and_command_of_the_cli(vebench: Command, plan: dict[str, Any], line: str) -> None:
     run = measure("CartPole", output="a.jsonl", world=fake_world(), **{**BRIEF, **plan})
     assert vebench(*shlex.split(line), *ONE_PASS, "-q", "-o", "b.jsonl", world=fake_world()).status == 0
     ours, theirs = (store.read(path) for path in (run.path, run.path.with_name("b.jsonl")))

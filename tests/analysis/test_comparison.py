@@ -105,9 +105,7 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing() -> None:
         ({2: "boom", 3: "interrupted"}, {3: "boom"}, None),
     ],
 )
-def test_what_the_user_ended_neither_failed_nor_hides_what_did(
-    before: dict[int, str], after: dict[int, str], failed: str | None
-) -> None:
+def test_what_users_end_hides_no_failure(before: dict[int, str], after: dict[int, str], failed: str | None) -> None:
     records = repeated("shm-sync", 2, 100)
 
     def ended(reasons: dict[int, str]) -> Records:
@@ -350,9 +348,7 @@ SLOW_CHANGES = {"drifting", "drifting at first"}
 @pytest.mark.parametrize("metric", ["fps", "speedup"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("side", ["baseline", "candidate"])
-def test_a_cell_measured_under_conditions_that_hide_the_code_is_inconclusive_and_says_why(
-    metric: Metric, condition: str, side: str
-) -> None:
+def test_a_cell_under_conditions_that_hide_the_code_is_inconclusive(metric: Metric, condition: str, side: str) -> None:
     loop = noisy(Random(9), 1, 1.0, "for-loop")  # noqa: S311 - as above
     runs = {"baseline": curve(1, 1.0, 2.0), "candidate": curve(2, 0.5, 1.0)}
     runs[side] = tuple(

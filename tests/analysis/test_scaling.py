@@ -84,9 +84,7 @@ def test_workers_on_slower_cores_are_refused() -> None:
         (4, 3, COUNTS, "3 worker counts measured, without 8, 16 (more workers than CPUs): 4 are needed"),
     ],
 )
-def test_a_number_of_workers_of_which_too_little_is_known_is_refused(
-    cores: int, workers: int, counts: tuple[int, ...], reason: str
-) -> None:
+def test_too_many_more_workers_are_refused(cores: int, workers: int, counts: tuple[int, ...], reason: str) -> None:
     found = forecast(header_of(cores), workers, *sweep_of(by_law(linear, counts)))
     assert (found.refused, found.rate is None) == (reason, bool(reason))
 

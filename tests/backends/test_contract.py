@@ -575,9 +575,7 @@ def test_every_backend_samples_the_same_actions(recorded: Recorded) -> None:
     [("gym-sync", {}), ("shm-sync", {"caller_steps": False}), ("shm-sync", {"context": "spawn"}), ("shm-async", {})],
     ids=str,
 )
-def test_tuples_of_dicts_come_back_as_tuples_also_from_other_processes(
-    build: Build, name: str, options: dict[str, Any]
-) -> None:
+def test_tuples_of_dicts_are_tuples_also_from_other_processes(build: Build, name: str, options: dict[str, Any]) -> None:
     pair = Task("odd/Pair-v0", "gymnasium", 1, module="odd")
     rows = episodes(build(name, pair, **options), 0, 20)
     assert trees.form(rows[0][0].observations) == [None, [None, None]]

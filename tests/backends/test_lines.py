@@ -63,9 +63,7 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
     ids=lambda value: value.name if isinstance(value, BackendEntry) else getattr(value, "id", str(value)),
 )
-def test_the_lines_step_as_many_environments_as_was_promised(
-    entry: BackendEntry, task: Task | None, options: dict[str, int]
-) -> None:
+def test_the_lines_step_what_was_promised(entry: BackendEntry, task: Task | None, options: dict[str, int]) -> None:
     task = task or task_of(entry)
     shape = (1, 1) if task == PONG else (2, 2)  # games load long
     planned = built(entry, task, *shape, **options)

@@ -50,9 +50,7 @@ def test_a_peer_does_the_same_work_but_for_what_it_declares(vebench: Command, pe
     assert {verdict for _, verdict in found} <= {*SAME}, done
 
 
-def test_a_peer_does_the_same_work_while_it_is_measured_and_leaves_nothing(
-    vebench: Command, peer: BackendEntry, tmp_path: Path
-) -> None:
+def test_a_peer_does_the_same_work_and_leaves_nothing(vebench: Command, peer: BackendEntry, tmp_path: Path) -> None:
     before = segments()
     done = vebench("run", "-e", asked(peer)[-1], "-b", peer.name, *LAYOUT, "-q", "-o", "run.jsonl")
     assert done.status == 0, done
@@ -65,7 +63,7 @@ def test_a_peer_does_the_same_work_while_it_is_measured_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("fault", ["raises", "dies"])
-def test_an_environment_that_fails_ends_a_peers_cell_with_a_reason(
+def test_a_failing_environment_ends_its_cell_with_a_reason(
     vebench: Command, peer: BackendEntry, fault: str, tmp_path: Path
 ) -> None:
     if peer.suites is not None:

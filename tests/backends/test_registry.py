@@ -102,9 +102,7 @@ def test_of_some_packages_only_the_first_places_of_the_version_decide() -> None:
         ("shm-sync", {"max_concurrency": 3}, 8),
     ],
 )
-def test_an_option_may_limit_how_many_environments_step_at_the_same_time(
-    name: str, options: dict[str, int], at_work: int
-) -> None:
+def test_options_may_limit_how_many_environments_step_at_once(name: str, options: dict[str, int], at_work: int) -> None:
     assert registry.BY_NAME[name].at_work(8, 1, options) == at_work
 
 

@@ -95,9 +95,7 @@ def test_a_backend_that_resets_within_the_row_of_the_end_has_no_reset_rows() -> 
     ),
     st.integers(1, 7),
 )
-def test_resets_of_an_asynchronous_backend_are_those_that_following_each_environment_finds(
-    script: Script, stretch: int
-) -> None:
+def test_resets_of_an_asynchronous_backend_are_those_that_each_environment_had(script: Script, stretch: int) -> None:
     clock = Clock()
     loop = Loop(Scripted(5, script, clock), Tape([np.zeros(1)]), clock)
     ended_before = [False] * 5

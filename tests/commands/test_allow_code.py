@@ -94,12 +94,8 @@ COMMANDS = (
     ("check", "theirs.jsonl"),
     ("tune", "--resume", "theirs.jsonl"),
 )
-READERS = (
-    ("report", "theirs.jsonl", "--all"),
-    ("report", "runs"),
-    ("history", "runs"),
-    ("check", "theirs.jsonl", "other.jsonl"),
-)
+OF_FOLDERS = (("report", "runs"), ("history", "runs"))
+READERS = (("report", "theirs.jsonl", "--all"), *OF_FOLDERS, ("check", "theirs.jsonl", "other.jsonl"))
 
 
 class ReachedError(BaseException):
@@ -164,9 +160,7 @@ def test_no_option_of_a_backend_is_free_text_which_may_name_a_folder_or_a_module
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("named", HOSTILE, ids=str)
-def test_no_command_starts_anything_for_what_only_a_file_names(
-    vebench: Command, mark: Path, tmp_path: Path, named: dict[str, Any]
-) -> None:
+def test_nothing_starts_what_a_file_names(vebench: Command, mark: Path, tmp_path: Path, named: dict[str, Any]) -> None:
     hostile(tmp_path, named)
     loaded = set(sys.modules)
     for command in COMMANDS:
@@ -178,9 +172,7 @@ def test_no_command_starts_anything_for_what_only_a_file_names(
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("named", [specs[0] for specs in NAMED.values()], ids=str)
-def test_what_only_shows_runs_starts_nothing_that_they_name(
-    vebench: Command, mark: Path, tmp_path: Path, named: dict[str, Any]
-) -> None:
+def test_what_shows_runs_starts_nothing(vebench: Command, mark: Path, tmp_path: Path, named: dict[str, Any]) -> None:
     hostile(tmp_path, named)
     for command in READERS:
         vebench(*command)

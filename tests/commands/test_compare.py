@@ -100,9 +100,7 @@ def test_where_others_disturbed_one_side_no_cell_is_called_slower(vebench: Comma
     ("command", "instead"),
     [(("run", "--resume"), "start that again"), (("check",), "measure both sides again with it")],
 )
-def test_the_run_of_one_side_is_neither_resumed_nor_measured_again_alone(
-    vebench: Command, command: tuple[str, ...], instead: str
-) -> None:
+def test_one_sides_run_is_not_measured_further_alone(vebench: Command, command: tuple[str, ...], instead: str) -> None:
     assert vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world()).status == 0
     for side in "ab":
         file = f"pair-{side}.jsonl"
@@ -149,10 +147,8 @@ def test_what_cannot_run_on_both_sides_is_nothing_to_compare_and_what_is_missing
     found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
     side = {"old": "A (old)", "new": "B (new)"}[lacking]
     missing = f"{side}: not installed: envpool (pip install envpool)"
-    assert (found.status, found.refusal) == (
-        3,
-        f"vebench: nothing to compare: no cell can run on both sides: {missing}\n",
-    )
+    assert found.status == 3
+    assert found.refusal == f"vebench: nothing to compare: no cell can run on both sides: {missing}\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -265,9 +261,7 @@ def test_an_interpreter_that_cannot_run_cells_is_refused_with_reason(tmp_path: P
         examine_python("A", script(tmp_path / "python", text))
 
 
-def test_an_interpreter_is_found_from_the_current_folder_as_a_shell_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interpreter_is_found_from_the_folder_as_by_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

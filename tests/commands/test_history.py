@@ -68,12 +68,8 @@ def test_json_has_every_point_and_every_change(vebench: Command) -> None:
     data = json.loads(result.out)
     assert (data["status"], data["metric"], len(data["runs"]), data["left_out"]) == (1, "fps", 20, {})
     (series,) = data["series"]
-    assert [series[name] for name in ("env", "backend", "workers", "envs_per_worker")] == [
-        "ALE/Pong-v5",
-        "gym-async",
-        2,
-        1,
-    ]
+    whose = [series[name] for name in ("env", "backend", "workers", "envs_per_worker")]
+    assert whose == ["ALE/Pong-v5", "gym-async", 2, 1]
     assert [point["run"] for point in series["points"]] == list(range(20))
     assert [point["value"] for point in series["points"][:2]] == pytest.approx([100_000, 101_000])
     (change,) = series["changes"]
@@ -114,16 +110,13 @@ def test_only_the_tasks_and_backends_that_are_named_are_looked_at(vebench: Comma
 def test_on_several_machines_speedups_are_followed_and_a_line_says_so(vebench: Command) -> None:
     machines = [
         *make_runs({LOOP: STEADY[:10], ASYNC: STEADY[:10]}),
-        *make_runs(
-            {LOOP: [2 * rate for rate in STEADY[:10]], ASYNC: [2 * rate for rate in STEADY[:10]]}, ELSEWHERE, 10
-        ),
+        *make_runs({key: [2 * rate for rate in STEADY[:10]] for key in (LOOP, ASYNC)}, ELSEWHERE, 10),
     ]
     write(machines)
     result = vebench("history")
     assert result.status == 0
-    assert "speedup over for-loop with one worker of the same run; the runs are on 2 machines" in " ".join(
-        result.out.split()
-    )
+    said = " ".join(result.out.split())
+    assert "speedup over for-loop with one worker of the same run; the runs are on 2 machines" in said
     fps = vebench("history", "--metric", "fps", "-f", "json")
     assert len(json.loads(fps.out)["series"]) == 4
 
@@ -159,9 +152,7 @@ def test_runs_of_another_python_are_no_part_of_a_history(vebench: Command) -> No
         (("-o", "a.csv"), ["-o a.csv", ".json"]),
     ],
 )
-def test_a_history_that_cannot_be_made_is_one_line_and_status_2(
-    vebench: Command, arguments: tuple[str, ...], words: list[str]
-) -> None:
+def test_a_lack_of_runs_is_a_line_and_status_2(vebench: Command, arguments: tuple[str, ...], words: list[str]) -> None:
     Path("a.jsonl").touch()
     Path("others").mkdir()
     Path("others", "b.jsonl").write_text("{}\n")

@@ -58,9 +58,7 @@ def test_a_backend_that_its_interpreter_lacks_is_skipped_with_the_reason(vebench
     assert reasons == {None, "not installed: mujoco (pip install mujoco)"}
 
 
-def test_a_python_of_the_configuration_is_known_by_its_name(
-    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_configured_python_goes_by_name(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "vebench").mkdir()
     (tmp_path / "vebench" / "config.toml").write_text(f'[pythons]\nother = "{OTHER}"\n')
@@ -72,8 +70,7 @@ def test_a_python_of_the_configuration_is_known_by_its_name(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("pythons = 1", "must map names to paths"),
-        ("[pythons]\nother = 3", "must map names to paths"),
+        *((text, "must map names to paths") for text in ("pythons = 1", "[pythons]\nother = 3")),
         ("[pythons", "config.toml: "),
     ],
 )
@@ -109,9 +106,7 @@ def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_change
     assert [(cell.backend.label, cell.python) for cell, _ in again.started] == [(f"gym-async@{OTHER}", OTHER)]
 
 
-def test_a_backend_steps_in_the_interpreter_named_for_it_and_is_compared_with_the_loop_here(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_backend_steps_in_its_interpreter_and_is_compared_with_our_loop(vebench: Command, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/started"\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)

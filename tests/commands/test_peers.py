@@ -66,9 +66,7 @@ def let_be(monkeypatch: pytest.MonkeyPatch, installation: Installation) -> Insta
 
 
 @pytest.mark.usefixtures("one")
-def test_an_interpreter_gets_the_simulators_in_the_versions_that_are_here_and_then_the_library(
-    vebench: Command, uv: Uv
-) -> None:
+def test_an_interpreter_gets_simulators_in_the_versions_here_and_then_the_library(vebench: Command, uv: Uv) -> None:
     done = vebench("peers", "setup", "one")
     assert done.status == 0, done
     venv, first, second = uv.calls

@@ -60,11 +60,9 @@ def acting(cell: Cell, spec: RunSpec) -> list[Answer]:
     """Return the answers of a steady cell whose policy takes a fifth of the time."""
     span = round(spec.duration * 10**9)
     times = {"waited_ns": 7 * span // 10, "inferred_ns": span // 5, "copied_ns": span // 25}
-    late = {"latency_p50_ns": 1_230_000, "latency_p99_ns": 4_500_000}
-    return [
-        replace(answer, **times, **late, aged=answer.rows) if isinstance(answer, Window) else answer
-        for answer in steady(cell, spec)
-    ]
+    times |= {"latency_p50_ns": 1_230_000, "latency_p99_ns": 4_500_000}
+    answers = steady(cell, spec)
+    return [replace(one, **times, aged=one.rows) if isinstance(one, Window) else one for one in answers]
 
 
 @pytest.fixture

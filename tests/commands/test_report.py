@@ -68,9 +68,7 @@ def test_columns_are_in_documents_of_every_kind_and_data_is_always_complete(vebe
         ("\x1b[2J", ["no such column"]),
     ],
 )
-def test_an_unknown_column_is_refused_with_the_names_that_there_are(
-    vebench: Command, measured: Path, columns: str, words: list[str]
-) -> None:
+def test_unknown_columns_are_refused_by_name(vebench: Command, measured: Path, columns: str, words: list[str]) -> None:
     result = vebench("report", measured, "--columns", columns)
     assert result.status == 2
     for word in words:
@@ -109,10 +107,8 @@ ELSEWHERE = on_machine(make_header(), cpu_model="New CPU", kernel="6.9.0", memor
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[Path, Path]:
     """Return the files of a run on an old machine, and of the same on a new one."""
-    return (
-        write_run(tmp_path / "old.jsonl", make_repeated(OLD)),
-        write_run(tmp_path / "new.jsonl", make_repeated(NEW, ELSEWHERE)),
-    )
+    old = write_run(tmp_path / "old.jsonl", make_repeated(OLD))
+    return old, write_run(tmp_path / "new.jsonl", make_repeated(NEW, ELSEWHERE))
 
 
 def together(*runs: Run) -> Document:
@@ -129,9 +125,7 @@ def sentences(*runs: Run) -> tuple[str, ...]:
     return answer.sentences
 
 
-def test_two_runs_are_one_document_that_says_first_which_they_are_and_what_differs(
-    vebench: Command, two: tuple[Path, Path]
-) -> None:
+def test_two_runs_are_one_document_that_says_first_what_differs(vebench: Command, two: tuple[Path, Path]) -> None:
     result = vebench("report", *(path.name for path in two))
     assert (result.status, result.err) == (0, "")
     lines = [" ".join(line.split()) for line in result.out.splitlines()]
@@ -163,9 +157,7 @@ def test_a_terminal_shows_each_run_alone_with_all_and_a_file_always(vebench: Com
 
 
 @pytest.mark.parametrize("options", [("--forecast", "4"), ("--columns", "efficiency")])
-def test_what_only_a_run_alone_shows_is_shown_of_each_run(
-    vebench: Command, two: tuple[Path, Path], options: tuple[str, str]
-) -> None:
+def test_what_a_run_alone_shows_is_of_each(vebench: Command, two: tuple[Path, Path], options: tuple[str, str]) -> None:
     out = vebench("report", *(path.name for path in two), *options).out
     title = {"--forecast": "ALE/Pong-v5: Predicted frames/s", "--columns": "ALE/Pong-v5: efficiency"}[options[0]]
     assert out.count(title) == 2
@@ -226,10 +218,8 @@ def test_the_two_sides_of_a_comparison_are_told_apart_better_since_they_were_mea
     assert document.answers[0].sentences[0].startswith("Pong: B is 1.06x (±<0.1%)")
     assert dict(document.facts)["compared"] == "frames/s; measured in turn, so disturbances affected both"
     apart = msgspec.structs.replace(other, started="2026-11-21T09:15:00+00:00")
-    assert (
-        "are not distinguishable"
-        in together(make_repeated(OLD, head), make_repeated(again, apart)).answers[0].sentences[0]
-    )
+    (answer, *_) = together(make_repeated(OLD, head), make_repeated(again, apart)).answers
+    assert "are not distinguishable" in answer.sentences[0]
 
 
 def test_no_verdict_is_given_on_an_unusable_run_and_that_is_said_first() -> None:
@@ -293,10 +283,8 @@ def test_of_three_runs_each_is_compared_with_the_first() -> None:
     document = together(make_repeated(OLD), make_repeated(NEW), make_repeated(half))
     assert document.title == "3 runs side by side"
     (answer,) = document.answers
-    assert [sentence.split(",")[0] for sentence in answer.sentences[:2]] == [
-        "Pong: A and B",
-        "Pong: C is 0.50x (±68%) as fast as A",
-    ]
+    said = [sentence.split(",")[0] for sentence in answer.sentences[:2]]
+    assert said == ["Pong: A and B", "Pong: C is 0.50x (±68%) as fast as A"]
     assert answer.sentences[2].startswith("B, with the same backend, workers and CPUs: 1.55x")
     lines = task_of(document).rows[1].texts[1].lines
     assert lines == ("B 1.61x ±68%", "C 0.50x ±68%", "A 7,244 ±2.6%")

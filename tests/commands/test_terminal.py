@@ -36,9 +36,8 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(vebench: Com
         _, err = process.communicate()
     assert process.returncode == 130
     last = err.splitlines()[-1]
-    assert re.fullmatch(
-        rf"vebench: interrupted: [1-3] of 4 cells are in {path}; to continue: vebench run --resume {path}", last
-    )
+    told = rf"vebench: interrupted: [1-3] of 4 cells are in {path}; to continue: vebench run --resume {path}"
+    assert re.fullmatch(told, last)
     assert not [line for line in err.splitlines()[:-1] if not line.startswith("[")]
     assert statuses(path)[:1] == ["ok"]
 
@@ -68,9 +67,7 @@ __main__.main()
 """
 
 
-def test_what_cannot_be_encoded_is_written_in_ascii_in_every_format(
-    sweep: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_code_is_ascii_everywhere(sweep: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     write_run(tmp_path / "a.jsonl", sweep)
@@ -79,9 +76,7 @@ def test_what_cannot_be_encoded_is_written_in_ascii_in_every_format(
     assert "+-" in done.stdout.partition("# Throughput")[0]
 
 
-def test_an_interrupt_before_anything_is_measured_is_one_line(
-    vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_early_interrupt_is_one_line(vebench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow.py").write_text(WAITS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -106,9 +106,7 @@ def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late
 
 
 @pytest.mark.parametrize("adapter", ["wrong_for_all:PatchesTheStep", "wrong_clocks:BribesTheJudge"])
-def test_what_an_adapter_changes_in_its_whole_process_does_not_change_what_it_is_compared_with(
-    verify: Verify, adapter: str
-) -> None:
+def test_what_an_adapter_changes_in_its_process_does_not_change_the_reference(verify: Verify, adapter: str) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", adapter, "--steps", "50", "--num-envs", "3", world=World())
     assert (status, verdict["verdict"]) == (1, "different"), verdict
 
@@ -264,9 +262,7 @@ def test_a_backend_that_resets_in_the_step_of_the_end_and_says_so_does_the_same_
     ("env", "status", "verdict", "reason"),
     [("Chancy", 3, "unverified", "with the same seed and actions"), ("No-number", 0, "identical", None)],
 )
-def test_odd_environments_are_judged_by_what_they_repeat(
-    verify: Verify, env: str, status: int, verdict: str, reason: str | None
-) -> None:
+def test_odd_ones_are_judged_by_rows(verify: Verify, env: str, status: int, verdict: str, reason: str | None) -> None:
     code, answers = verify("-e", f"odd:odd/{env}-v0", "-b", "for-loop,gym-sync", "--steps", "30")
     assert code == status
     for answer in answers:
@@ -308,9 +304,7 @@ def test_a_backend_that_raises_says_after_which_step_and_where_its_traceback_is(
         ("liars:RaisesInClose", "ValueError: a worker has left no answer, while it was closed, with 3 environments"),
     ],
 )
-def test_a_backend_that_fails_is_unverified_with_the_reason_and_in_which_layout_it_did(
-    verify: Verify, adapter: str, reason: str
-) -> None:
+def test_a_backend_that_fails_is_unverified_with_reason_and_layout(verify: Verify, adapter: str, reason: str) -> None:
     status, (verdict,) = verify("-e", "CartPole", "-b", adapter, "--steps", "20", "--num-envs", "3")
     assert (status, verdict["verdict"], verdict["reason"]) == (1, "unverified", reason)
 

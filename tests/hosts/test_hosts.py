@@ -76,9 +76,7 @@ def test_the_curve_over_hosts_has_a_cell_for_each_count_and_hosts_may_be_unlike_
     assert "a, old by ssh, added up; nothing delivered; clocks known to " in " ".join(told.split())
 
 
-def test_nodes_are_reached_by_srun_and_one_that_is_lost_after_the_plan_ends_its_cells_only(
-    vebench: Command, reached: Path
-) -> None:
+def test_nodes_are_reached_by_srun_and_one_lost_after_the_plan_ends_its_cells(vebench: Command, reached: Path) -> None:
     Path("nodes").write_text("a\ngone1-b\n")
     done, run = measured(vebench, "--hosts", "@nodes[via=srun,count=1,2]")
     assert (done.status, reached.exists()) == (1, True)
@@ -122,9 +120,7 @@ def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reach
         (("--hosts", "@two[count=3]"), "--hosts: count 3: must be a whole number from 1 to 2"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    vebench: Command, reached: Path, options: tuple[str, ...], why: str
-) -> None:
+def test_unfit_options_are_refused_here(vebench: Command, reached: Path, options: tuple[str, ...], why: str) -> None:
     Path("two").write_text("a\nb\n")
     done = vebench("run", *SHORT, "-b", "for-loop", *PLAIN, *options)
     assert (done.status, list(reached.iterdir())) == (2, [])
@@ -132,9 +128,7 @@ def test_options_that_do_not_go_together_are_refused(
 
 
 @pytest.mark.parametrize("what", ["the host", "its replica"])
-def test_a_host_that_is_lost_ends_its_cells_with_host_and_reason_and_the_others_go_on(
-    vebench: Command, reached: Path, what: str
-) -> None:
+def test_a_lost_host_ends_its_cells_with_a_reason_and_others_go_on(vebench: Command, reached: Path, what: str) -> None:
     """The second of two passes has both hosts; the first pass and the cells on one host alone are measured."""
     long = ("--rounds", "1", "--duration", "1", "--set", "warmup=0.1", "--timeout", "20")
     Path("two").write_text("a\nb\n")

@@ -68,9 +68,7 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_nodes_are_claimed_together_and_the_one_whose_cpus_others_have_is_named(
-    vebench: Command, nodes: pytest.MonkeyPatch
-) -> None:
+def test_nodes_are_claimed_together_and_a_busy_one_is_named(vebench: Command, nodes: pytest.MonkeyPatch) -> None:
     nodes.setenv("FAKE_RAY_NODES", "free,busy")
     done = vebench(*RUN, "--hosts", "ray")
     assert done.status == 2

@@ -35,9 +35,7 @@ def few_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_folder_goes_even_if_this_process_has_no_descriptors_left_to_remove_it(
-    folder: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_folder_goes_even_if_this_process_has_no_descriptors(folder: Path, request: pytest.FixtureRequest) -> None:
     with Guarded() as guarded:
         (guarded.scratch / "a/b/c/d/e/f/g/h").mkdir(parents=True)
         request.getfixturevalue("few_descriptors")

@@ -75,9 +75,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=range(len(WRONG)))
-def test_a_program_that_answers_something_else_is_one_line_and_status_2(
-    vebench: Command, tmp_path: Path, answer: bytes
-) -> None:
+def test_a_program_with_other_answers_is_one_line_and_status_2(vebench: Command, tmp_path: Path, answer: bytes) -> None:
     (tmp_path / "answer").write_bytes(answer)
     odd = script(tmp_path / "odd", f"cat {tmp_path}/answer")
     refused = vebench("compare", odd, sys.executable, "-e", "Pong")
@@ -122,9 +120,7 @@ def test_a_lookup_finds_the_part_of_vebench_that_a_cell_finds_in_a_python_that_h
 
 
 @pytest.mark.parametrize("text", ["echo 1", "exit 3"])
-def test_an_interpreter_leaves_nothing_of_what_it_wrote_where_it_worked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_an_interpreter_leaves_nothing_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     python = script(tmp_path / "python", f"touch $(dirname ${{PYTHONPATH%%:*}})/written; {text}")
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))

@@ -145,9 +145,7 @@ def test_the_host_knows_its_cpus_and_memory() -> None:
     assert facts.cpu_model
 
 
-def test_throttling_of_version_1_is_read_in_nanoseconds_and_ancestors_are_counted(
-    tree: Callable[[dict[str, str]], Path],
-) -> None:
+def test_throttling_of_version_1_is_in_nanoseconds_and_counts_ancestors(tree: Callable[[dict[str, str]], Path]) -> None:
     root = tree(
         {
             "proc/self/cgroup": "1:cpu,cpuacct:/job\n",

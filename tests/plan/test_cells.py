@@ -249,9 +249,7 @@ def test_no_remedy_is_promised_where_not_even_one_environment_fits() -> None:
         ("envpool-sync", "classic", 64, 142),
     ],
 )
-def test_the_estimate_is_above_what_was_measured_and_not_twice_as_much(
-    backend: str, suite: str, envs: int, measured: int
-) -> None:
+def test_estimates_are_above_what_was_measured_not_twice(backend: str, suite: str, envs: int, measured: int) -> None:
     task = {"atari": PONG, "classic": CART_POLE, "mujoco": Task("Humanoid-v5", "mujoco", 5)}[suite]
     name, spawn, _ = backend.partition("[spawn]")
     options = {"context": "spawn"} if spawn else {}

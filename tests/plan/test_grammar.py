@@ -115,9 +115,7 @@ def test_environments_per_worker_are_written_as_workers_are() -> None:
     ids=["workers", "environments", "backends"],
 )
 @given(data=st.data())
-def test_any_text_is_understood_or_an_error_of_one_line(
-    parse: Callable[[list[str]], object], alphabet: str, data: st.DataObject
-) -> None:
+def test_any_text_is_read_or_one_line(parse: Callable[[list[str]], object], alphabet: str, data: st.DataObject) -> None:
     text = data.draw(st.text() | st.text(alphabet=alphabet, max_size=40))
     try:
         assert parse([text])

@@ -164,9 +164,7 @@ def test_rows_that_agreed_prove_nothing_until_an_episode_has_ended(ends: int, st
         (SAME, Known("unverified", "timed out after 300 s", 6000, 2), SAME),
     ],
 )
-def test_a_difference_counts_however_soon_it_was_seen_and_otherwise_the_longer_comparison(
-    before: Known, now: Known, believed: Known
-) -> None:
+def test_any_difference_counts_and_else_the_longer_comparison(before: Known, now: Known, believed: Known) -> None:
     entry = key(PONG, POOL, VERSIONS)
     assert Knowledge([(entry, before), (entry, now)]).of(PONG, POOL, VERSIONS) == believed
 

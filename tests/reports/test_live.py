@@ -374,9 +374,7 @@ def test_of_cells_that_take_turns_the_one_whose_turn_it_was_is_shown(plan: Plan)
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_on_a_terminal_that_cannot_go_back_a_line_progress_is_plain_lines(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, term: str
-) -> None:
+def test_on_a_terminal_without_motion_lines_are_plain(plan: Plan, monkeypatch: pytest.MonkeyPatch, term: str) -> None:
     monkeypatch.setenv("TERM", term)
     text = shown(events_of(plan), terminal=True)
     assert "\x1b" not in text

@@ -83,9 +83,7 @@ def stopped(_page: RunPage, name: str) -> dict[str, object]:
     return {name: "new\n", "figure.svg": Stopped()}
 
 
-def test_an_interrupted_write_leaves_what_was_there_and_nothing_else(
-    page: RunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_write_changes_nothing(page: RunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.md"
     path.write_text("old\n")
     form = replace(MARKDOWN, beside="stopped_format:stopped")

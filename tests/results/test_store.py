@@ -398,9 +398,7 @@ cells = st.builds(
 
 
 @given(found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable))
-def test_any_run_is_read_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], command: str
-) -> None:
+def test_runs_read_as_written(tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], command: str) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     first = msgspec.structs.replace(make_header(), packages={"a": command}, command=" ".join(command.split()))
     with RunWriter.create(path, first) as writer:
@@ -412,9 +410,7 @@ def test_any_run_is_read_as_it_was_written(
 
 
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_run_file_or_an_error_of_one_line(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_all_bytes_are_a_run_file_or_an_error_of_a_line(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     path.write_bytes(data)
     with pytest.raises(RunFileError) as error:
@@ -423,9 +419,7 @@ def test_any_bytes_are_a_run_file_or_an_error_of_one_line(
 
 
 @given(cut=st.integers(0, 2000))
-def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
-    tmp_path_factory: pytest.TempPathFactory, cut: int
-) -> None:
+def test_a_file_cut_off_anywhere_is_read_so_far_or_refused(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     with RunWriter.create(path, make_header()) as writer:
         writer.append(make_cell("for-loop", 1, (2300,)))
@@ -449,9 +443,7 @@ def test_a_file_cut_off_anywhere_is_read_up_to_there_or_an_error(
         ({"governor": "performance"}, {"governor": None}, []),
     ],
 )
-def test_machines_differ_by_what_is_known_of_both(
-    one: dict[str, object], other: dict[str, object], told: list[str]
-) -> None:
+def test_machines_differ_by_known_facts(one: dict[str, object], other: dict[str, object], told: list[str]) -> None:
     first, second = (on_machine(make_header(), **facts) for facts in (one, other))
     assert what_differs(first, second) == told
     assert (fingerprint(first) == fingerprint(second)) == (not told and None not in other.values())

@@ -104,9 +104,7 @@ def test_a_backend_within_the_noise_of_the_ceiling_is_not_reported() -> None:
         (Engine("ALE", "0.11.2", "0.12.1", "ale-py==0.11.2"), []),  # they gave the same bytes
     ],
 )
-def test_another_physics_engine_inside_a_backend_is_reported_with_the_version_that_would_match(
-    engine: Engine, remedies: list[str]
-) -> None:
+def test_another_engine_in_a_backend_is_reported_with_the_one_to_have(engine: Engine, remedies: list[str]) -> None:
     (found,) = findings(make_cell("envpool-sync", 1, STEADY, engines=(engine,)))
     assert [finding.remedy for finding in found if finding.code == "other-packages"] == remedies
 
@@ -298,9 +296,7 @@ def test_memory_that_could_not_be_bound_is_reported_with_the_reason() -> None:
         ("envpool-sync", (("0-1", "0-1", "0"),), []),
     ],
 )
-def test_processes_with_more_threads_than_step_are_reported(
-    backend: str, seats: tuple[tuple[str, ...], ...], found: list[str]
-) -> None:
+def test_threads_that_do_not_step_are_told(backend: str, seats: tuple[tuple[str, ...], ...], found: list[str]) -> None:
     assert codes(make_cell(backend, 2, STEADY, seats=seats)) == [found]
 
 
@@ -335,8 +331,6 @@ def test_a_host_whose_cpus_others_took_is_named_however_little_that_is_of_all_ho
     ("backend", "allowed", "found"),
     [("pufferlib", (0, 1), True), ("pufferlib", (0, 1, 2), False), ("shm-sync", (0, 1), False)],
 )
-def test_one_that_has_fewer_cpus_than_processes_that_poll_shows_its_worst(
-    backend: str, allowed: tuple[int, ...], found: bool
-) -> None:
+def test_fewer_cpus_than_polling_processes_show_the_worst(backend: str, allowed: tuple[int, ...], found: bool) -> None:
     (said,) = codes(make_cell(backend, 2, STEADY, processes=2, cpus=(0, 1), affinity=allowed))
     assert ("polling" in said) is found

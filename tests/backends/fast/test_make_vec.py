@@ -207,9 +207,7 @@ def test_a_task_without_a_class_of_our_own_is_stepped_by_gymnasiums_and_nothing_
     assert ours.get_attr("gravity") == (9.8,) * 3
 
 
-def test_with_versions_that_were_not_verified_gymnasiums_class_steps_and_it_is_said(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_unverified_versions_gymnasiums_class_steps_aloud(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "VERSIONS", {**classes.VERSIONS, "gymnasium": ("0.1",)})
     with pytest.warns(UserWarning, match="HalfCheetah-v5 is stepped by Gymnasium's class: .* gymnasium 0.1"):
         ours = build(CHEETAH, 2, autoreset_mode="SameStep", max_episode_steps=7)
@@ -262,9 +260,7 @@ def test_what_is_registered_anew_is_what_steps_and_is_said_why(build: Build, mon
 
 
 @pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
-def test_pictures_that_are_not_opencvs_are_reported_as_not_compiled_unless_that_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pictures_that_are_not_opencvs_are_reported_unless_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_same_as_opencv", lambda _drawing: False)
     own, asked = (stepped_by_own_classes(TASKS["Pong"], compiled=way).own_classes for way in (True, False))
     assert own is not None

@@ -267,9 +267,7 @@ class ClosesSlowly(Troubled):
             self._folder.joinpath(f"video-{os.getpid()}").touch()
 
 
-def test_close_waits_for_environments_that_save_what_they_have_as_long_as_it_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_waits_for_environments_that_save_what_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vebench.backends.shared_memory.vector_env.END_WITHIN_SECONDS", 0.0)
     monkeypatch.setattr("vebench.backends.shared_memory.team.END_WITHIN_SECONDS", 0.0)
     SharedMemoryVectorEnv([partial(ClosesSlowly, 0.3, tmp_path)] * 2).close()

@@ -55,9 +55,7 @@ def test_environments_are_shared_out_in_runs_as_equal_as_can_be(count: int, proc
 
 
 @given(st.integers(1, 300), st.integers(1, 20), st.booleans(), st.booleans())
-def test_every_environment_is_the_callers_or_one_workers(
-    envs: int, processes: int, caller_steps: bool, one_by_one: bool
-) -> None:
+def test_each_environment_has_one_process(envs: int, processes: int, caller_steps: bool, one_by_one: bool) -> None:
     division = divide(envs, processes, caller_steps=caller_steps, one_by_one=one_by_one, available=4)
     assert division.processes == min(envs, processes) == len(division.shares) + caller_steps
     owned = [*range(division.own), *(index for start, stop in division.shares for index in range(start, stop))]

@@ -135,9 +135,7 @@ def beside_gymnasium(make: Callable[[], Any], **options: Value) -> tuple[SharedM
     ],
     ids=["box", "discrete", "dict"],
 )
-def test_an_action_of_another_type_or_shape_comes_to_the_environment_as_from_gymnasium(
-    space: Space, batches: tuple[Any, ...]
-) -> None:
+def test_an_action_of_another_type_or_shape_comes_as_from_gymnasium(space: Space, batches: tuple[Any, ...]) -> None:
     ours, theirs = beside_gymnasium(partial(Echo, space), autoreset_mode="Disabled")
     for batch in batches:
         assert data_equivalence(ours.step(batch), theirs.step(batch))

@@ -70,9 +70,7 @@ def without_clock(infos: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a list 
     return [{**info, **({"episode": info["episode"] | {"t": 0}} if "episode" in info else {})} for info in infos]
 
 
-def test_rows_infos_ends_seeds_and_options_are_those_of_stable_baselines3(
-    both: tuple[StableBaselinesVecEnv, DummyVecEnv],
-) -> None:
+def test_rows_infos_ends_seeds_and_options_are_the_librarys(both: tuple[StableBaselinesVecEnv, DummyVecEnv]) -> None:
     ours, theirs = both
     assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
     for options in (None, {"x": 1}, [{"x": 1}, {}, {"x": np.arange(2)}]):
@@ -96,9 +94,7 @@ def test_rows_infos_ends_seeds_and_options_are_those_of_stable_baselines3(
     assert infos[1]["terminal_observation"]["n"] == infos[1]["episode"]["l"] == 3
 
 
-def test_attributes_methods_wrappers_and_images_are_asked_of_those_that_are_named(
-    both: tuple[StableBaselinesVecEnv, DummyVecEnv],
-) -> None:
+def test_attributes_methods_wrappers_and_images_are_by_index(both: tuple[StableBaselinesVecEnv, DummyVecEnv]) -> None:
     for envs in both:
         envs.reset()
         assert envs.get_attr("cut", [1, 2]) == [True, False]

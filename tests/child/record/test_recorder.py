@@ -157,9 +157,7 @@ def test_batches_that_are_shorter_between_two_that_are_kept_are_a_fault_though_r
 
 @pytest.mark.parametrize(("num_envs", "batch_size"), [(4, 4), (6, 2), (9, 4)])
 @pytest.mark.parametrize("rows", [1, 3, 8])
-def test_batches_of_another_length_than_reported_are_a_fault_by_name_whatever_their_order(
-    num_envs: int, batch_size: int, rows: int
-) -> None:
+def test_batches_of_another_length_are_a_fault_in_whatever_order(num_envs: int, batch_size: int, rows: int) -> None:
     """Now and then, and with ends, which are told apart by places in batches."""
     backend, numbers = Played(num_envs, batch_size), count()
     recorder = Recorder(backend, backend.recv(), 0, Recording("", 5))

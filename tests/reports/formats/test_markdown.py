@@ -121,9 +121,7 @@ def test_a_text_that_is_printed_or_without_figures_has_no_links(page: RunPage, m
     assert markdown.with_figures(page, "report.md") == {"report.md": markdown.markdown_text(page)}
 
 
-def test_a_user_without_matplotlib_is_told_what_the_report_lacks(
-    vebench: Command, sweep: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_it_says_what_lacks(vebench: Command, sweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(Path("run.jsonl"), sweep)
     monkeypatch.setattr(plots, "importable", lambda _: False)
     result = vebench("report", "run.jsonl", "-o", "report.md")

@@ -57,9 +57,7 @@ def typical() -> RunPage:
 
 
 @pytest.mark.parametrize("winner", BACKENDS)
-def test_a_run_leaves_its_table_and_the_answer_on_80x24_after_code_that_is_not_wrapped_and_three_lines_of_notes(
-    winner: str,
-) -> None:
+def test_a_run_leaves_its_table_and_answer_on_80x24_after_unwrapped_code_and_three_lines_of_notes(winner: str) -> None:
     page = typical_of(winner)
     (answer,) = page.documents[0].answers
     text = on_terminal(page, 80)

@@ -34,9 +34,7 @@ def test_a_value_is_written_as_in_its_columns_table(table: Table, cells: tuple[C
     assert [below[index] for index in choices] == [of_column(column, cells[index]).lines for index in choices]
 
 
-def test_an_exact_ratio_has_no_interval_and_a_reference_row_has_none_of_a_backend(
-    table: Table, cells: tuple[CellSummary, ...]
-) -> None:
+def test_an_exact_ratio_and_a_reference_row_have_no_interval(table: Table, cells: tuple[CellSummary, ...]) -> None:
     labels = [cell.label for cell in cells]
     ratios = [(lines_below(table, head)) for head in ("speedup", "efficiency", "of ceiling")]
     assert [below[0] for below in ratios[:2]] == [("1.00x",), ("1.00",)]
@@ -45,9 +43,7 @@ def test_an_exact_ratio_has_no_interval_and_a_reference_row_has_none_of_a_backen
     assert lines_below(table, "memory")[labels.index("ceiling")] == ("100 MiB",)
 
 
-def test_a_new_column_with_a_head_is_in_it_and_one_without_is_not(
-    cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_column_with_a_head_is_in_it(cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     steps = columns.Column(
         "transitions", "rows that are steps", "rows", "steps", of=lambda cell: cell.rows - cell.resets
     )

@@ -145,10 +145,7 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
 
 
 class EnvPoolAsync:
-    """A pool with ``ratio`` environments for each row of a batch: a batch holds those that finished first.
-
-    Rewards are float32. EnvPool converts actions to the type that it wants.
-    """
+    """A pool with ``ratio`` environments for each row of a batch, those that finished first. Rewards are float32."""
 
     frames_from = "EnvPool's count of steps"
 

@@ -122,10 +122,7 @@ class Outlet:
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
-    """Write ``page`` to standard output.
-
-    A reader who goes away early, as ``head`` does, is no error. Raises UsageError for what no terminal can show.
-    """
+    """Write ``page`` to standard output, until its reader goes away. Raises UsageError for what no terminal shows."""
     if form.binary and sys.stdout.isatty():
         raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")
     rendered = form.render(page)

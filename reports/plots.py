@@ -447,10 +447,7 @@ def _own_points(series: ChartLine, chart: Chart) -> list[int]:
 
 
 def _looks(charts: Sequence[Chart]) -> Looks:
-    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
-
-    The families of default backends always have the same colours.
-    """
+    """Return how each series is drawn, by name and role: the same in all charts, a forecast as its curve."""
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
     shown: dict[str, ChartLine] = {}

@@ -1,7 +1,4 @@
-"""The Atari screen as Gymnasium's wrapper makes it, with two of its gaps closed so that every backend shows the same.
-
-Imported on use only, since it loads Gymnasium and ale-py.
-"""
+"""The Atari screen as Gymnasium's wrapper makes it, without two of its gaps. Imported on use: it loads ale-py."""
 
 from __future__ import annotations
 

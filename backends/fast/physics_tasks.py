@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class Slice(NamedTuple):
-    """Neighbouring numbers of one of MuJoCo's fields, flattened: from ``start`` up to ``stop``, or to its end.
-
-    Numbers below ``low`` and above ``high`` are shown as these.
-    """
+    """Neighbouring numbers of one of MuJoCo's fields, flattened, ``start`` to ``stop``, from ``low`` to ``high``."""
 
     field: str
     start: int = 0

@@ -77,10 +77,7 @@ class FastTask(Protocol):
         """Return the settings with which a task is what every backend steps."""
 
     def commons(self, count: int) -> Commons | None:
-        """Return memory for ``count`` environments in which each process can step those of others, None if none can.
-
-        It is made before the other processes are forked.
-        """
+        """Return memory, before the fork, in which processes step each other's environments; None if they cannot."""
 
     def batch(self, rows: RowArrays, area: Area | None = None) -> FastBatch:
         """Build as many environments as there are rows, in this process's area of that memory if there is any."""

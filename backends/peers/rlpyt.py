@@ -1,7 +1,4 @@
-"""rlpyt's ``GpuSampler``, of which the adapter takes the place of the action server.
-
-rlpyt is on no registry. The variable ``RLPYT`` names its checkout; it runs unmodified.
-"""
+"""rlpyt's ``GpuSampler``, with the adapter as its action server. ``RLPYT`` names a checkout: no registry has it."""
 
 from __future__ import annotations
 

@@ -49,10 +49,7 @@ class BrokenOffError(WorkerError):
 
 
 class WorkerFailure(NamedTuple):
-    """An exception in an environment: its id, the exception if it can be sent, its text, and the traceback.
-
-    The id is None if the text names the environment already.
-    """
+    """An exception in an environment: its id, None if the text names it; what can be sent of it; its traceback."""
 
     env_id: int | None
     error: BaseException | None

@@ -104,10 +104,7 @@ class Team:
         WorkerHandle.step_all(self.workers, self._fence)
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        """Begin a round in which each share is asked for the same.
-
-        ``anew``: whatever was asked for before, and may have been broken off, is waited for and thrown away.
-        """
+        """Begin a round in which each share is asked for the same; ``anew``: what was asked before is dropped."""
         if anew:
             self.raise_if_lost()
         else:

@@ -261,10 +261,7 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
 
 
 def _figure(cell: CellSummary, selected: float) -> str:
-    """Return a cell with its rate and, if it was measured, its speedup over a plain loop.
-
-    Both are the table's times the factor ``selected``, which is said if it shows.
-    """
+    """Return a cell with its rate and its speedup over a plain loop, times the factor ``selected``."""
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
     text = f"{setting_of(cell)}{on}, {rate_of(cell, selected)}{of_loop(cell, selected)}"
     return f"{text}, corrected for selection bias" if selected < _SEEN else text
@@ -328,10 +325,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
-    """Return lines of Python that build what the cell built, after a comment that says what its workers are.
-
-    There are none for several replicas, which are several programs.
-    """
+    """Return lines of Python that build what the cell built, after a comment on its workers; none for replicas."""
     if cell.replicas > 1:
         return ()
     task = recorded_task(cell.env, cell.frame_skip, spec.envs)

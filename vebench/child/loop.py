@@ -164,10 +164,7 @@ class Loop:
             raise BrokenInterfaceError(fault)
 
     def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches, at least one, or until an episode of the ``watched`` environments ends.
-
-        Returns how many rows and ends they had, and the last of them.
-        """
+        """Step ``batches`` batches, or until a ``watched`` episode ends. Returns rows and ends, and the last batch."""
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
         taken = self._actions.taken

@@ -1,7 +1,4 @@
-"""``vebench verify``, and what ``run`` and ``tune`` verify first: backends are compared with the reference.
-
-Verdicts on the work of known backends and tasks are kept for later runs.
-"""
+"""``vebench verify``, and what ``run`` and ``tune`` verify first: backends are compared with the reference."""
 
 from __future__ import annotations
 

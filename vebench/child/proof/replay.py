@@ -373,10 +373,7 @@ def _chosen(records: Iterator[Record], histories: range, env_ids: _Ids, is_wante
 
 
 def _named(found: list[_Judged], env_ids: _Ids, judged: Callable[[_Ids], _Judged]) -> list[_Judged]:
-    """Return what was found, with the name of the first fault, which is sought beside other environments.
-
-    Some faults, such as one row that stands for all, only show there.
-    """
+    """Return what was found, with its first fault's name, which is sought beside other environments."""
     wrong = [(one.proof.mismatch.env_id, one) for one in found if one.proof.mismatch is not None]
     if not wrong:
         return found

@@ -236,10 +236,7 @@ class Recorder:
     def _write_history(
         self, file: IO[bytes], seed: int, kept: list[Rows], actions: list[ArrayTree], orders: Iterable[Order] = ()
     ) -> None:
-        """Write what followed a reset: the actions of a policy if there was one, and batches.
-
-        Before each batch come the ids of all up to there, unless rows are in order.
-        """
+        """Write what followed a reset: a policy's actions; batches, before each the ids so far if not in order."""
 
         def stacked(*batches: NDArray[np.generic]) -> NDArray[np.generic]:
             together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)

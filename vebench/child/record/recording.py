@@ -101,20 +101,14 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """The actions since the reset, ``(batches, batch_size, *action_shape)``, where these are not those of the tape.
-
-    Those of a batch with fewer rows are filled up with zeros.
-    """
+    """Actions since the reset but the tape's, ``(batches, batch_size, *action_shape)``, filled up with zeros."""
 
     actions: ArrayTree
 
 
 @dataclass(frozen=True)
 class Order:
-    """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on.
-
-    Those of a batch with fewer rows are filled up with ``NO_ROW``.
-    """
+    """The ids in batches from ``first`` on, ``(batches, batch_size)``, filled up with ``NO_ROW``."""
 
     first: int
     env_ids: NDArray[np.integer]

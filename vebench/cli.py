@@ -213,7 +213,7 @@ def check(
     budget: Annotated[float, options.budget("Longest time for measuring the baseline's plan.")] = 600.0,
     tolerance: options.Tolerance = "10%",
     metric: Annotated[
-        str, option(VERDICT, "METRIC", "yardstick (rates relative to fixed work of vebench's own), speedup or fps.")
+        str, option(VERDICT, "METRIC", "yardstick (rates over fixed work), speedup or fps.")
     ] = "yardstick",
     history: Annotated[
         Path | None,
@@ -272,9 +272,8 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="PYTHON_A", hidden=True)],  # described below
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
-    deciding: Annotated[  # a plan has a budget, too
-        float | None, options.budget("Add passes until every backend has a verdict, for at most this long in total.")
-    ] = None,
+    # A plan has a budget, too.
+    deciding: Annotated[float | None, options.budget("Longest time to add passes until all have a verdict.")] = None,
     tolerance: options.Tolerance = "5%",
     form: Annotated[str, options.format_option("check")] = "terminal",
     output: Annotated[Path | None, options.output_option("check", "Run files, with -a and -b added to it")] = None,
@@ -302,8 +301,7 @@ def history(
     folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)] = Path(".vebench"),  # described below
     *,
     metric: Annotated[
-        str,
-        option(OUTPUT, "METRIC", "fps, or speedup over for-loop in the same run. auto: fps if all are of one machine."),
+        str, option(OUTPUT, "METRIC", "fps, or speedup over for-loop. auto: fps on one machine.")
     ] = "auto",
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
@@ -433,8 +431,7 @@ def doctor(
     ] = None,
     pin: Annotated[str | None, options.of_plan("pin")] = None,
     sysroot: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Show another machine: a folder with a copy of its /sys and /proc."),
+        Path | None, typer.Option(metavar="DIR", help="Show a copy of another's /sys and /proc.")
     ] = None,
     form: Annotated[str, options.format_option("machine")] = "terminal",
 ) -> int:

@@ -87,13 +87,8 @@ class AtariTask:
     @staticmethod
     def settings_of(task: Task) -> dict[str, Any]:
         """Return the settings with which a task is what every backend steps."""
-        return {
-            "frame_skip": task.frame_skip,
-            "noop_max": noop_max(task),
-            "repeat_action_probability": 0.0,
-            "last_frames": True,
-            "any_noop": True,
-        }
+        same = {"repeat_action_probability": 0.0, "last_frames": True, "any_noop": True}
+        return {"frame_skip": task.frame_skip, "noop_max": noop_max(task), **same}
 
     def emulator(self) -> ALEInterface:
         """Return an emulator with these settings and no game."""

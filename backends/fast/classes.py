@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 # The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/fast_survey.py``: as many
 # places as decide (``packages``). OpenCV is not here: with every task, compiled pictures are compared with its own.
-VERSIONS: Mapping[str, tuple[str, ...]] = {
-    "ale-py": ("0.12.1",),
-    "gymnasium": ("1.4.0",),
-    "mujoco": ("3.6.0", "3.11.0"),
-    "numpy": ("2",),
-}
+VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}
 
 
 @dataclass(frozen=True)
@@ -128,10 +123,8 @@ def _unverified(package: Package) -> OwnClasses | None:
     places = "" if package.places is None else ".*"
     # All of them: which one fits depends on this Python, and on what else is installed.
     wanted = " or ".join(f"'{package.name}=={part}{places}'" for part in verified)
-    return OwnClasses(
-        refused=f"our own class was verified with {package.name} {' and '.join(verified)} ({here})",
-        remedy=f"pip install {wanted}",
-    )
+    refused = f"our own class was verified with {package.name} {' and '.join(verified)} ({here})"
+    return OwnClasses(refused=refused, remedy=f"pip install {wanted}")
 
 
 @cache

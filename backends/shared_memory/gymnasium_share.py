@@ -302,11 +302,8 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
 
 def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
     """Return a column of ``count`` values for each part of the space that has no fixed shape."""
-    return tuple(
-        ValueColumn(create_empty_array(part, count) or [None] * count)
-        for part in flatten(space, space)
-        if not isinstance(part, _ARRAYS)
-    )
+    shapeless = (part for part in flatten(space, space) if not isinstance(part, _ARRAYS))
+    return tuple(ValueColumn(create_empty_array(part, count) or [None] * count) for part in shapeless)
 
 
 def rows_of(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]], held: Iterator[ValueColumn]) -> Tree:

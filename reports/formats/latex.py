@@ -169,7 +169,5 @@ def _row(row: TableRow, spans: Sequence[int], plain: Plain) -> Iterator[str]:
 
 def escaped(text: str) -> str:
     """Return ``text`` as LaTeX that shows it; a character that not every LaTeX can show becomes a question mark."""
-    return _JOINED.sub(
-        r"\1{}",
-        "".join(COMMANDS.get(letter) or (letter if _LETTERS.match(letter) else _UNKNOWN) for letter in one_line(text)),
-    )
+    plain = (letter if _LETTERS.match(letter) or letter in COMMANDS else _UNKNOWN for letter in one_line(text))
+    return _JOINED.sub(r"\1{}", "".join(COMMANDS.get(letter, letter) for letter in plain))

@@ -125,10 +125,8 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:
-    shown = (
-        (name, _code(writer.plain(value)) if name == "command" else writer.escaped(value)) for name, value in facts
-    )
-    return _block(f"- {name}: {value}" for name, value in shown)
+    shown = ((key, _code(writer.plain(value)) if key == "command" else writer.escaped(value)) for key, value in facts)
+    return _block(f"- {key}: {value}" for key, value in shown)
 
 
 def _remarks(items: Sequence[Remark], writer: _Writer) -> Iterator[str]:

@@ -48,14 +48,11 @@ class ListPage(Page):
             numbers=False,
             notes=("Those with (named) need -b to be measured.", "Backends of other projects: vebench peers."),
         )
+        meanings = {f"{entry.name}[{key}]": one.meaning for entry in ENTRIES for key, one in entry.options.items()}
         options = Table(
             title="Their options",
             columns=("meaning",),
-            rows=tuple(
-                TableRow(f"{entry.name}[{key}]", (Text((option.meaning,)),))
-                for entry in ENTRIES
-                for key, option in entry.options.items()
-            ),
+            rows=tuple(TableRow(option, (Text((meaning,)),)) for option, meaning in meanings.items()),
             corner="option",
             numbers=False,
         )

@@ -86,8 +86,7 @@ class MachinePage(DataPage):
             "order": {policy: list(order) for policy, order in self.orders.items()},
             "cpus_without_node": format_cpu_list(topology.without_node),
             "distances": {
-                str(node.id): {str(other): distance for other, distance in node.distances.items()}
-                for node in topology.nodes
+                str(node.id): {str(to): far for to, far in node.distances.items()} for node in topology.nodes
             },
             "node_memory_bytes": {str(node.id): node.memory_bytes for node in topology.nodes},
             "last_level": [format_cpu_list(cache.cpus) for cache in topology.last_level],
@@ -101,10 +100,7 @@ class MachinePage(DataPage):
             "container": host.container,
             "virtual": host.virtual,
             "versions": dict(self.versions),
-            "own_classes": [
-                {"backends": standing.backends, "tasks": standing.tasks, **asdict(standing.own)}
-                for standing in self.standings
-            ],
+            "own_classes": [{"backends": it.backends, "tasks": it.tasks, **asdict(it.own)} for it in self.standings],
             "findings": self.findings,
         }
         if self.workers is not None:
@@ -229,11 +225,8 @@ class Box:
 def _nested(topology: Topology) -> Box:
     """Return the machine's box with all other boxes nested inside it."""
     named = [(frozenset(cpus), f"package {label}", "") for label, cpus in topology.packages.items()]
-    named += [
-        (frozenset(node.cpus), f"node {node.id}", size(node.memory_bytes) if node.memory_bytes else "")
-        for node in topology.nodes
-        if node.cpus
-    ]
+    sizes = ((node, size(node.memory_bytes) if node.memory_bytes else "") for node in topology.nodes if node.cpus)
+    named += [(frozenset(node.cpus), f"node {node.id}", memory) for node, memory in sizes]
     # A cache of a single core groups nothing in the drawing: it is listed with the facts.
     cores = {frozenset(core) for core in topology.cores}
     named += [

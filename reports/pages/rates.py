@@ -36,11 +36,8 @@ def rate_tables(
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
     parts = {f"{one_line(env)}{name}": part for name, part in _parts(cells).items()}
     for name, part in parts.items():
-        table = replace(
-            _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict),
-            title=f"{name}: {unit}",
-            group=one_line(env),
-        )
+        grid = _grid(part, marked, spec, lambda cell: _figure(cell, best), _work_verdict)
+        table = replace(grid, title=f"{name}: {unit}", group=one_line(env))
         if name == [*parts][-1]:
             table = replace(table, notes=tuple(_notes(cells, marked, spec)), listing=_differences(cells))
         yield table
@@ -88,10 +85,8 @@ def _parts(cells: Sequence[CellSummary]) -> Mapping[str, Sequence[CellSummary]]:
     swept = sorted({cell.envs_per_worker for cell in cells})
     if len(swept) == 1 or len({cell.workers for cell in cells}) == 1:
         return {"": cells}
-    return {
-        f", {figures.counted(envs, 'environment')} per worker": [cell for cell in cells if cell.envs_per_worker == envs]
-        for envs in swept
-    }
+    parts = {envs: [cell for cell in cells if cell.envs_per_worker == envs] for envs in swept}
+    return {f", {figures.counted(envs, 'environment')} per worker": part for envs, part in parts.items()}
 
 
 def _grid(

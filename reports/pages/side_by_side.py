@@ -145,10 +145,8 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
         "started": [head.started for head in heads],
         **{name: facts[name] for name in dict.fromkeys((*_ALWAYS, *differing))},
     }
-    rows = (
-        TableRow(one_line(name), tuple(Text((one_line(value or "") or figures.DASH,)) for value in values))
-        for name, values in shown.items()
-    )
+    texts = {name: [one_line(value or "") or figures.DASH for value in values] for name, values in shown.items()}
+    rows = (TableRow(one_line(name), tuple(Text((text,)) for text in each)) for name, each in texts.items())
     names = tuple(side.letter for side in sides)
     return Table(_TITLE, names, tuple(rows), "fact", numbers=False, about="run"), bool(differing)
 
@@ -283,11 +281,8 @@ def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellCompa
         lines.append(ratio if alone else f"{side.letter} {ratio}")
     side, place = known[0]
     rates = [(first.letter, place.cells[0]), *([(side.letter, place.cells[1])] if alone else [])]
-    lines += [
-        f"{name} {figures.rate(cell.frames_per_second)}"
-        for name, cell in rates
-        if cell is not None and cell.frames_per_second is not None
-    ]
+    known_rates = ((name, cell.frames_per_second) for name, cell in rates if cell is not None)
+    lines += [f"{name} {figures.rate(rate)}" for name, rate in known_rates if rate is not None]
     cells = [cell for _, place in known for cell in place.cells if cell is not None]
     tone: Tone = "struck" if any(cell.struck for cell in cells) else "plain"
     if any(cell.reference_row for cell in cells):

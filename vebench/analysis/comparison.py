@@ -354,11 +354,8 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
 
 
 def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunSpread | None) -> TaskBeside:
-    counted = tuple(
-        place
-        for place in places
-        if place.key in pairs and len({cell.cpus_owned for cell in place.cells if cell is not None}) == 1
-    )
+    paired = (place for place in places if place.key in pairs)
+    counted = tuple(one for one in paired if len({cell.cpus_owned for cell in one.cells if cell is not None}) == 1)
     mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)

@@ -230,14 +230,9 @@ class Fitting(Actions):
 
     def times(self) -> dict[str, int]:
         """Return how many batches there were, how many rows most of them had, and what the actions have counted."""
-        few, typical, many = np.percentile(self._lengths, (5, 50, 95)) if self._lengths else (0, 0, 0)
-        return {
-            **self._actions.times(),
-            "batches": len(self._lengths),
-            "rows_p5": round(few),
-            "rows_p50": round(typical),
-            "rows_p95": round(many),
-        }
+        few, typical, many = map(round, np.percentile(self._lengths or (0,), (5, 50, 95)))
+        rows = {"rows_p5": few, "rows_p50": typical, "rows_p95": many}
+        return {**self._actions.times(), "batches": len(self._lengths), **rows}
 
 
 class Policy(Protocol):

@@ -246,14 +246,9 @@ class _Delivering:
         self.info, self.reset, self.send = backend.info, backend.reset, backend.send
         self._backend, self._ray = backend, ray
         where = json.loads(os.environ[CONSUMER_VARIABLE])
-        ray.init(
-            address=where["address"],
-            namespace=where["namespace"],
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=False,
-        )
-        self._consumer: Any = ray.get_actor(where["name"])
+        name, quiet = where.pop("name"), {"logging_level": logging.ERROR, "configure_logging": False}
+        ray.init(**where, log_to_driver=False, **quiet)
+        self._consumer: Any = ray.get_actor(name)
         self._on_their_way: list[Any] = []
 
     def recv(self) -> Batch:

@@ -131,10 +131,5 @@ def _layout(rng: Random, least: int, most: int, setup: Setup, *, several: bool =
     """Return workers and environments of each, ``several`` or not: together from ``least`` to ``most``."""
     if least == most == setup.batch_size:
         return setup.workers, setup.envs_per_worker
-    layouts = [
-        (count // each, each)
-        for count in range(least, most + 1)
-        for each in range(1 + several, _MOST_PER_WORKER + 1)
-        if count % each == 0
-    ]
-    return rng.choice(layouts)
+    pairs = ((count, each) for count in range(least, most + 1) for each in range(1 + several, _MOST_PER_WORKER + 1))
+    return rng.choice([(count // each, each) for count, each in pairs if count % each == 0])

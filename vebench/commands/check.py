@@ -79,11 +79,8 @@ def judge(request: CheckRequest, world: World) -> CheckPage:
     gate.check_tolerance(request.tolerance)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    strictness: dict[str, Any] = {
-        "metric": request.metric,
-        "tolerance": request.tolerance,
-        "run_spread": _run_spread(request, before.header),
-    }
+    strictness: dict[str, Any] = {"metric": request.metric, "tolerance": request.tolerance}
+    strictness["run_spread"] = _run_spread(request, before.header)
     if request.candidate is None:
         candidate, after, found = _measure(request, before, old, strictness, world, started)
     else:

@@ -134,11 +134,8 @@ def _cores(topology: Topology, allowed: frozenset[int]) -> list[_Core]:
     unknown = sorted(allowed - set(topology.online))
     cores = chain(topology.cores, ((cpu,) for cpu in unknown))
     allowed_of_each = (tuple(cpu for cpu in core if cpu in allowed) for core in cores)
-    return [
-        _Core(cpus, package.get(cpus[0]), node.get(cpus[0]), cache.get(cpus[0]), speed.get(cpus[0], 0))
-        for cpus in allowed_of_each
-        if cpus
-    ]
+    first = {cpus[0]: cpus for cpus in allowed_of_each if cpus}
+    return [_Core(cpus, package.get(at), node.get(at), cache.get(at), speed.get(at, 0)) for at, cpus in first.items()]
 
 
 def _compact(cores: list[_Core]) -> list[_Core]:

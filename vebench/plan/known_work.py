@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import OwnClasses, Task
     from vebench.backends.packages import Package
 
+    Versions = Mapping[str, str] | None
+
 BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
 SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
 
@@ -121,13 +123,7 @@ class Knowledge:
         kept, damage = _kept(kept_file())
         return cls([*_surveyed(), *kept], damage)
 
-    def of(
-        self,
-        task: Task,
-        backend: BackendChoice,
-        versions: Mapping[str, str] | None = None,
-        own: OwnClasses | None = None,
-    ) -> Known:
+    def of(self, task: Task, backend: BackendChoice, versions: Versions = None, own: OwnClasses | None = None) -> Known:
         """Return the verdict on ``backend``, ``unverified`` if there is none; for ``own`` see ``as_stepped``."""
         if backend.name == REFERENCE and not backend.python:
             return Known("identical")

@@ -191,10 +191,8 @@ def _digits(facts: Mapping[str, str]) -> str:
 
 def _decisive(run: RunRecord) -> dict[str, str]:
     """Return the facts that decide whether runs are comparable, by name, without those that are unknown."""
-    machines = Counter(
-        f"{one.machine.cpu_model} with {one.machine.usable_cpus} CPUs, {_digits(one.packages)}"
-        for one in run.hosts.values()
-    )
+    facts = ((one.machine, _digits(one.packages)) for one in run.hosts.values())
+    machines = Counter(f"{host.cpu_model} with {host.usable_cpus} CPUs, {packages}" for host, packages in facts)
     hosts = {"hosts": "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))}
     delivery = {"delivery": "to one consumer"} if run.spec.hosts and run.spec.hosts.deliver else {}
     return {**_machine(run), **_software(run), **({**hosts, **delivery} if run.hosts else {})}

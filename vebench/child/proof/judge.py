@@ -355,12 +355,11 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
         for name, predict in _predictions(judge, followed, step).items()
         if all(_is(predict(at), row) for at, row in followed.found.items() if at >= step)
     }
-    before = [(at, row) for at, row in followed.found.items() if at < step]
-    always = [
-        name
-        for name, predict in fitting.items()
-        if all(_is(predicted, row) for at, row in before if (predicted := predict(at)) is not None)
-    ]
+    before = {at: row for at, row in followed.found.items() if at < step}
+    known = {
+        name: {at: told for at in before if (told := predict(at)) is not None} for name, predict in fitting.items()
+    }
+    always = [name for name, told in known.items() if all(_is(told[at], before[at]) for at in told)]
     if always or fitting:
         return " or ".join(always) or f"from step {step} on {' or '.join(fitting)}"
     return "a later reset ignores its seed" if step == 0 and len(judge.seeds) > 1 else None

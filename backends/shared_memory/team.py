@@ -15,14 +15,7 @@ from multiprocessing import process
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.shared_memory.errors import (
-    BrokenOffError,
-    IfForgotten,
-    OverdueError,
-    WorkerError,
-    WorkerFailure,
-    held_back,
-)
+from vebench.backends.shared_memory import errors
 from vebench.backends.shared_memory.handshake import Waiter, light_fence, register
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory
 from vebench.backends.shared_memory.worker import (
@@ -69,7 +62,7 @@ class Team:
         self.workers: list[WorkerHandle] = []
         register()
         try:
-            with held_back():
+            with errors.held_back():
                 self._memory = Memory(config.layout.size, config.layout.places)
                 self.arrays = config.layout.arrays(self._memory.map)
                 self._message = config.layout.message(self._memory.map)
@@ -77,7 +70,9 @@ class Team:
                 _wait_for_forgotten()  # a process that is forked must not find a lock that one of their threads holds
                 self._number = next(_numbers)
                 forgotten = (self._number, self._owner, self.workers, self.own, self._memory)
-                _living[self._number] = IfForgotten(self, partial(_thread.start_new_thread, _end_forgotten, forgotten))
+                _living[self._number] = errors.IfForgotten(
+                    self, partial(_thread.start_new_thread, _end_forgotten, forgotten)
+                )
                 *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
                 asleep = config.layout.caller_asleep(self._memory.map)
                 self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
@@ -142,7 +137,7 @@ class Team:
                 try:
                     answers.append((self._request or self.own.step)())
                 except Exception as error:  # noqa: BLE001 - described as those of workers are
-                    answers.append(WorkerFailure.of(error, 0, self.own))
+                    answers.append(errors.WorkerFailure.of(error, 0, self.own))
             if self.workers:
                 deadline = None if timeout is None else time.monotonic() + timeout
                 for worker in self.workers[len(answers) - 1 :]:
@@ -155,10 +150,10 @@ class Team:
                 self.leave()
                 self.raise_if_lost()
         for answer in answers:
-            if answer is not None and type(answer) is WorkerFailure:
+            if answer is not None and type(answer) is errors.WorkerFailure:
                 self.finish()
                 self._answers = []
-                raise WorkerError(answer.message, answer)
+                raise errors.WorkerError(answer.message, answer)
         return answers
 
     def finish(self) -> None:
@@ -179,7 +174,7 @@ class Team:
                 return
             self.look(changed)
             if deadline is not None and time.monotonic() >= deadline:
-                raise OverdueError(timeout)
+                raise errors.OverdueError(timeout)
 
     def look(self, changed: Callable[[], bool] = bool) -> None:
         """Raise WorkerError if a worker has died, unless what is waited for has come nevertheless."""
@@ -192,13 +187,13 @@ class Team:
     def raise_if_lost(self) -> None:
         """Raise WorkerError if nothing can be asked for any more."""
         if self.lost is not None:
-            raise WorkerError(self.lost, None)
+            raise errors.WorkerError(self.lost, None)
 
     def check_idle(self) -> None:
         """Raise BrokenOffError if the team is busy, and WorkerError if nothing can be asked for any more."""
         self.raise_if_lost()
         if self.busy:
-            raise BrokenOffError
+            raise errors.BrokenOffError
 
     # The end.
 
@@ -213,7 +208,7 @@ class Team:
         self.lost = self.lost or "it was closed"
         self.closed = True
         try:
-            with held_back():
+            with errors.held_back():
                 for worker in self.workers:
                     worker.ask_to_end()
             until = time.monotonic() + within
@@ -239,7 +234,7 @@ class Team:
         return self._left and not self.workers
 
     def _end_workers(self, within: float) -> None:
-        with held_back() as interrupts:
+        with errors.held_back() as interrupts:
             until = time.monotonic() + within
             for worker in list(self.workers):
                 while (left := until - time.monotonic()) > 0 and not interrupts:
@@ -353,7 +348,7 @@ class InFlight:
             while len(self._ready) < least:
                 self._step_or_wait(deadline, timeout)
                 self._take()
-        except (OverdueError, WorkerError):
+        except (errors.OverdueError, errors.WorkerError):
             team.busy = False
             raise
         finally:
@@ -380,7 +375,7 @@ class InFlight:
     def _step_or_wait(self, deadline: float | None, timeout: float | None) -> None:
         """Step one of the caller's own environments; or, if none is asked for, wait for an answer of a worker."""
         if deadline is not None and time.monotonic() >= deadline:
-            raise OverdueError(timeout)
+            raise errors.OverdueError(timeout)
         if self._team.closed:
             self._team.raise_if_lost()
         if not self._own:
@@ -390,7 +385,7 @@ class InFlight:
         try:
             remark = share.step_one(env_id)
         except Exception as error:  # noqa: BLE001 - described as those of workers are
-            remark = WorkerFailure.of(error, 0, share)
+            remark = errors.WorkerFailure.of(error, 0, share)
         if remark is not None or self._remarks:
             self._keep(env_id, remark)
         self._ready.append(env_id)
@@ -400,23 +395,23 @@ class InFlight:
             self._remarks.pop(env_id, None)  # that of an earlier step
             return
         self._remarks[env_id] = remark
-        if type(remark) is WorkerFailure:
+        if type(remark) is errors.WorkerFailure:
             self._failed = True
 
     def _raise_failure(self) -> None:
         """Raise WorkerError for the first environment that is ready with a failure, which counts as received."""
         for env_id in self._ready:
             failure = self._remarks.get(env_id)
-            if type(failure) is WorkerFailure:
+            if type(failure) is errors.WorkerFailure:
                 self._ready.remove(env_id)
                 self.away[env_id] = 0
                 del self._remarks[env_id]
-                raise WorkerError(failure.message, failure)
+                raise errors.WorkerError(failure.message, failure)
         self._failed = False
 
 
 _numbers = count()
-_living: dict[int, IfForgotten[Team]] = {}  # those that have not ended, by their numbers
+_living: dict[int, errors.IfForgotten[Team]] = {}  # those that have not ended, by their numbers
 
 
 def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: ProcessShare, memory: Memory) -> None:
@@ -444,7 +439,7 @@ def _wait_for_forgotten(within: float = END_WITHIN_SECONDS) -> None:
 # Registered after multiprocessing's own, so that it runs before: that one waits for workers however long they take.
 @atexit.register
 def _close_all() -> None:
-    with held_back():
+    with errors.held_back():
         for living in list(_living.values()):
             if team := living():
                 team.close()

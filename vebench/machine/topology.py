@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from vebench.machine.sysfs import Cpus, entries, number_in, parse_list, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
 CPU_FOLDER = Path("sys/devices/system/cpu")
 _NODE_FOLDER = Path("sys/devices/system/node")
@@ -197,12 +197,8 @@ def _kinds(root: Path, online: Cpus) -> tuple[Cpus, ...]:
         own = folder / "cpufreq" / f"policy{policy}"
         cpus = text_of(own / "related_cpus") or text_of(own / "affected_cpus") or str(policy)
         frequencies.update(dict.fromkeys(parse_list(cpus.replace(" ", ",")), number_in(own / "base_frequency")))
-    sources: tuple[Callable[[int], int | None], ...] = (
-        ranks.get,
-        lambda cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity"),
-        frequencies.get,
-    )
-    for source in sources:
+    capacities = {cpu: number_in(folder / f"cpu{cpu}" / "cpu_capacity") for cpu in online}
+    for source in (ranks.get, capacities.get, frequencies.get):
         speeds: dict[int, list[int]] = {}
         for cpu in online:
             speed = source(cpu)

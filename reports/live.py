@@ -267,9 +267,11 @@ class RunScreen(_Screen):
     def _done(self, spent: float = 0.0) -> str:
         """Return how much is done, and how long the rest will take. What --until adds is not known before."""
         done = f"{self._windows - self._left.windows:,} of {figures.counted(self._windows, 'window')}"
-        share = f" ({self._measured / spent:.0%} of the time)" if spent and self._measured else ""
         prove = f", {self._to_prove} to prove" if self._to_prove else ""
         more = " in these passes" if self._plan.spec.until is not None else ""
+        # The line has to be shorter than 80 columns: the ^C of an interrupt would wrap it, and part of the view stay.
+        fits = spent and self._measured and not (prove or more)
+        share = f" ({self._measured / spent:.0%} of the time)" if fits else ""
         seconds = self._left.seconds
         left = f", about {figures.long_time(seconds)} left{more}" if seconds else ""
         return f"{done}{share}{prove}{left}"

@@ -360,7 +360,7 @@ class TunePage(DataPage):
         for reason, places in places_by_reason.items():
             more = len(places) - _MOST_LEFT_OUT
             rest = [f"{more} more backends (-f json names them)"] if more > 0 else []
-            yield Remark("not tried", f"{reason}: {'; '.join([*places[:_MOST_LEFT_OUT], *rest])}", (), "")
+            yield Remark("not tried", reason, ("; ".join([*places[:_MOST_LEFT_OUT], *rest]),), "")
         for rival, reason in self._not_offered():
             never = rival.doubt is Doubt.UNVERIFIED and why_never(rival.cell, self.run.header)
             compares = rival.doubt in {Doubt.OTHER_WORK, Doubt.UNVERIFIED} and not never

@@ -1,7 +1,4 @@
-"""Processes that step shares of the environments in shared memory, as samplers do: ``queue`` and ``torch-mp``.
-
-They differ in how the caller and a worker notify each other (``Bells``).
-"""
+"""Processes that step shares of the environments in shared memory: ``queue`` and ``torch-mp``, by their ``Bells``."""
 
 from __future__ import annotations
 

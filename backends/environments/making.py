@@ -28,10 +28,7 @@ _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and
 
 
 def make(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
-
-    It can be sent to another process as ``functools.partial(make, task)``.
-    """
+    """Return one environment of ``task``, to be sent as ``partial(make, task)``. Raises what Gymnasium raises."""
     if task.module is not None:
         importlib.import_module(task.module)
     environment: gymnasium.Env[Any, Any] = load_target(SUITES[task.suite].make)(task)

@@ -1,7 +1,4 @@
-"""Our own processes, as backends: ``shm-sync``, ``shm-async`` and ``shm-half``.
-
-Each process steps its share with the reference's own loop, which writes straight into the shared batch.
-"""
+"""Our own processes as backends, ``shm-sync``, ``shm-async`` and ``shm-half``: loops that write into the batch."""
 
 from __future__ import annotations
 

@@ -192,10 +192,7 @@ def _where(commands: Commands, verdict: str = "") -> str:
 
 
 def _without_winner(name: str, answer: TaskAnswer, commands: Commands) -> tuple[str, ...]:
-    """Return why there is no winner, the figure that there is nevertheless, and last what to do.
-
-    A command ends the last sentence, without a full stop, which would be copied with it.
-    """
+    """Return why there is no winner, the figure there is, and what to do: a command ends it without a full stop."""
     why, remedy = _why_none(answer, commands)
     first = f"{name} {_where(commands, ', no winner')}: {why}."
     cell = answer.known if answer.reason is Reason.WIDE else answer.best

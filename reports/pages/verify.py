@@ -174,10 +174,7 @@ def _declared(proof: Proof) -> list[str]:
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
-    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first.
-
-    Last come those that cannot run, all with the same reason at once.
-    """
+    """Yield why backends are different or unverified, and where no episode ended; then what cannot run."""
     for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
         if cell.skip is not None or (proof.verdict in SAME and not no_end):

@@ -1,7 +1,4 @@
-"""The answers of a child: JSON lines, each an object with one key, the kind of the answer.
-
-The parent reads them into the same classes and checks them (``vebench.engine.interface``).
-"""
+"""The answers of a child: JSON lines, each an object with one key, its kind; ``engine.interface`` reads them."""
 
 from __future__ import annotations
 

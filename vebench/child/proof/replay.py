@@ -121,10 +121,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
 
 
 def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], _Ids]) -> list[list[_Judged]]:
-    """Compare what some environments returned right after resets, and in the measured steps unless that was wrong.
-
-    The former is compared for as many environments as there is time for.
-    """
+    """Compare what some environments returned right after resets, as time allows, and in steps unless wrong."""
     recordings, ids = shared
     autoreset = next(outline.about.autoreset for _, outline, _ in recordings if outline.about is not None)
     if (task, autoreset) not in _idle:

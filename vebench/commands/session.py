@@ -162,7 +162,8 @@ class Session:
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
-        before = sum(len(cell.windows) for run in self.runs.values() for cell in run.cells)
+        # Windows that were measured again do not count twice.
+        before = sum(min(plan.spec.rounds, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
             with ExitStack() as stack:

@@ -110,13 +110,12 @@ class Outlet:
             path, form = self.report
             try:
                 save(page, form, path)
+                if self.printed is not None and not quiet:
+                    note(f"wrote {path}")
             except plots.NoFigureError as error:
                 if self.printed is None:
                     raise
                 note(f"-o {path}: {error}")
-            else:
-                if self.printed is not None and not quiet:
-                    note(f"wrote {path}")
             if form.beside and any(one.charts for one in page.documents) and (why := plots.missing()):
                 note(f"{path} has no figures: {why}")
 

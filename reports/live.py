@@ -38,7 +38,6 @@ from vebench.results.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from rich.console import Console, RenderableType
 
@@ -101,21 +100,16 @@ class _Screen:
         self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @_tolerated
+    def __exit__(self, *_: object) -> None:
         """Show the cursor again. The view goes, because a table follows, also after an interrupt."""
-        self._stop()
+        if self._view is not None:
+            self._view.stop()
 
     @_tolerated
     def _start(self) -> None:
         if self._view is not None:
             self._view.start()
-
-    @_tolerated
-    def _stop(self) -> None:
-        if self._view is not None:
-            self._view.stop()
 
     def be_quiet(self) -> None:
         """Write nothing more: the reader is gone, or the disk is full."""
@@ -361,8 +355,8 @@ class _TimeLeft:
             })
             for cell in cells
         }  # fmt: skip
-        further = {CellReady: later, CellWarm: later, WindowDone: spec.rounds * later, CellFinished: later}
-        self._all: Counter[type[Event]] = sum(self._left.values(), Counter(further))
+        further = Counter({CellReady: later, CellWarm: later, WindowDone: spec.rounds * later, CellFinished: later})
+        self._all: Counter[type[Event]] = sum(self._left.values(), further)
 
     def note(self, event: Event, now: float) -> None:
         """Note that ``event``, not the first one, has come at the time ``now``."""

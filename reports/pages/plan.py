@@ -44,7 +44,7 @@ class PlanPage(Page):
         spec = self.plan.spec
         steps = planned([cell for cell in self.plan.cells if cell.skip is None], spec)
         starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
-        until, race, added = spec.until, "", ""
+        until, added = spec.until, ""
         raced = 0 if until or not spec.races else max(0, spec.repeats - PASSES_OF_ALL)
         total = sum(map(sum, steps)) * (1 + raced / PASSES_OF_ALL)
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
@@ -54,8 +54,7 @@ class PlanPage(Page):
         placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
         windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
         turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
-        if spec.races:
-            race = f"then the fastest backends alone{f', as many cells as in {raced} such repeat' if raced else ''}"
+        race = f"then the fastest backends alone{f', as many cells as in {raced} such repeat' if raced else ''}"
         if until is not None:
             narrow = "" if until == UNTIL_BUDGET else f" or intervals are within ±{100 * until:.3g}%"
             added = f"; passes are added until {figures.long_time(spec.budget)} after the start{narrow}"
@@ -70,7 +69,7 @@ class PlanPage(Page):
             )
         facts = (
             ("cells", _cells(self.plan)),
-            ("race", race),
+            ("race", race if raced or (until and spec.races) else ""),
             ("each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"),
             ("CPUs", placed if pinning.SUPPORTED else "not pinned: this system cannot do that"),
             ("policy", spec.policy.in_words),

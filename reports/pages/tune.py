@@ -242,8 +242,9 @@ class TunePage(DataPage):
             return f"takes {took}, more than the {most} allowed"
         if rival.doubt is None:
             return ""
-        unknown = rival.doubt is Doubt.UNVERIFIED
-        reason = unknown and (rival.cell.verdict_reason or why_never(rival.cell, self.run.header))
+        reason = rival.doubt is Doubt.UNVERIFIED and (
+            rival.cell.verdict_reason or why_never(rival.cell, self.run.header)
+        )
         return f"{DOUBTS[rival.doubt][0]}{f' ({one_line(reason)})' if reason else ''}"
 
     def _why(self) -> Iterator[str]:
@@ -362,11 +363,11 @@ class TunePage(DataPage):
             rest = [f"{more} more backends (-f json names them)"] if more > 0 else []
             yield Remark("not tried", reason, ("; ".join([*places[:_MOST_LEFT_OUT], *rest]),), "")
         for rival, reason in self._not_offered():
-            never = rival.doubt is Doubt.UNVERIFIED and why_never(rival.cell, self.run.header)
-            compares = rival.doubt in {Doubt.OTHER_WORK, Doubt.UNVERIFIED} and not never
-            command = self.run.header.verify_command(self.env, [rival.cell.label]) if compares else ""
+            cell, head = rival.cell, self.run.header
+            shown = rival.doubt is Doubt.OTHER_WORK or (rival.doubt is Doubt.UNVERIFIED and not why_never(cell, head))
+            command = head.verify_command(self.env, [cell.label]) if shown else ""
             remedy = "compare the work with:" if command else ""
-            yield Remark("not recommended", f"{setting_of(rival.cell)} {reason}", (), remedy, command)
+            yield Remark("not recommended", f"{setting_of(cell)} {reason}", (), remedy, command)
 
     def _texts(self, cell: CellSummary, ratio: Estimate | None) -> tuple[Text, ...]:
         """Return the places of a row; ``ratio`` is the cell's rate over that of the best."""

@@ -162,7 +162,7 @@ class Session:
         """
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
-        # Windows that were measured again do not count twice.
+        # Without those that were measured again.
         before = sum(min(plan.spec.rounds, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
@@ -171,10 +171,8 @@ class Session:
                     interrupts = self.open.enter_context(Interrupts())
                     for side, python in self._pythons.items():
                         self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
-                screen = RunScreen(
-                    console.for_progress(), self._world.clock, quiet=self._quiet, before=before, later=later
-                )
-                display = stack.enter_context(screen)
+                out, clock = console.for_progress(), self._world.clock
+                display = stack.enter_context(RunScreen(out, clock, quiet=self._quiet, before=before, later=later))
                 events = runner.run(
                     plan,
                     lambda cell: self._launches[cell.side](cell),

@@ -31,7 +31,8 @@ _DIFFERENCES = (
 class AleVectorAsync:
     """A pool with ``ratio`` games for each row of a batch: a batch holds those that finished first.
 
-    With a ratio of 1 every batch has all of them, in the order of ids. Its whole rewards become float64.
+    With a ratio of 1 every batch has all of them, in the order of ids. Its rewards are whole numbers, which the adapter
+    makes float64 of.
     """
 
     frames_from = THE_SIMULATOR
@@ -84,7 +85,8 @@ class AleVectorAsync:
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        After the first time, an asynchronous pool is rebuilt for that: rows from before the reset would come after it.
+        After the first time, an asynchronous pool is rebuilt for that: rows from before the reset that were not
+        received would come after it.
         """
         if not (self._fresh or self.info.in_order):
             self._vector = None  # the old pool's threads end before the new one's start

@@ -240,7 +240,10 @@ class BackendEntry:
         return self.reference_row and (not self._steps(task.suite) or self.name_of(task) is None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
-        """Return why this backend cannot step ``task``, None if it can; ``has``: if another Python has a module."""
+        """Return why this backend cannot step ``task``, or None if it can.
+
+        ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
+        """
         if not self._steps(task.suite):
             steps = f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.suites or ()))} only"
             return f"{self.library or self.family} has no {task.id}: {self._instead(task) or steps}"

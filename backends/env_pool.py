@@ -73,7 +73,8 @@ def chance(task: Task) -> str | None:
 
 
 # What has an engine of its own inside EnvPool: its name, its package, the library, and where that has the version.
-# MuJoCo's is the only string of three numbers there. ALE prints "(version X+COMMIT)" at its start: one string or two.
+# MuJoCo's is the only string of three numbers there. ALE prints "(version X+COMMIT)" at its start: one string, or two
+# in a row, depending on the compiler.
 _MUJOCO_VERSION = re.compile(rb"\0(\d+\.\d+\.\d+)\0")
 _ALE_VERSION = re.compile(rb"\(version \0?(\d+\.\d+\.\d+)\0?\+")
 _ENGINES = {
@@ -145,7 +146,10 @@ def _differences(task: Task, engines: tuple[Engine, ...]) -> tuple[Difference, .
 
 
 class EnvPoolAsync:
-    """A pool with ``ratio`` environments for each row of a batch, those that finished first. Rewards are float32."""
+    """A pool with ``ratio`` environments for each row of a batch: a batch holds those that finished first.
+
+    Rewards are float32. EnvPool converts actions to the type that it wants.
+    """
 
     frames_from = "EnvPool's count of steps"
 
@@ -193,7 +197,8 @@ class EnvPoolAsync:
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``.
 
-        EnvPool takes seeds at construction only, so each call but a first with the setup's seed builds the pool anew.
+        EnvPool takes seeds at construction only, so every call builds the pool again. The exception is the first call,
+        if its seed is that of the setup.
         """
         if not (self._fresh and seed == self._seed):
             self._pool = None  # the old pool's threads end before the new one's start

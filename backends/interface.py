@@ -2,7 +2,8 @@
 
 An adapter is a class in an importable module, built as ``Adapter(setup, **options)`` (:class:`Factory`); the methods
 are those of :class:`VectorBackend`. Stepping is asynchronous: one step is a ``send`` followed by a ``recv``. The first
-``recv`` after a ``reset`` returns the rows of the reset; from then on ``send`` answers the last ``recv``.
+``recv`` after a ``reset`` returns the rows of the reset; from then on, each ``send`` answers the rows of the last
+``recv``.
 
 The parent and the child before it is pinned read this module: standard library only, and Python 3.10.
 """
@@ -130,7 +131,8 @@ class BackendInfo:
     autoreset: Literal["next_step", "same_step"] = "next_step"
     # Every batch has all environments in the order of their ids. Otherwise vebench notes the ids of each batch.
     in_order: bool = False
-    # The arrays of a batch are overwritten once the next actions are sent, or later; else never while they are in use.
+    # The arrays of a batch are overwritten once the next actions are sent, or later. Otherwise they never are while
+    # they are referenced.
     reuses_buffers: bool = False
     differences: tuple[Difference, ...] = ()  # from the reference ``for-loop``, declared before any comparison
     engines: tuple[Engine, ...] = ()  # simulators of which it has a copy of its own
@@ -143,7 +145,8 @@ class BackendInfo:
 class ActionSpace:
     """A box of numbers from ``low`` to ``high``, both included, each with the shape and type of one action.
 
-    Every array-valued space of Gymnasium is one: ``Discrete(n)`` is 0 to n - 1 in int64. Bounds may be infinite.
+    Every array-valued space of Gymnasium is one: ``Discrete(n)`` is the scalar range 0 to n - 1 of int64. Bounds of a
+    real-valued space may be infinite.
     """
 
     low: NDArray[np.generic]
@@ -193,7 +196,8 @@ class CountsFrames(Protocol):
         """Return the frames of each environment's episode so far, by id, or None if they are not known.
 
         It may be called after any ``recv``, and counts up to the row that the environment returned last. The count of
-        an environment without a row in the last batch may be out of date. Frames of the reset itself may be included.
+        an environment without a row in the last batch may be out of date. Frames of the reset itself, such as no-ops,
+        may be included.
         """
 
 

@@ -1,4 +1,7 @@
-"""Processes that step shares of the environments in shared memory: ``queue`` and ``torch-mp``, by their ``Bells``."""
+"""Processes that step shares of the environments in shared memory, as samplers do: ``queue`` and ``torch-mp``.
+
+They differ in how the caller and a worker notify each other (``Bells``).
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,8 @@ class Processes:
     """``min(workers, CPUs owned)`` forked processes, none of which is the caller. Rewards are float64.
 
     ``shared`` returns a copy of an array in shared memory, ``bells`` what a number of workers are notified with. After
-    ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are done, ``recv_min`` at least.
+    ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows of those workers that are done,
+    ``recv_min`` rows at least.
     """
 
     def __init__(

@@ -35,7 +35,8 @@ _NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and ne
 class OurConsole(Console):
     """A console whose caller learns that its reader is gone; Rich's own would end the program.
 
-    It is plain, without any control character, unless on a terminal whose user allows colour (https://no-color.org).
+    It is plain, without any control character, unless it writes to a terminal and the user allows colour
+    (https://no-color.org).
     """
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it
@@ -121,7 +122,11 @@ class Outlet:
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
-    """Write ``page`` to standard output, until its reader goes away. Raises UsageError for what no terminal shows."""
+    """Write ``page`` to standard output.
+
+    A reader who goes away early, as ``head`` does, is no error: what the command found stays the same. Raises
+    UsageError for what no terminal can show.
+    """
     if form.binary and sys.stdout.isatty():
         raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")
     rendered = form.render(page)

@@ -85,7 +85,8 @@ class Remark:
     """What is listed under ``label``: what is the case, where (a line for each place), and what to do.
 
     A finding has its code as the label, and a ``gravity``: what it means for the figures. An explanation, of a verdict
-    or of a place in a table, has none. ``command`` is what the remedy says to run, to be pasted. Either may be empty.
+    or of a place in a table, has none. ``command`` is what the remedy says to run, as it can be pasted. Either is empty
+    where nothing is to be done.
     """
 
     label: str
@@ -125,7 +126,8 @@ class Document:
     the tables. ``file`` is the run file that it is of, empty if it is of none.
 
     ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
-    places means, empty if no place has it. ``drawing`` comes first on a terminal; other formats leave it out.
+    places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
+    there is; other formats leave it out.
 
     ``findings`` have the gravest first. Where not all was asked for, ``all_notes`` is the command that shows all.
     """
@@ -188,7 +190,8 @@ class Chart:
     """Lines over a common horizontal axis, or bars if it has few places.
 
     Both axes are logarithmic; with ``linear``, the vertical one is not and begins at zero. Bars always begin there.
-    ``group`` is what it is of, such as a task: it is shown together. With ``kind``, what it shows, it names the figure.
+    ``group`` is what it is of, such as a task: documents show what is of one group together. With ``kind``, what it
+    shows, the group names the figure.
     """
 
     group: str

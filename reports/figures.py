@@ -187,7 +187,10 @@ def what_it_steps(cell: CellSummary) -> str | None:
 
 
 def without_folders(names: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that shortens paths in a text to their last parts; ``names``: files that texts may quote."""
+    """Return a function that replaces each absolute path in a text by its last part.
+
+    ``names`` are file names that texts may quote; they may contain any characters.
+    """
     absolute = sorted((name for name in names if PurePath(name).is_absolute()), key=len, reverse=True)
 
     def replaced(text: str) -> str:

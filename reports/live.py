@@ -1,6 +1,7 @@
 """Shows how a run or a comparison goes: a bar below a line for each cell on a terminal, the lines alone elsewhere.
 
-All on standard error. The bar is drawn only when an event comes, because drawing takes CPU time.
+All on standard error. The bar is drawn only when an event comes, because drawing takes CPU time from what is being
+measured.
 """
 
 from __future__ import annotations

@@ -175,7 +175,8 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
 def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) -> str:
     """Return windows in the order of measuring as SVG, for a ``part`` of an HTML page.
 
-    Each has the number of its pass, how far its rate is from its level, and its state; beyond ``limit`` at the edge.
+    Each has the number of its pass, how far its rate is from its level, and its state; what is farther away than
+    ``limit`` is at the edge.
     """
     drawn = _file(partial(_strip, windows, limit), "svg", salt=part).decode()
     return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)
@@ -447,7 +448,10 @@ def _own_points(series: ChartLine, chart: Chart) -> list[int]:
 
 
 def _looks(charts: Sequence[Chart]) -> Looks:
-    """Return how each series is drawn, by name and role: the same in all charts, a forecast as its curve."""
+    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
+
+    The families of default backends always have the same colours.
+    """
     lines = [series for chart in charts for series in chart.series]
     bounds = {series.name for series in lines if series.role == "bound"}
     shown: dict[str, ChartLine] = {}

@@ -2,7 +2,8 @@
 
 From Python: ``measure``, ``compare``, ``verify`` and ``load``, which are loaded on use (docs/python.md).
 
-In a clone, ``vebench.backends`` and ``vebench.reports`` are folders at the top: docs/structure.md has a map.
+In a clone, ``vebench.backends`` and ``vebench.reports`` are the folders ``backends`` and ``reports`` at the top.
+docs/structure.md has a map.
 """
 
 __version__ = "0.1.0"

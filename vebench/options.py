@@ -169,7 +169,10 @@ def option(group: str, metavar: str, meaning: str, *names: str, **how: Any) -> O
 
 
 def _parsed(parse: str, *before: str) -> Callable[[str | float], Any]:
-    """Return what a function of ``plan.grammar`` makes of an option's text, or a default that is the value already."""
+    """Return what a function of ``plan.grammar``, with these arguments first, makes of an option's text.
+
+    Typer also hands it the default, which may be the value already.
+    """
 
     def value(text: str | float) -> Any:  # noqa: ANN401 - what that function returns
         from vebench.plan import grammar  # noqa: PLC0415 - imported on use

@@ -1,4 +1,7 @@
-"""The Atari screen as Gymnasium's wrapper makes it, without two of its gaps. Imported on use: it loads ale-py."""
+"""The Atari screen as Gymnasium's wrapper makes it, with two of its gaps closed so that every backend shows the same.
+
+Imported on use only, since it loads Gymnasium and ale-py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ class AtariScreen(AtariPreprocessing):
 
     ``last_frames``: where an episode ends in the last two frames of a step, Gymnasium shows stale frames. This class
     shows the frames that the step ended with, as EnvPool does. ``any_noop``: where the minimal action set does not
-    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops. This class gives the emulator its own NOOP.
+    begin with NOOP (Backgammon, VideoCheckers), Gymnasium refuses no-ops, since its action 0 presses a button. This
+    class gives the emulator its own NOOP.
     """
 
     def __init__(

@@ -28,7 +28,10 @@ _ARRAYS = "vebench steps Box, Discrete, MultiDiscrete, MultiBinary, and Dict and
 
 
 def make(task: Task) -> gymnasium.Env[Any, Any]:
-    """Return one environment of ``task``, to be sent as ``partial(make, task)``. Raises what Gymnasium raises."""
+    """Return one environment of ``task``. Raises what Gymnasium raises if there is none or a package is missing.
+
+    It can be sent to another process as ``functools.partial(make, task)``.
+    """
     if task.module is not None:
         importlib.import_module(task.module)
     environment: gymnasium.Env[Any, Any] = load_target(SUITES[task.suite].make)(task)
@@ -177,7 +180,8 @@ def sample(spaces: ActionSpaceTree, rng: np.random.Generator, *count: int) -> Tr
     """Draw actions from a space, or leaf by leaf from a tree of spaces: ``(*count, *action_shape)``, of their type.
 
     Integers and bounded reals are uniform. Where a bound is infinite the draw is standard normal, cut off at the other
-    bound. Reals are numbers that float32 has, whatever their type: so that none are rounded on the way.
+    bound. Reals are numbers that float32 has, whatever their type: libraries that hand actions over in float32 then
+    give environments the same ones.
     """
     drawn = [_drawn(space, rng, (*count, *space.low.shape)) for space in trees.leaves(spaces)]
     return trees.filled(trees.form(spaces), drawn)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# MuJoCo has one callback for controls and one error handler in each process. Code that replaces either holds this.
+# MuJoCo has one callback for controls and one error handler in each process. Code that replaces and restores either of
+# them holds this lock meanwhile.
 HOOKS = Lock()
 # A forked process must not begin with what another thread had set, nor with a lock that is never released.
 os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)
@@ -240,7 +241,8 @@ def _hooks() -> Iterator[None]:
 def is_running(process: int) -> bool:
     """Return whether a process exists and has not ended. A zombie has ended.
 
-    One that cannot be looked at, for want of a descriptor or of ``/proc``, counts as running: a dead one ends a team.
+    One that cannot be looked at, for want of a descriptor or of ``/proc``, counts as running: who is taken for dead
+    ends a team.
     """
     try:
         os.kill(process, 0)

@@ -1,6 +1,7 @@
 """The compiled part: files of C in a library that knows no Python, called by ctypes.
 
-It is built when vebench is installed, if there is a C compiler then. Otherwise OpenCV and Gymnasium's classes step.
+It is built when vebench is installed, if there is a C compiler then. Without it OpenCV makes the pictures,
+and Gymnasium's classes step MuJoCo.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ struct part {
 	int64_t limited;
 };
 
-/* Neighbouring numbers that must all lie between two limits, limits included if it is closed; or none, if outside. */
+/* Neighbouring numbers that must all lie between two limits, which count as between if it is closed; or none of them,
+ * if they must be outside. */
 struct bound {
 	const double *at;
 	int64_t count;
@@ -219,7 +220,8 @@ void vebench_physics_offer(struct physics *own)
 
 /* Steps what was offered, and what others have offered and not begun. Returns how many of its own environments are not
  * healthy then; -1 after an error of MuJoCo's with one of them; -2 if others still have some of them: then it is to be
- * called again. What to do at an error is set for the whole process meanwhile: nothing else may set it. */
+ * called again. What to do at an error is set for the whole process meanwhile: the caller ensures that
+ * nothing else sets it. */
 int64_t vebench_physics(struct physics *own, struct physics *const *others, int64_t count)
 {
 	on_error theirs = *own->user_error;

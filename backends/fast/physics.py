@@ -36,7 +36,10 @@ _NEVER = 1 << 62
 
 
 class PhysicsTask:
-    """A task, as the environments of a process share it. Raises ValueError if it may not be ``compiled``."""
+    """A task, as the environments of one process share it: one model, and one environment of Gymnasium's own class.
+
+    Raises ValueError if it may not be ``compiled``.
+    """
 
     how = "physics compiled"
     uncompiled = ""
@@ -241,7 +244,10 @@ _WITH_OTHERS = -2
 
 
 class _CompiledLoop:
-    """The loop in ``physics.c``, in an area where other processes may step what this one has not begun."""
+    """The loop in ``physics.c``, built in an area that other processes may have too.
+
+    They step what this one has offered and not begun, and this one steps what they have.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a loop steps, and where it is built
         self,

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Slice(NamedTuple):
-    """Neighbouring numbers of one of MuJoCo's fields, flattened, ``start`` to ``stop``, from ``low`` to ``high``."""
+    """Neighbouring numbers of one of MuJoCo's fields, flattened: from ``start`` up to ``stop``, or to its end.
+
+    Numbers below ``low`` and above ``high`` are shown as these.
+    """
 
     field: str
     start: int = 0
@@ -173,7 +176,8 @@ class _Travel:
     """The reward for moving along x: ``forward + healthy - (control + contact)``, as far as a task has them.
 
     ``forward``, ``control``, ``bonus``, ``contact`` are Gymnasium's weights, None for what the task has not.
-    ``contact_range``: the limits of what contacts cost. ``masses``: of the bodies that move; None if x is a coordinate.
+    ``contact_range``: the limits of what contacts cost. ``masses``: of the bodies whose centre of mass moves; None if
+    x is a coordinate.
     """
 
     dt: float

@@ -33,7 +33,8 @@ class PictureMaker:
     """What the pictures of all games of one process share.
 
     ``size``: columns and rows of a picture. ``grey``: whether it is grey, and not in colour. ``how``: how pictures are
-    made, in words. ``uncompiled``: why they are not compiled, empty if they are or this kind never is.
+    made, in words. ``uncompiled``: why they are not compiled though those of this kind are elsewhere, empty if they are
+    or none of this kind is.
     """
 
     def __init__(self, example: ALEInterface, size: tuple[int, int], *, grey: bool, compiled: bool) -> None:

@@ -42,7 +42,8 @@ class FastBatch(Protocol):
     def step(self, resting: Sequence[int]) -> Sequence[int]:
         """Step the environments with their rows of the actions; return those that have ended their episodes, in order.
 
-        Those that are ``resting``, in order, begin an episode; rows show its first observation, no reward.
+        Those that are ``resting``, in order, begin a new episode instead, drawing on from where they are. Their rows
+        show its first observation and no reward.
         """
 
     def frames(self, index: int) -> int:
@@ -77,7 +78,10 @@ class FastTask(Protocol):
         """Return the settings with which a task is what every backend steps."""
 
     def commons(self, count: int) -> Commons | None:
-        """Return memory, before the fork, in which processes step each other's environments; None if they cannot."""
+        """Return memory for ``count`` environments in which each process can step those of others, None if none can.
+
+        It is made before the other processes are forked.
+        """
 
     def batch(self, rows: RowArrays, area: Area | None = None) -> FastBatch:
         """Build as many environments as there are rows, in this process's area of that memory if there is any."""
@@ -133,7 +137,8 @@ class Building:
 def _check_registered(env_id: str) -> None:
     """Raise ValueError if Gymnasium would make something else by this id than the class that ours stands for.
 
-    It can be registered anew, with another class, with wrappers or with other defaults. Its module must be loaded.
+    It can be registered anew, with another class, with wrappers or with other defaults. The module that registers it
+    must be loaded.
     """
     ours, spec = class_of(env_id), gymnasium.spec(env_id)
     assert ours is not None  # noqa: S101 - see above
@@ -240,7 +245,8 @@ class FastShare:
         """Reset environments, or return how many frames each has simulated.
 
         A reset is given as the seed of environment 0, from which the others count up; or as ``SharedMemoryVectorEnv``
-        gives it: a seed for each, None for none, which of them are meant, None for all, and options, unused.
+        gives it: a seed for each, None for none, which of them are meant, None for all, and options, which mean nothing
+        to the tasks that there are.
         """
         places = [(number, index) for number, rows in enumerate(self._rows) for index in range(len(rows.rewards))]
         if name == "frames":

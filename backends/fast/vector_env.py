@@ -169,7 +169,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     """What ``make_vec`` returns: a ``SharedMemoryVectorEnv`` whose environments may be of vebench's own classes.
 
     ``stepped_by`` says which class steps them. ``spec`` is that of one environment: ``gymnasium.make(envs.spec)``
-    makes one. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, are read-only for own classes.
+    makes one. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, are read-only for own classes,
+    which update rows in place.
     """
 
     def __init__(  # noqa: PLR0913 - what make_vec has found out

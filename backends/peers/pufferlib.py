@@ -28,7 +28,8 @@ _CLOSE_S = 2.0
 class Multiprocessing(OneInFlight):
     """``workers`` processes, each of which steps its environments one after another. Rewards are float32.
 
-    Actions are handed over in the type that the library wants. The library polls on if a worker dies.
+    Actions are handed over in the type that the library wants. A worker that dies is not noticed by it: the caller
+    polls on.
     """
 
     def __init__(self, setup: Setup) -> None:

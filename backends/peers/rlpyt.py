@@ -1,4 +1,7 @@
-"""rlpyt's ``GpuSampler``, with the adapter as its action server. ``RLPYT`` names a checkout: no registry has it."""
+"""rlpyt's ``GpuSampler``, of which the adapter takes the place of the action server.
+
+rlpyt is on no registry. The variable ``RLPYT`` names its checkout; it runs unmodified.
+"""
 
 from __future__ import annotations
 

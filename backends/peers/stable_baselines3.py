@@ -77,7 +77,8 @@ class SB3Dummy(CountsInside, _VecEnv):
 class SB3Subproc(_VecEnv):
     """A process for each environment; all data goes over pipes, including observations. Rewards are float64.
 
-    Processes start as the library starts them by default, by ``forkserver``: each imports torch.
+    Processes start as the library starts them by default, by ``forkserver``: each imports the library, and with it
+    torch.
     """
 
     rewards = "float64"

@@ -1,6 +1,7 @@
 """tianshou's vectorisers: a loop, a process for each environment with pipes or shared memory, or an actor of Ray's.
 
-They never reset by themselves. Like tianshou's ``Collector``, the adapters reset them in the step that ends them.
+They never reset by themselves. As tianshou's ``Collector`` does, the adapters reset the environments whose episodes
+have ended, in the step that ends them.
 """
 
 from __future__ import annotations

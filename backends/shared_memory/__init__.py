@@ -3,7 +3,8 @@
 Begin reading with ``team``: the caller and its workers, which step environments of any kind. How they wait for each
 other, and why no row is torn and no wake-up lost: docs/shared-memory.md.
 
-What is exported is loaded on use, since the vector environment needs Gymnasium, which not all backends do.
+What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
+only if its backend does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Our own processes as backends, ``shm-sync``, ``shm-async`` and ``shm-half``: loops that write into the batch."""
+"""Our own processes, as backends: ``shm-sync``, ``shm-async`` and ``shm-half``.
+
+Each process steps its share with the reference's own loop, which writes straight into the shared batch.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +218,8 @@ class ShmAsync(_SharedMemoryBackend):
     """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
 
     A batch consists of those that are ready first, so that no row waits for the slowest. Two for each row keep every
-    process busy with one half while the other half is out for new actions. Other options: see ``ShmSync``.
+    process busy with one half while the other half is out for new actions; more would only cost memory and caches. The
+    other options are those of ``ShmSync``.
 
     After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are there, ``recv_min`` of them
     at least; without a timeout, it waits for the whole batch.
@@ -298,7 +302,8 @@ class ShmHalf:
     """Two halves in turn: one steps while the other is out for new actions. Twice as many environments as rows.
 
     Each half is stepped as ``ShmSync`` steps it, by ``min(workers, CPUs owned)`` processes of its own, none of which is
-    the caller. ``options``: see ``ShmSync``; processes do not poll by default: the other half may need the CPU.
+    the caller. ``spin`` and the other ``options`` are those of ``ShmSync``, but processes do not poll by default: those
+    of the other half may need the CPU.
     """
 
     half = ShmSync

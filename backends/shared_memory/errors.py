@@ -49,7 +49,10 @@ class BrokenOffError(WorkerError):
 
 
 class WorkerFailure(NamedTuple):
-    """An exception in an environment: its id, None if the text names it; what can be sent of it; its traceback."""
+    """An exception in an environment: its id, the exception if it can be sent, its text, and the traceback.
+
+    The id is None if the text names the environment already.
+    """
 
     env_id: int | None
     error: BaseException | None

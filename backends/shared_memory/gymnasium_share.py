@@ -1,6 +1,7 @@
 """One process's share of a ``SharedMemoryVectorEnv``: Gymnasium environments that write into rows of shared memory.
 
-Then spaces as trees of arrays, in the order of ``Dict`` keys and ``Tuple`` places, and checks of what users give.
+Then spaces as trees of arrays in shared memory, whose parts lie in the order of ``Dict`` keys and ``Tuple`` places, and
+checks of what users give.
 """
 
 from __future__ import annotations

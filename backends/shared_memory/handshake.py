@@ -151,7 +151,10 @@ def _poll_ns() -> float:
 
 
 class Waiter:
-    """Polls for at most ``spin_ns``, less if that failed lately, then sleeps, which ``flag`` says to the other side."""
+    """Waits for one side: it polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
+
+    ``flag`` is the word that says that this side is asleep.
+    """
 
     def __init__(self, flag: memoryview, bell: Bell, spin_ns: int = MOST_SPIN_NS) -> None:
         self._flag = flag

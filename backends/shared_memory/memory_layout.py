@@ -164,7 +164,8 @@ class Words(NamedTuple):
     """What the caller and one worker show each other, as in ``handshake``.
 
     ``request``: how many entries the caller has made; ``done``: how many the worker has answered. ``asleep``: whether
-    the worker is. ``entries``: a ring of what the caller asks for. ``remarks``: a ring of the bytes to say on each.
+    the worker is. ``entries``: a ring of what the caller asks for. ``remarks``: a ring of how many bytes the worker has
+    to say on each entry.
     """
 
     request: memoryview

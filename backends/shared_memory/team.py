@@ -39,7 +39,8 @@ class Team:
 
     Every process is asked first and waited for afterwards, so that all work at the same time: that is a round. An
     exception in an environment is raised once all have answered, and the team can go on then. If a worker dies, the
-    team can only be closed. ``own``: the caller's share, perhaps empty. ``opened``: what ``open`` of each returned.
+    team can only be closed. ``own`` is the caller's own share, which may be empty. ``opened`` is what ``open`` of each
+    share has returned, the caller's first.
 
     A signal handler may raise between any two lines here, as that of Ctrl-C does. What it breaks off stays ``busy``:
     nothing but ``close`` works then, and ``ask`` for a reset ``anew``, which makes an end of whatever was asked for.
@@ -99,7 +100,10 @@ class Team:
         WorkerHandle.step_all(self.workers, self._fence)
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
-        """Begin a round in which each share is asked for the same; ``anew``: what was asked before is dropped."""
+        """Begin a round in which each share is asked for the same.
+
+        ``anew``: whatever was asked for before, and may have been broken off, is waited for and thrown away.
+        """
         if anew:
             self.raise_if_lost()
         else:
@@ -128,7 +132,8 @@ class Team:
         """Return what ``receive`` does, and leave the round to ``finish``, until which it counts as broken off.
 
         Does the caller's own part, to the end however long that takes. Raises TimeoutError after ``timeout`` seconds,
-        and can then be called again; WorkerError if an environment raised or a worker died: the round is over.
+        and can then be called again; WorkerError for an exception in an environment, with which the round is over, or a
+        worker that died.
         """
         answers = self._answers
         self.inside = get_ident()
@@ -201,7 +206,8 @@ class Team:
         """End every worker, and kill those that do not end ``within`` seconds; all at once after an interrupt.
 
         A second call does what an interrupt has kept the first from, or nothing. Another thread that is waiting for a
-        round gets a WorkerError. One that steps the caller's own share is waited for as long, or closes it later.
+        round gets a WorkerError. One that is stepping the caller's own share is waited for as long; if it takes longer,
+        it closes that share itself.
         """
         if self._owner != os.getpid():
             return  # a forked copy: the workers are those of the original

@@ -17,8 +17,27 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 from vebench.backends import trees
-from vebench.backends.shared_memory import gymnasium_share as shares
 from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
+from vebench.backends.shared_memory.gymnasium_share import (
+    GymnasiumShare,
+    Received,
+    ShareConfig,
+    VectorSpaces,
+    as_batch,
+    batch_infos,
+    call_on,
+    check_free,
+    checked_mask,
+    checked_processes,
+    checked_seeds,
+    checked_values,
+    columns,
+    leaves_of,
+    one_by_one,
+    rows_of,
+    write_actions,
+    write_as_they_are,
+)
 from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
 from vebench.backends.shared_memory.team import InFlight, Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
@@ -127,20 +146,19 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = spaces.render_mode
         self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
         self.single_action_space, self.action_space = spaces.single_action, spaces.action
-        self.form_infos: Callable[[int, Iterable[tuple[int, Info]]], Any] = shares.batch_infos
+        self.form_infos: Callable[[int, Iterable[tuple[int, Info]]], Any] = batch_infos
         self._pending = ""  # what was asked for and is to be waited for by another call
         self._overdue = False
         self._last_ids = self._to_reset = np.arange(count)
         in_flight = self.batch_size < count
-        self._columns = shares.columns(self.single_observation_space, count)
-        self._sent_as_arrays = not shares.columns(self.single_action_space, 0)
+        self._columns = columns(self.single_observation_space, count)
+        self._sent_as_arrays = not columns(self.single_action_space, 0)
         if in_flight and (self._columns or not self._sent_as_arrays):
             raise ValueError("batch_size needs spaces whose values are arrays of fixed shape: leave it out")
         otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
-        processes = shares.checked_processes(num_processes, max_concurrency, otherwise)
+        processes = checked_processes(num_processes, max_concurrency, otherwise)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
-        observed, acted = (shares.leaves_of(one) for one in (self.single_observation_space, self.single_action_space))
-        layout = division.layout(observed, acted)
+        layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
         share = self._make_share(division, infos=infos)
         config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
         try:
@@ -153,19 +171,19 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self._rows = shares.rows_of(self.single_observation_space, iter(arrays.observations), iter(self._columns))
-        self.observations = shares.as_batch(self._rows)
+        self._rows = rows_of(self.single_observation_space, iter(arrays.observations), iter(self._columns))
+        self.observations = as_batch(self._rows)
         if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
             self.close()
             raise RuntimeError(problem)
 
     # What steps the environments: a class that has others than Gymnasium's do it says so in these four methods.
 
-    def _read_spaces(self) -> shares.VectorSpaces:
-        return shares.VectorSpaces.read(self.env_fns, self.observation_mode)
+    def _read_spaces(self) -> VectorSpaces:
+        return VectorSpaces.read(self.env_fns, self.observation_mode)
 
     def _make_share(self, division: Division, *, infos: bool) -> MakeShare:  # noqa: ARG002 - it is all one to Gymnasium's
-        share = shares.ShareConfig(
+        share = ShareConfig(
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,
             self.single_action_space,
@@ -173,17 +191,18 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             autoreset=self.autoreset_mode.value,
             infos=infos,
         )
-        return partial(shares.GymnasiumShare, share)
+        return partial(GymnasiumShare, share)
 
     def _write_step(self, actions: Value) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
-        return self._sent_as_arrays and shares.write_as_they_are(self.single_action_space, self._actions, actions)
+        return self._sent_as_arrays and write_as_they_are(self.single_action_space, self._actions, actions)
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
-        shares.write_actions(self.single_action_space, self._actions, rows, count, actions)
+        write_actions(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets, steps and calls. Each is asked for, pending, and waited for. What breaks off leaves nothing pending.
+    # Resets, steps and calls. Each is asked for, is pending then, and is waited for. What was broken off leaves the
+    # team busy, and nothing pending.
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
@@ -200,11 +219,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start a reset, which ``reset_wait`` finishes."""
         count = self.num_envs
-        seeds = shares.checked_seeds(seed, count)
+        seeds = checked_seeds(seed, count)
         mask = None
         if options is not None and "reset_mask" in options:
             options = dict(options)
-            mask = shares.checked_mask(options.pop("reset_mask"), count).tolist()
+            mask = checked_mask(options.pop("reset_mask"), count).tolist()
         self._assert_idle("reset_async", anew=mask is None)
         self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
         self._ask("reset", (seeds, mask, options), anew=mask is None)
@@ -237,7 +256,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if self._write_step(actions):
             self._team.send()
         else:
-            each = shares.one_by_one(self.action_space, self.num_envs, actions)
+            each = one_by_one(self.action_space, self.num_envs, actions)
             # The caller's own environments may do with theirs what they like.
             self._ask("step", deepcopy(each) if self._team.division.own else each)
         self._pending = "step"
@@ -256,11 +275,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("send")
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
-        shares.check_free(ids, in_flight.away)
+        check_free(ids, in_flight.away)
         self._write_actions(ids, len(ids), actions)
         in_flight.send(ids)
 
-    def recv(self, timeout: float | None = None, min_batch: int | None = None) -> shares.Received:
+    def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
         """Return the rows of ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.
 
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
@@ -275,9 +294,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rows = np.asarray(ids, np.int64)
         observations = trees.part(self._rows, rows)
         told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
-        infos = shares.batch_infos(len(ids), told)
+        infos = batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
-        received = shares.Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
+        received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
         self._overdue = self._team.busy = False
         return received
@@ -294,7 +313,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_idle("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._ask("apply", (shares.call_on, range(self.num_envs), (name, args, kwargs)))
+        self._ask("apply", (call_on, range(self.num_envs), (name, args, kwargs)))
         self._pending = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -312,7 +331,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def set_attr(self, name: str, values: Value) -> None:
         """Set each environment's attribute ``name``: from a list or tuple with a value for each, or to one value."""
         self._assert_idle("set_attr")
-        values = shares.checked_values(values, self.num_envs)
+        values = checked_values(values, self.num_envs)
         self._ask("set_attr", (name, values))
         self._wait("set_attr")
         self._finish()
@@ -320,7 +339,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Value) -> list[_Result]:
         """Return ``function(environment, *args)`` for each of these environments, called in its process.
 
-        Negative ids count from the end. Define the function in a module. Raises IndexError for an unknown id.
+        Negative ids count from the end. The function is pickled by name, so define it at the top of a module.
+        Raises IndexError for an unknown id.
         """
         self._assert_idle("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
@@ -353,7 +373,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
-        By default the timeout is 2 seconds after a call that timed out, else none. ``terminate`` or Ctrl-C kills them.
+        By default the timeout is 2 seconds after a call that timed out, otherwise unlimited. ``terminate`` or an
+        interrupt ends them by force at once.
         """
         if self._pending and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
@@ -447,7 +468,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _observed(self) -> Value:
         if self._columns:
-            self.observations = shares.as_batch(self._rows)
+            self.observations = as_batch(self._rows)
         return trees.mapped(_copy_of, self._rows) if self.copy else self.observations
 
 
@@ -469,7 +490,8 @@ def shared_memory_spec(
 ) -> EnvSpec:
     """Return a spec from which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
 
-    ``make_vec`` takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``; others go to ``gymnasium.make``.
+    ``make_vec`` then takes no ``vectorization_mode``, ``wrappers`` or ``vector_kwargs``; other arguments go to
+    ``gymnasium.make`` for each environment.
 
     Parameters
     ----------

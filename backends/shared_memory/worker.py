@@ -199,7 +199,8 @@ class WorkerHandle:
     each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
     environments again and again. The worker has the environments ``start`` to ``stop - 1``.
 
-    An interrupt may come between any two lines of the caller's. ``take_back`` and ``rest`` end what it breaks off.
+    An interrupt may come between any two lines of the caller's. Whatever it breaks off, ``take_back`` and ``rest`` make
+    an end of it.
     """
 
     def __init__(self, team: TeamConfig, memory: Memory, number: int, pipe: OwnPipe, caller_pipe: OwnPipe) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from vebench.reports.document import Chart, Document, Page, Remark, Table, Text
 
 _MARKS = {"best": "**", "struck": "~~"}
-# What would begin markup inside a line. With a backslash before it, it shows as itself. Plain text stays readable.
+# What would begin markup inside a line. With a backslash before it, it shows as itself. What is harmless stays as it
+# is, for those who read the plain text.
 _SPECIAL = re.compile(r"([\\`*<|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\())")
 _IN_BRACKETS = re.compile(rf"{_SPECIAL.pattern[:-1]}|[\[\]])")  # a bracket within brackets might be the last one
 # GitHub finds these after that, wherever they stand: a formula, and a person, who would be notified.

@@ -192,7 +192,10 @@ def _where(commands: Commands, verdict: str = "") -> str:
 
 
 def _without_winner(name: str, answer: TaskAnswer, commands: Commands) -> tuple[str, ...]:
-    """Return why there is no winner, the figure there is, and what to do: a command ends it without a full stop."""
+    """Return why there is no winner, the figure that there is nevertheless, and last what to do.
+
+    A command ends the last sentence, without a full stop, which would be copied with it.
+    """
     why, remedy = _why_none(answer, commands)
     first = f"{name} {_where(commands, ', no winner')}: {why}."
     cell = answer.known if answer.reason is Reason.WIDE else answer.best
@@ -258,7 +261,10 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
 
 
 def _figure(cell: CellSummary, selected: float) -> str:
-    """Return a cell with its rate and its speedup over a plain loop, times the factor ``selected``."""
+    """Return a cell with its rate and, if it was measured, its speedup over a plain loop.
+
+    Both are the table's times the factor ``selected``, which is said if it shows.
+    """
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
     text = f"{setting_of(cell)}{on}, {rate_of(cell, selected)}{of_loop(cell, selected)}"
     return f"{text}, corrected for selection bias" if selected < _SEEN else text
@@ -322,7 +328,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
-    """Return lines of Python that build what the cell built, after a comment on its workers; none for replicas."""
+    """Return lines of Python that build what the cell built, after a comment that says what its workers are.
+
+    There are none for several replicas, which are several programs.
+    """
     if cell.replicas > 1:
         return ()
     task = recorded_task(cell.env, cell.frame_skip, spec.envs)

@@ -57,7 +57,8 @@ def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
 ) -> tuple[Chart, ...]:
     """Return the figures of each task: rates with the winner and what is ``predicted``, and what they cost.
 
-    The latter are left out unless the ``view`` has everything, or asks for one. ``run``: how titles begin; the machine.
+    The latter are left out unless the ``view`` is of everything, or asks for one. ``run`` is how titles begin, and the
+    machine in them.
     """
     order, cpus = cpu_order(header, cells), header.usable_cpus
     bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class NoisyWindow:
     """One window: its cell, without a repeat, its pass, and its rate divided by the cell's level.
 
-    The level is the median of the cell's windows. ``disturbed``: others used its CPUs. ``throttled``: by a CPU quota.
+    The level is the median of all windows of the cell. ``disturbed``: other processes used its CPUs. ``throttled``: a
+    CPU quota throttled it.
     """
 
     key: CellKey

@@ -1,6 +1,7 @@
 """Figures that others have published for a task, in tables of their own, apart from measured figures.
 
-``reports/published.json`` has them as their sources print them, the best of each system and machine, without intervals.
+``reports/published.json`` has them as their sources print them, the highest of each system and machine. A source that
+says nothing of intervals has none here.
 """
 
 from __future__ import annotations

@@ -125,7 +125,10 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
 
 
 def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
-    """Return a table of the runs and their differences, and whether there are any that all runs know."""
+    """Return a table of the runs and their differences, and whether there are any.
+
+    A fact that only some runs know is not a difference; a package that only some runs have is.
+    """
 
     def option(head: RunRecord, name: str) -> str:
         value = getattr(head.spec, name)

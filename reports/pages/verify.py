@@ -43,7 +43,8 @@ _MEANINGS = (
 class VerifyPage(DataPage):
     """The proof of every backend on every task, over ``steps`` steps of each environment at least.
 
-    ``spec``: what was asked for, environments as its workers. Layouts, lengths and seeds follow from its seed.
+    ``spec``: what was asked for, with the number of environments as its workers. Layouts, lengths and seeds were drawn
+    from its seed.
     """
 
     proofs: tuple[tuple[Cell, Proof], ...]
@@ -174,7 +175,10 @@ def _declared(proof: Proof) -> list[str]:
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
-    """Yield why backends are different or unverified, and where no episode ended; then what cannot run."""
+    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first.
+
+    Last come those that cannot run, all with the same reason at once.
+    """
     for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
         if cell.skip is not None or (proof.verdict in SAME and not no_end):

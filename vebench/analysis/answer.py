@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     Cells = Sequence[CellSummary]
 
-# Fewer workers, or a simpler backend indistinguishable from the fastest, are as good with this share of the best rate.
+# Fewer workers, or a simpler backend not distinguishable from the fastest, are as good if they reach this share of the
+# best rate.
 _AS_GOOD = 0.95
 # Otherwise, fewer workers are mentioned if they lose at most a fifth of the rate.
 _WORTH_A_WORD = 0.8

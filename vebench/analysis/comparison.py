@@ -18,7 +18,8 @@ Only the cells of a slower or faster group are then tested individually, togethe
 their group. What holds in 95 % is what is said of groups.
 
 Side by side, the ratios and their intervals are the same. A check asks whether code became slower, so it takes no cells
-that own different numbers of CPUs; side by side, the machines themselves are compared. Such ratios are in no mean.
+that own different numbers of CPUs; side by side, the machines themselves are compared. Such a cell has a ratio, but
+does not count in the mean of a task.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ class Gravity(StrEnum):
 
 
 class Code(StrEnum):
-    """A short fixed name, which users' scripts see, with its gravity, by which a test keeps this order."""
+    """A short fixed name, which users' scripts see, with its gravity.
+
+    Reports list findings in this order, which a test keeps by gravity. JSON and CSV keep the order of the rules.
+    """
 
     gravity: Gravity
 

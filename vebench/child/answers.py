@@ -1,4 +1,7 @@
-"""The answers of a child: JSON lines, each an object with one key, its kind; ``engine.interface`` reads them."""
+"""The answers of a child: JSON lines, each an object with one key, the kind of the answer.
+
+The parent reads them into the same classes and checks them (``vebench.engine.interface``).
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,8 @@ class HostShare:
     """What the replica on one host did: ``steps_per_second`` over all its windows, by its own clock.
 
     ``offset_ns`` is how far its clock was found to be ahead of the runner's, give or take ``error_ns``. ``taken_ns`` is
-    the time that the hypervisor and others took of its CPUs, in all windows; ``disturbed``: too much.
+    the time that the hypervisor and others took of its CPUs, all of its windows together; ``disturbed``: that was too
+    much.
     """
 
     host: str
@@ -142,7 +146,8 @@ class Done:
 class Mismatch(_Counted):
     """The first row that differs from the reference's: environment, its step (0 is the reset), field, both values.
 
-    ``size`` is the largest absolute difference, None if unknown. ``leaf``: the array's name in a dict or tuple.
+    ``size`` is the largest absolute difference, None if unknown. ``leaf`` is the name of the array where observations
+    are a dict or tuple of arrays.
     """
 
     env_id: int

@@ -1,4 +1,7 @@
-"""The measurement of one cell, from building to reading back where it ran, or of one environment's steps."""
+"""The measurement of one cell: build it, warm it up, measure its windows, read back where it ran.
+
+Also that of one environment, whose steps and resets are timed one by one.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ class Loop:
     followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
 
     At moments that a ``recorder`` draws, a stretch is split, and the last batch of a part is kept. The batches of all
-    parts are stepped by the same lines, so that a backend cannot know which of them are kept. ``batches``: how many.
+    parts are stepped by the same lines, so that a backend cannot know which of them are kept. ``batches``: how many
+    have been stepped.
     """
 
     def __init__(
@@ -164,7 +165,10 @@ class Loop:
             raise BrokenInterfaceError(fault)
 
     def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches, or until a ``watched`` episode ends. Returns rows and ends, and the last batch."""
+        """Step ``batches`` batches, at least one, or until an episode of the ``watched`` environments ends.
+
+        Returns how many rows and ends they had, and the last of them.
+        """
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
         taken = self._actions.taken
@@ -181,7 +185,8 @@ class Loop:
                 if note is not None:
                     note(env_ids.tobytes())
                 # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
-                # numpy calls take 4 microseconds; this takes 1, which shows if a backend has as many threads as CPUs.
+                # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is
+                # visible.
                 if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                     over = terminated | truncated
                     ended[env_ids] = over

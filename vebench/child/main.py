@@ -46,7 +46,8 @@ def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bo
 def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
     """Measure a cell, or compare what it returns or has recorded, as ``request_file`` asks. Returns the exit status.
 
-    A forked process has its ``inherited`` descriptors instead of those in the request. ``own_memory``: it shares none.
+    A forked process has its ``inherited`` descriptors instead of those in the request, and ``own_memory`` lets it share
+    no memory of others.
     """
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
@@ -102,7 +103,8 @@ def hold_lifeline(lifeline: int) -> None:
     of a pipe that the parent alone can write to, and asks the kernel for signals when that end hangs up, whatever is
     alive then: SIGKILL for itself, SIGCONT and SIGTERM for its process group. SIGCONT wakes what was stopped, and
     SIGTERM ends it. Python's resource tracker ignores SIGTERM: it unlinks the shared memory of the others, and then
-    ends by itself. Where that is unknown, a parent-death signal (``prctl``) reaches this process alone.
+    ends by itself. A parent-death signal (``prctl``) would reach this process alone. It is for systems that do not know
+    the rest.
     """
     if sys.platform.startswith("linux"):
         try:

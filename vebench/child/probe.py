@@ -1,7 +1,8 @@
 """Reports facts about the interpreter that runs it. Run as a script: ``python probe.py``.
 
 The request is JSON on standard input, and the answer is JSON on standard output. What libraries print goes to standard
-error. It needs Python 3.10, and Gymnasium for ``envs``; an older one only reports its version. Every key is optional:
+error. It needs Python 3.10, and Gymnasium for ``envs``; an older Python can still report its version. Every key of the
+request is optional:
 
 - ``packages`` and ``modules``, lists of names: ``packages`` of the answer has the versions of the installed packages,
   and ``modules`` the modules that can be imported.

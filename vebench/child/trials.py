@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from vebench.child.record.recording import About
     from vebench.child.request import Judging, Proving, Request
 
-# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for.
+# The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the
+# layout asked for, one environment ends.
 ENDS, TIMES_LONGER = 3, 8
 _END, TIMES_FOR_ONE = 1, 3
 # Where steps are cheap, the layout asked for is stepped until this much time of a CPU has gone, but for this many times
-# the steps at most: some faults begin late. Steps that sleep take no time of a CPU, but after a while they end it, too.
+# the steps at most: some faults begin late. Steps that sleep take no time of a CPU, and are not cheap: after a while
+# that ends it, too.
 LEAST_S, MOST_TIMES, WHILE_S = 2.0, 10, 5.0
 # Environments in the layout of many, or one more, several for each worker; and for how many steps.
 MANY, _MANY_STEPS = (4, 6), (20, 40)

@@ -204,7 +204,8 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
 ) -> tuple[Path, Run, Comparison]:
     """Measure the requested part of the baseline's plan here, until every backend has its verdict.
 
-    Of the reference rows, only what others are relative to is measured. Returns the file, the run and verdicts.
+    Of the reference rows, only what others are relative to is measured. Returns the run file, the run, and the
+    verdicts.
     """
     header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)

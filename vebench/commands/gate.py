@@ -45,7 +45,8 @@ _MOST_TOLERANCE = 0.9
 def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
     """Yield the runs in ``folder``, without those of ``vebench compare``: what they measured is not one series.
 
-    A run file that cannot be read is named on standard error; others are passed over. Raises UsageError without runs.
+    A run file that cannot be read is named on standard error; other files are passed over. Raises UsageError if there
+    is no run.
     """
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")

@@ -49,7 +49,8 @@ _note = cache(console.note)
 def interpreters_of(spec: RunSpec, world: World) -> dict[str, Interpreter]:
     """Return the interpreters of those backends of ``spec`` that have one of their own, by label.
 
-    Raises UsageError if one that the user named cannot be used, or cannot load the adapter. Ours then does not count.
+    Raises UsageError if one that the user named cannot be used, or cannot load the adapter that it is for. One that
+    vebench made is as good as not there.
     """
     pythons = table() if any(choice.python for choice in spec.backends) else {}
     found: dict[str, Interpreter] = {}
@@ -79,7 +80,8 @@ def planned(
 ) -> tuple[Plan, RunRecord]:
     """Return the plan, with the known work verdict of each backend, and the header of its run.
 
-    Cells run in ``interpreter``, by default this one, but for labels in ``interpreters``. Hosts: the first counts.
+    Cells run in ``interpreter``, by default this one, but for backends in ``interpreters``, by label. The host of a run
+    on several is the first of them.
     """
     found: Mapping[str, HostFacts] = {}
     if spec.hosts is None:
@@ -194,7 +196,8 @@ def asked_in(path: Path, spec: RunSpec, *, allowed: bool, named: Container[str] 
     """Yield the spec in the first line of the run file ``path`` to be used here.
 
     Raises RunFileError if the command line cannot make it, if the body of the context cannot use it, and unless
-    ``allowed`` if it is more than a file may name by itself. ``named``: what the user names, too: ``--env NAME``.
+    ``allowed`` if it is more than a file may name by itself. ``named`` are values that the user names, too, as the
+    command line has them: ``--env NAME``.
     """
     try:
         check_spec(spec)

@@ -50,7 +50,8 @@ def history(
     """Show the levels of these cells, by default all, over the runs in ``folder``. Returns the exit status.
 
     It is 1 if a series of the newest run has a new change for the worse, 3 if there are too few runs to say. ``auto``:
-    the machines decide, see ``vebench.analysis.history``. Raises UsageError without runs, or for unknown names.
+    the machines of the runs decide, see ``vebench.analysis.history``. Raises UsageError for a folder without runs, and
+    for an unknown name.
     """
     runs = ((one_line(str(path)), run) for path, run in gate.runs_in(folder))
     found = history_of(

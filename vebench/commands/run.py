@@ -59,7 +59,8 @@ def resume(  # noqa: PLR0913 - one parameter for each option
 ) -> int:
     """Measure what is missing in the run file ``path``: cells without a line, and failed ones. Returns the exit status.
 
-    With ``dry_run``, only the plan of what is missing is shown. ``allowed``: see ``planning.plan_to_finish``.
+    With ``dry_run``, only the plan of what is missing is shown. ``allowed``: see ``planning.plan_to_finish``, also for
+    what it raises.
     """
     plan, left = planning.plan_to_finish(path, world, allowed=allowed, dry_run=dry_run)
     if dry_run:

@@ -1,4 +1,7 @@
-"""``vebench verify``, and what ``run`` and ``tune`` verify first: backends are compared with the reference."""
+"""``vebench verify``, and what ``run`` and ``tune`` verify first: backends are compared with the reference.
+
+Verdicts on the work of known backends and tasks are kept for later runs.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ WRITING]}`` it runs ``code`` in ``python`` on each of these nodes, and carries w
 it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``. With
 ``deliver`` it starts a consumer, too, for what is measured there.
 
-Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process of its own.
+Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process that has nothing else to
+do.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _ENDED_S = 5.0
 
 
 class Far:
-    """Runs on a node, a program and its pipes, both ways at a time. It is sent by value, and needs Python only."""
+    """Runs on a node: a program and its pipes. Two of its methods may run at the same time: one each way.
+
+    It is sent by value, and so it needs nothing there but Python.
+    """
 
     def __init__(self, python: str, code: str, environment: Mapping[str, str]) -> None:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the actor
@@ -108,7 +112,10 @@ def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 
 def connect(ray: Any, python: str, code: str, hosts: Mapping[str, tuple[int, int]], *, deliver: bool) -> None:  # noqa: ANN401
-    """Carry what is said until all have hung up or are lost; ``deliver``: to a consumer here, too."""
+    """Carry what is said between descriptors and nodes, until all have hung up or are lost.
+
+    With ``deliver``, there is a consumer on this machine for what is measured there.
+    """
     from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use

@@ -1,7 +1,8 @@
 """A scratch folder for processes that must not outlive this one, and what ends them however this one ends.
 
 This process cleans up itself. If it is killed, its guardian does. If that is killed, too, the kernel has ended the
-process groups of cells (``child/main.py``), and what is left is removed by the next that needs a folder.
+process groups of cells (``child/main.py``), and what is left is removed by the next process that needs a scratch
+folder.
 
 The folder has links to the part of vebench that processes in any Python import. A cell and a lookup before it must find
 the same code, or one would succeed where the other fails.

@@ -98,7 +98,10 @@ def with_ours(packages: dict[str, str]) -> dict[str, str]:
 
 
 def examine_python(option: str, path: str) -> Interpreter:
-    """Return the facts about the Python at ``path``. Raises UsageError if it is missing, too old or without numpy."""
+    """Return the facts about the Python at ``path``, the value of ``option``.
+
+    Raises UsageError if it does not exist, is too old, or has no numpy, which every cell needs.
+    """
     # A relative path must become absolute, because cells run in another folder; a bare name is searched for in PATH.
     python = str(Path(path).absolute()) if os.sep in path else path
     about = f"{option} {shown(path)}"

@@ -56,7 +56,8 @@ wakeful = Wakeful()
 class Interrupts:
     """Within the context, the first signal sets ``requested`` and makes ``fileno()`` readable.
 
-    So the run can store what it has measured before it ends. A second signal raises KeyboardInterrupt.
+    So the run can store what it has measured before it ends. A second signal raises KeyboardInterrupt, for a user who
+    does not want to wait.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,8 @@ _PATIENCE_S = 2.0
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
     """Return the ids of living processes that have the token in their environment or belong to one of the groups.
 
-    Their descendants are included, even those with another environment and group, as Ray's actors.
+    Their descendants are included, even those that have replaced their environment and left their group, as Ray's
+    actors do.
     """
     mark = f"{variable}={token}".encode()
     found = []

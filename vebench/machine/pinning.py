@@ -1,7 +1,8 @@
 """Hold a process to the CPUs and memory nodes of its cell, and read back what the kernel reports.
 
 The measuring child loads this before any large library. Memory policies are set by system calls with three numbers, for
-which no library is needed (libnuma sets the same policy). The calls need no privilege, but containers may forbid them.
+which no library is needed (libnuma would set the same policy). The calls need no privilege, but some containers forbid
+them.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     """Set the memory policy of this process and of all that it will start. Returns None, or why it was not set.
 
     ``local``: memory comes from the node of the CPU that touches it first, as it does if no policy can be set.
-    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; one alone before 5.15.
+    ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15
+    support one node only, and get the first.
     """
     if policy != "local" and not nodes:
         return "no memory node is known for these CPUs"

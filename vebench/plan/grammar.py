@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from vebench.backends import bracketed, registry
 from vebench.child import policy
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan import spec as specs
+from vebench.plan.spec import (
+    MAX_ENVS_PER_WORKER,
+    MAX_REPLICAS,
+    MAX_ROUNDS,
+    MAX_SEED,
+    MAX_WORKERS,
+    MOST_LEARNER_STEPS,
+    MOST_MEMORY,
+    PER_NODE,
+    BackendChoice,
+    Hosts,
+    LearnerStep,
+    Pinning,
+    check_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -63,12 +77,12 @@ def _check_text(option: str, text: str) -> None:
         raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
 
 
-def parse_hosts(text: str) -> specs.Hosts:
+def parse_hosts(text: str) -> Hosts:
     """Return the hosts of ``a,b[via=srun]``, ``@FILE`` or, by the name ``ray``, a Ray cluster. Raises UsageError."""
     listed, details = _detailed("--hosts", text, ("via", "count", "address", "python", "deliver", "unlike"), ("count",))
     names = [name for part in listed.split(",") for name in _hosts(part.strip())]
     all_of_ray = names == ["ray"]
-    return specs.Hosts(
+    return Hosts(
         names=() if all_of_ray else tuple(names),
         counts=parse_counts("--hosts: count", [details["count"]]) if "count" in details else (),
         via=details.get("via", "ray" if all_of_ray else "ssh"),
@@ -95,11 +109,11 @@ def _hosts(part: str) -> list[str]:
     return [line[0] for line in words if line]
 
 
-def parse_pin(text: str) -> specs.Pinning:
+def parse_pin(text: str) -> Pinning:
     """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises UsageError."""
     cpus, details = _detailed("--pin", text, ("smt", "reserve", "mem"))
-    reserve = _parse_whole("--pin: reserve", details.get("reserve", "0"), most=specs.MAX_WORKERS)
-    return specs.Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
+    reserve = _parse_whole("--pin: reserve", details.get("reserve", "0"), most=MAX_WORKERS)
+    return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
 
 
 def _parse_policy(text: str) -> policy.PolicyChoice:
@@ -111,12 +125,10 @@ def _parse_policy(text: str) -> policy.PolicyChoice:
 
 def parse_replicas(text: str) -> int | Literal["node"]:
     """Return a number of replicas, or ``node``. Raises UsageError for anything else."""
-    if text == specs.PER_NODE:
-        return specs.PER_NODE
-    return _parse_whole("--replicas", text, 1, specs.MAX_REPLICAS, f", or {specs.PER_NODE}")
+    return PER_NODE if text == PER_NODE else _parse_whole("--replicas", text, 1, MAX_REPLICAS, f", or {PER_NODE}")
 
 
-def _parse_whole(option: str, text: str, least: int = 0, most: int = specs.MAX_WORKERS, otherwise: str = "") -> int:
+def _parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS, otherwise: str = "") -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
     if not least <= number <= most:
         raise UsageError(f"{option} {shown(text)}: must be a whole number from {least} to {most}{otherwise}")
@@ -146,7 +158,7 @@ def _detailed(option: str, text: str, keys: Collection[str], lists: Collection[s
     return first.strip(), details
 
 
-def parse_counts(option: str, texts: Sequence[str], most: int = specs.MAX_WORKERS) -> tuple[int, ...]:
+def parse_counts(option: str, texts: Sequence[str], most: int = MAX_WORKERS) -> tuple[int, ...]:
     """Return the counts that ``texts`` name, ascending, each once; a range includes both ends.
 
     Terms are joined by commas: ``8``; ``1..256`` doubles from the first count; ``1..16:+5`` adds; ``1..81:*3``
@@ -211,41 +223,42 @@ def parse_duration(option: str, text: str) -> float:
 def parse_budget(option: str, text: str) -> float:
     """Return the seconds in a text, as ``parse_duration`` does. Raises UsageError also for a time that cannot be."""
     seconds = parse_duration(option, text)
-    specs.check_seconds(option, seconds)
+    check_seconds(option, seconds)
     return seconds
 
 
 def _parse_memory(option: str, text: str) -> int:
     size = text.strip().upper().removesuffix("B").removesuffix("I")
     number, unit = (size[:-1], size[-1:]) if size[-1:] in _SIZES else (size, "")
-    if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * _SIZES[unit] <= specs.MOST_MEMORY:
+    if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * _SIZES[unit] <= MOST_MEMORY:
         raise UsageError(f"{option} {shown(text)}: write a size such as 512M or 8G")
     return max(1, int(float(number) * _SIZES[unit]))
 
 
-def _parse_learner(option: str, text: str) -> specs.LearnerStep:
+def _parse_learner(option: str, text: str) -> LearnerStep:
     time, slash, steps = text.strip().partition("/")
     wanted = "write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps"
-    if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(specs.MOST_LEARNER_STEPS))):
+    if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(MOST_LEARNER_STEPS))):
         raise UsageError(f"{option} {shown(text)}: {wanted}")
     try:
-        return specs.LearnerStep(policy.parse_time(time), int(steps) if slash else None)
+        return LearnerStep(policy.parse_time(time), int(steps) if slash else None)
     except ValueError:
         raise UsageError(f"{option} {shown(text)}: {wanted}") from None
 
 
-def parse_backends(texts: Sequence[str]) -> tuple[specs.BackendChoice, ...]:
+def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     """Return the backends that ``texts`` name, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``, each once.
 
     ``module:Class`` instead of a name is a third party's adapter, ``@PYTHON`` after it the interpreter that it is to
     run in. ``all-peers`` stands for every backend that one could choose. Choices of the same meaning are equal: options
-    that have their defaults are left out, the others in a fixed order. Raises UsageError if unknown or invalid.
+    that have their defaults are left out, and the others are in a fixed order. Raises UsageError for an unknown name
+    or option, and for an invalid value.
     """
-    found: dict[str, specs.BackendChoice] = {}
+    found: dict[str, BackendChoice] = {}
     for text in texts:
         missing = f"--backend {shown(text)}: a name is missing; vebench list shows the backends"
         for name, given in _bracketed("--backend", text, missing):
-            peers = [specs.BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
+            peers = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
             choices = peers if name == _ALL_PEERS and not given else [_choice(text, name, given)]
             found |= {choice.label: choice for choice in choices}
     return tuple(found.values())
@@ -260,7 +273,7 @@ def check_names(spec: RunSpec) -> None:
         raise UsageError(f"--backend {shown(', '.join(labels))}: not as vebench writes it")
 
 
-def _choice(text: str, named: str, given: dict[str, str]) -> specs.BackendChoice:
+def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:
     name, at, python = (part.strip() for part in named.partition("@"))
     if at and not python:
         raise UsageError(f"--backend {shown(text)}: a Python is missing after @, such as {name}@venv/bin/python")
@@ -269,14 +282,14 @@ def _choice(text: str, named: str, given: dict[str, str]) -> specs.BackendChoice
     if ":" in name:
         if not _TARGET.fullmatch(name):
             raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
-        return specs.BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
+        return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
         near = did_you_mean(name, registry.BY_NAME)
         raise UsageError(f"--backend {shown(name)}: no such backend{near}; vebench list shows them")
     if python and not entry.builds_environments:
         raise UsageError(f"--backend {shown(named)}: {name} steps nothing: leave out @{python}")
-    return specs.BackendChoice(name, dict(_known_options(entry, given)), python)
+    return BackendChoice(name, dict(_known_options(entry, given)), python)
 
 
 def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple[str, OptionValue]]:
@@ -301,7 +314,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "envs": parse_envs,
     "workers": partial(parse_counts, "--workers"),
     "backends": parse_backends,
-    "envs_per_worker": partial(parse_counts, "--envs-per-worker", most=specs.MAX_ENVS_PER_WORKER),
+    "envs_per_worker": partial(parse_counts, "--envs-per-worker", most=MAX_ENVS_PER_WORKER),
     "duration": partial(parse_duration, "duration"),
     "budget": partial(parse_duration, "budget"),
     "warmup": partial(parse_duration, "warmup"),
@@ -309,8 +322,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "until": partial(parse_share, "--until"),
     "base": partial(_parse_flag, "base"),
     "interleave": partial(_parse_flag, "interleave"),
-    "rounds": partial(_parse_whole, "rounds", least=1, most=specs.MAX_ROUNDS),
-    "seed": partial(_parse_whole, "seed", most=specs.MAX_SEED),
+    "rounds": partial(_parse_whole, "rounds", least=1, most=MAX_ROUNDS),
+    "seed": partial(_parse_whole, "seed", most=MAX_SEED),
     "pin": parse_pin,
     "replicas": parse_replicas,
     "hosts": parse_hosts,

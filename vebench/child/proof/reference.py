@@ -207,7 +207,10 @@ class Reference:
             self.reset(seed)
 
     def reset(self, seed: int, env_id: int | None = None) -> Row:
-        """Begin again, with ``seed`` plus the id, from now on that of ``env_id`` if given; return the first row."""
+        """Begin again, with ``seed`` plus the environment's id; return the first row.
+
+        With ``env_id``, it is another environment from now on, since it takes time to make one.
+        """
         if env_id is not None:
             self._batch.env_ids[0] = env_id
         self._loop.reset(seed)

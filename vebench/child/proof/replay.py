@@ -79,7 +79,8 @@ class _Outline(NamedTuple):
 
 
 _Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
-# By the task and how environments reset themselves: what it takes to make a reference and reset it, and idle ones.
+# By the task and how environments reset themselves: what it takes to make a reference and reset it, and those that
+# nothing follows any more.
 _idle: dict[tuple[Task, str | None], tuple[int, list[Reference]]] = {}
 
 
@@ -121,7 +122,10 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
 
 
 def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], _Ids]) -> list[list[_Judged]]:
-    """Compare what some environments returned right after resets, as time allows, and in steps unless wrong."""
+    """Compare what some environments returned right after resets, and in the measured steps unless that was wrong.
+
+    The former is compared for as many environments as there is time for.
+    """
     recordings, ids = shared
     autoreset = next(outline.about.autoreset for _, outline, _ in recordings if outline.about is not None)
     if (task, autoreset) not in _idle:
@@ -370,7 +374,10 @@ def _chosen(records: Iterator[Record], histories: range, env_ids: _Ids, is_wante
 
 
 def _named(found: list[_Judged], env_ids: _Ids, judged: Callable[[_Ids], _Judged]) -> list[_Judged]:
-    """Return what was found, with its first fault's name, which is sought beside other environments."""
+    """Return what was found, with the name of the first fault, which is sought beside other environments.
+
+    Some faults, such as one row that stands for all, only show there.
+    """
     wrong = [(one.proof.mismatch.env_id, one) for one in found if one.proof.mismatch is not None]
     if not wrong:
         return found

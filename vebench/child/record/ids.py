@@ -84,7 +84,8 @@ class Ids:
     def _join(self, noted: list[bytes]) -> NDArray[Any]:
         """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
 
-        Where all must have as many rows, none are noted from the first batch of another length on.
+        Where all must have as many rows, those from the first batch of another length on are left out, and no more
+        are noted.
         """
         if self._fewest_rows is None:
             size = self._batch_size * self._type.itemsize
@@ -156,7 +157,8 @@ _LOOK_EVERY = 256  # batches
 def _silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which environments are silent after this many batches.
 
-    ``(num_envs,)`` of each: ``last``: the batch in which it answered last, -1 if in none; ``rows``: how often it did.
+    ``last``: the batch in which each answered last, -1 if in none, ``(num_envs,)``. ``rows``: how often each answered,
+    ``(num_envs,)``.
     """
     usual = (last + 1) / np.maximum(1, rows)
     found: NDArray[np.bool_] = batches - 1 - last > _SILENT + _TIMES_SILENT * usual

@@ -40,7 +40,8 @@ _ENDS_EVERY = 3
 SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
 # The first batches after the reset are kept with the observations of all environments, as far as these fit.
 FIRST, _FIRST_BYTES = 10, 16 << 20
-# Copies of batches, in full or not, and a policy's actions take at most so much: what follows cannot be made again.
+# Copies of batches take at most so much memory, in full or not, and so do the actions of a policy. What comes after
+# these could not be made again.
 MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
 # Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
 CONSECUTIVE = 3
@@ -236,7 +237,10 @@ class Recorder:
     def _write_history(
         self, file: IO[bytes], seed: int, kept: list[Rows], actions: list[ArrayTree], orders: Iterable[Order] = ()
     ) -> None:
-        """Write what followed a reset: a policy's actions; batches, before each the ids so far if not in order."""
+        """Write what followed a reset: the actions of a policy if there was one, and batches.
+
+        Before each batch come the ids of all up to there, unless rows are in order.
+        """
 
         def stacked(*batches: NDArray[np.generic]) -> NDArray[np.generic]:
             together = np.zeros((len(batches), self._info.batch_size, *batches[0].shape[1:]), batches[0].dtype)

@@ -69,7 +69,8 @@ class About:
     ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one action, of the type ``action_dtype``;
     where actions are a dict or tuple, of this ``action_form`` (``trees.form``), these are lists with an item for each
     leaf. ``differences`` are the fields of each ``Difference``, as a list; ``engines`` and ``own_classes`` those of
-    ``BackendInfo``, by name, left out where known from elsewhere. Other facts are as there.
+    ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts are those of
+    ``BackendInfo``.
     """
 
     num_envs: int
@@ -101,14 +102,20 @@ class Began:
 
 @dataclass(frozen=True)
 class Acted:
-    """Actions since the reset but the tape's, ``(batches, batch_size, *action_shape)``, filled up with zeros."""
+    """The actions since the reset, ``(batches, batch_size, *action_shape)``, where these are not those of the tape.
+
+    Those of a batch with fewer rows are filled up with zeros.
+    """
 
     actions: ArrayTree
 
 
 @dataclass(frozen=True)
 class Order:
-    """The ids in batches from ``first`` on, ``(batches, batch_size)``, filled up with ``NO_ROW``."""
+    """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on.
+
+    Those of a batch with fewer rows are filled up with ``NO_ROW``.
+    """
 
     first: int
     env_ids: NDArray[np.integer]
@@ -138,7 +145,8 @@ class Rows:
 class Ended:
     """The last record. ``fault``: how the backend broke the interface, or what was wrong at the end; empty if nothing.
 
-    ``windows``: the batches of each part that was timed, as far as counted; its rows, where batches vary.
+    ``windows``: the batches of each part that was timed, as far as they were counted; its rows, where batches may have
+    fewer rows than others.
     """
 
     fault: str = ""

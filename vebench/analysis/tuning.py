@@ -88,13 +88,13 @@ def settings(
     plain = [choice for choice in choices if not choice.options]
     others = [replace(choice, options=dict(options)) for choice in plain for options in choice.entry.worth_trying]
     found += [setting for choice in others for setting in _of(choice, counts[:1], batch)]
-    # All CPUs first, then half of them: of each backend, so that no backend is left out for want of time. Other options
-    # than the defaults change less than the rest does.
+    # All CPUs first, then half of them, and few environments, which start sooner: of each backend, so that none is left
+    # out for want of time. Other options than the defaults change less than the rest does.
     given = {choice.label for choice in choices}
 
-    def order(one: Setting) -> tuple[bool, bool, bool]:
+    def order(one: Setting) -> tuple[bool, bool, bool, int]:
         whole = _in_caller(one.choice.entry) or one.workers >= cpus
-        return one.choice.label not in given, not whole, one.envs_per_worker == 1
+        return one.choice.label not in given, not whole, one.envs_per_worker == 1, one.envs_per_worker
 
     return tuple(sorted(found, key=order))
 

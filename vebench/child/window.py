@@ -41,8 +41,8 @@ def check_counts(record: object, kind: type[DataclassInstance], positive: tuple[
 
 @cache
 def _bounds(kind: type[DataclassInstance], positive: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Return the names of the fields of ``kind`` whose type has integers, each with the least count in it."""
-    return tuple((item.name, int(item.name in positive)) for item in fields(kind) if "int" in str(item.type))
+    """Return the names of the fields that ``kind`` declares, each with the least count that it may hold."""
+    return tuple((item.name, int(item.name in positive)) for item in fields(kind))
 
 
 def _outside(value: object, least: int) -> int | None:

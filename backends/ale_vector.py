@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry, alive_per_row
@@ -125,7 +124,11 @@ class AleVectorAsync:
         self._stepping = False
 
 
-AleVectorSync = partial(AleVectorAsync, ratio=1)  # every environment is in each batch, in the order of ids
+class AleVectorSync(AleVectorAsync):
+    """A pool in which every environment is in each batch, in the order of ids."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, ratio=1)
 
 
 def _chance(task: Task) -> str | None:

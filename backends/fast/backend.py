@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.making import read_spaces
@@ -39,16 +38,24 @@ class FastSync(ShmSync):
     """``ShmSync`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
 
     def __init__(self, setup: Setup, *, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401 - of ShmSync
-        self.stepped = partial(stepped_by_own_classes, compiled=compiled)  # type: ignore[method-assign]
+        self._compiled = compiled
         super().__init__(setup, **options)
+
+    def stepped(self, task: Task) -> Stepped:
+        """Return what steps the environments: our own class."""
+        return stepped_by_own_classes(task, compiled=self._compiled)
 
 
 class FastAsync(ShmAsync):
     """``ShmAsync`` with our own classes for the environments. ``compiled``: whether compiled parts are used."""
 
     def __init__(self, setup: Setup, *, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401 - of ShmAsync
-        self.stepped = partial(stepped_by_own_classes, compiled=compiled)  # type: ignore[method-assign]
+        self._compiled = compiled
         super().__init__(setup, **options)
+
+    def stepped(self, task: Task) -> Stepped:
+        """Return what steps the environments: our own class."""
+        return stepped_by_own_classes(task, compiled=self._compiled)
 
 
 class FastHalf(ShmHalf):

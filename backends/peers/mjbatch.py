@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.backends.entry import BackendEntry
 from vebench.backends.environments.making import THE_SIMULATOR, make, read_spaces
-from vebench.backends.environments.suites import SUITES
 from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import OneInFlight
 from vebench.backends.packages import Installation, Package, Step
@@ -168,8 +167,13 @@ def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:  # n
 
 
 # Tasks whose rows show nothing but what mj_step computes: forces of contacts would need mj_rnePostConstraint after it.
-_BY_PHYSICS_ALONE = frozenset(SUITES["mujoco"].tasks) - {"Ant-v5", "Humanoid-v5", "HumanoidStandup-v5"}
-_NEEDED = ("mujoco==3.11.0", "mjbatch==0.1.0")
+_BY_PHYSICS_ALONE = frozenset(
+    f"{name}-v5"
+    for name in (
+        *("HalfCheetah", "Hopper", "InvertedDoublePendulum", "InvertedPendulum"),
+        *("Pusher", "Reacher", "Swimmer", "Walker2d"),
+    )
+)
 ENTRIES = (
     BackendEntry(
         "mjbatch",
@@ -177,7 +181,9 @@ ENTRIES = (
         "mjbatch: MuJoCo's physics on a pool of threads, with our own observations and rewards",
         "threads",
         packages=(Package("mjbatch", "mjbatch"),),
-        installation=Installation("mjbatch", "mjbatch", (Step(_NEEDED),), without=("mujoco",)),
+        installation=Installation(
+            "mjbatch", "mjbatch", (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),), without=("mujoco",)
+        ),
         suites=frozenset({"mujoco"}),
         library="mjbatch, which steps physics alone,",
         name_of=lambda task: task.id if task.id in _BY_PHYSICS_ALONE else None,

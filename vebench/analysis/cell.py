@@ -179,8 +179,8 @@ class CellSummary:
 
     @property
     def rate(self) -> float:
-        """Frames per second, 0 without any."""
-        return self.frames_per_second.median if self.frames_per_second else 0.0
+        """Frames per second, 0 without any: the median of their estimate, which only ``summarise`` adds."""
+        return self.sample.middle or 0.0
 
     @property
     def half_width(self) -> float | None:

@@ -54,6 +54,11 @@ class Sweep:
         return {cell.key: cell for cell in self.cells}
 
     @cached_property
+    def resume(self) -> str:
+        """The command that goes on with the run."""
+        return self.head.resume_command(self.file)
+
+    @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
         return _slower(
@@ -165,7 +170,6 @@ def why_never(cell: CellSummary, head: RunRecord) -> str | None:
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     half, spec, seen = cell.half_width, sweep.head.spec, len(cell.sample.rates)
     until = None if spec.until == UNTIL_BUDGET else spec.until
-    resume = sweep.head.resume_command(sweep.file)
     found = cell.sample.alone
     if found is None or (cell.sample.one_process and cell.sample.spread is None):
         too_few = seen < ENOUGH
@@ -179,7 +183,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         else:
             counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
             more = "again" if spec.rounds >= ENOUGH else f"with --rounds {ENOUGH} or more"
-            remedy = f"continue with: {resume}" if cell.repeats < spec.repeats else f"measure {more}"
+            remedy = f"continue with: {sweep.resume}" if cell.repeats < spec.repeats else f"measure {more}"
             yield Finding(Code.IMPRECISE, f"{counted} {effect}", remedy)
     elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
         message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
@@ -187,7 +191,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.IMPRECISE, message, remedy)
     if cell.status == "ok" and until is not None and (half is None or half > until):
         message = f"the interval was still wider than ±{100 * until:.3g}% when the time was up (--until)"
-        remedy = f"measure with a larger --budget, on an idle machine, or continue with: {resume}"
+        remedy = f"measure with a larger --budget, on an idle machine, or continue with: {sweep.resume}"
         yield Finding(Code.IMPRECISE, message, remedy)
 
 

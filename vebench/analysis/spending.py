@@ -50,7 +50,10 @@ def spent(cells: Iterable[CellRecord]) -> Spent | None:
 
 
 def planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
-    """Return what each cell is expected to take, its end in ``rest``. Those that take turns share a proof."""
+    """Return what each cell is expected to take: loading libraries in ``starts``, its end in ``rest``.
+
+    Those that take turns share a proof.
+    """
     loaded: set[object] = set()
     found = []
     for cell in cells:

@@ -176,12 +176,10 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
     alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
-    best: dict[str, float] = {}
-    for cell in known:
-        best[cell.env] = max(cell.rate, best.get(cell.env, 0.0))
-    alive |= {
-        (cell.env, cell.label) for cell in known if cell.disturbed and cell.rate >= cell.share_left * best[cell.env]
-    }
+    # What others disturbed may be the fastest without them.
+    best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
+    slowed = (cell for cell in known if cell.disturbed and cell.rate >= cell.share_left * best[cell.env])
+    alive |= {(cell.env, cell.label) for cell in slowed}
     tasks = {env for env, _ in alive}
     for planned in cells:
         if planned.key.without_repeat not in going:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,7 +241,11 @@ class EnvPoolAsync:
         self._waiting = False
 
 
-EnvPoolSync = partial(EnvPoolAsync, ratio=1)  # every environment is in each batch, in the order of ids
+class EnvPoolSync(EnvPoolAsync):
+    """A pool in which every environment is in each batch, in the order of ids."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, ratio=1)
 
 
 def _lines(built: Built, *settings: str) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import os
 import queue
 import time
 import traceback
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -320,7 +319,18 @@ class _Semaphores:
             failure.close()
 
 
-# Large-scale samplers go on with the workers that are done.
-QueueBackend = partial(Processes, shared=_in_memory, bells=_Queues)
-# Rows and actions are tensors of ``torch.multiprocessing``; the caller waits for each worker in turn.
-TorchMultiprocessing = partial(Processes, shared=_in_tensor, bells=_Semaphores)
+class QueueBackend(Processes):
+    """Processes that queues give notice to, and answer the caller by another one.
+
+    ``recv_timeout`` and ``recv_min``: as large-scale samplers use them, to go on with the workers that are done.
+    """
+
+    def __init__(self, setup: Setup, *, recv_timeout: float | None = None, recv_min: int = 1) -> None:
+        super().__init__(setup, _in_memory, _Queues, recv_timeout, recv_min)
+
+
+class TorchMultiprocessing(Processes):
+    """Processes whose rows and actions are tensors of ``torch.multiprocessing``; the caller waits for each in turn."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, _in_tensor, _Semaphores)

@@ -122,9 +122,19 @@ _ATARI_GAMES = tuple(
 _ATARI_FRAME_SKIP = 4
 
 # Sub-steps of the physics in one step, as the environments' own classes have it.
-_MUJOCO_FRAME_SKIPS = dict.fromkeys(
-    ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "Pusher-v5"), 5
-) | {"Hopper-v5": 4, "InvertedPendulum-v5": 2, "Reacher-v5": 2, "Swimmer-v5": 4, "Walker2d-v5": 4}
+_MUJOCO_FRAME_SKIPS = {
+    "Ant-v5": 5,
+    "HalfCheetah-v5": 5,
+    "Hopper-v5": 4,
+    "Humanoid-v5": 5,
+    "HumanoidStandup-v5": 5,
+    "InvertedDoublePendulum-v5": 5,
+    "InvertedPendulum-v5": 2,
+    "Pusher-v5": 5,
+    "Reacher-v5": 2,
+    "Swimmer-v5": 4,
+    "Walker2d-v5": 4,
+}
 
 # Tasks whose start Gymnasium draws whatever its arguments.
 ALWAYS_DRAWN = frozenset({"Pusher-v5", "Reacher-v5"})

@@ -73,11 +73,17 @@ _PHYSICS: Mapping[str, FastClass] = {
         needs_library=True,
     )
     for name, module in (
-        *((name, name.lower()) for name in ("Ant", "Hopper", "Humanoid", "HumanoidStandup", "Pusher", "Reacher")),
-        *((name, name.lower()) for name in ("Swimmer", "Walker2d")),
+        ("Ant", "ant"),
         ("HalfCheetah", "half_cheetah"),
+        ("Hopper", "hopper"),
+        ("Humanoid", "humanoid"),
+        ("HumanoidStandup", "humanoidstandup"),
         ("InvertedDoublePendulum", "inverted_double_pendulum"),
         ("InvertedPendulum", "inverted_pendulum"),
+        ("Pusher", "pusher"),
+        ("Reacher", "reacher"),
+        ("Swimmer", "swimmer"),
+        ("Walker2d", "walker2d"),
     )
 }
 

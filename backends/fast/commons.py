@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 # MuJoCo has one callback for controls and one error handler in each process. Code that replaces and restores either of
 # them holds this lock meanwhile.
 HOOKS = Lock()
-# A forked process must not begin with what another thread had set, nor with a lock that is never released.
-os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)
+if hasattr(os, "register_at_fork"):
+    # A forked process must not begin with what another thread had set, nor with a lock that is never released.
+    os.register_at_fork(before=HOOKS.acquire, after_in_parent=HOOKS.release, after_in_child=HOOKS.release)
 
 
 @cache

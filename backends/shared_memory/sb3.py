@@ -61,7 +61,8 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
     ) -> None:
         if not isinstance(envs, SharedMemoryVectorEnv):
-            envs = SharedMemoryVectorEnv(envs, context=start_method, autoreset_mode="SameStep", **arguments)
+            same_step = AutoresetMode.SAME_STEP
+            envs = SharedMemoryVectorEnv(envs, context=start_method, autoreset_mode=same_step, **arguments)
         if envs.autoreset_mode != AutoresetMode.SAME_STEP:
             raise ValueError(f"Stable-Baselines3 needs autoreset_mode='SameStep', not {envs.autoreset_mode.value!r}")
         if envs.batch_size < envs.num_envs:

@@ -43,7 +43,10 @@ _NARROW_ENOUGH = "10%"  # for --until: half of the width that makes an interval 
 DOUBTS = {
     Doubt.OTHER_WORK: ("does other work", "do other work"),
     Doubt.UNVERIFIED: ("is not known to do the same work", "are not known to do the same work"),
-    Doubt.ABOVE_CEILING: tuple(f"{verb} significantly faster than the bare simulator" for verb in ("is", "are")),
+    Doubt.ABOVE_CEILING: (
+        "is significantly faster than the bare simulator",
+        "are significantly faster than the bare simulator",
+    ),
     Doubt.NOT_PINNED: ("was not pinned to its CPUs", "were not pinned to their CPUs"),
     Doubt.CONTESTED: (
         "polls on CPUs that other processes used, so its rate is not valid",

@@ -89,8 +89,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
-    how: dict[str, Any] = {"warmup": warmup, "ahead": ahead, "moments": moments}
-    Windows(request, loop, recorder, watched, answer, clock, started, **how).measure()
+    Windows(
+        request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
+    ).measure()
     # Read only before and after all windows: a pause between windows would let environments run ahead.
     memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
     if recorder is not None and memory_now is not None:

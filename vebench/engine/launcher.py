@@ -64,7 +64,9 @@ class Launcher:
     simulators, but not vebench. ``note`` is given what the user should know.
     """
 
-    def __init__(self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable, note: Note = bool) -> None:
+    def __init__(
+        self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable, note: Note = lambda _: None
+    ) -> None:
         self._spec, self._interrupts, self._python, self._note = spec, interrupts, python, note
         self._guarded = Guarded()
         self._token = self._guarded.token

@@ -31,8 +31,12 @@ MEMORY_POLICIES = ("local", "bind", "preferred")
 # Each library gets one thread in each worker; otherwise W workers on W CPUs run W x W threads (pytorch/rl #1325).
 # A library reads these variables when it is loaded, so they must be set before that.
 ONE_THREAD_EACH = {
-    **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")},
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "BLIS_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
 

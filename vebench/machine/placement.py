@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from vebench.errors import UsageError
 from vebench.machine.pinning import PIN_POLICIES
@@ -169,7 +169,9 @@ def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T
     return list(groups.values())
 
 
-def _ranks(cores: list[_Core], key: Callable[[_Core], Hashable], rank: Callable[[list[_Core]], Any]) -> dict[Any, int]:
+def _ranks(
+    cores: list[_Core], key: Callable[[_Core], Hashable], rank: Callable[[list[_Core]], tuple[int, ...]]
+) -> dict[Hashable, int]:
     """Return, for each key, the position of its group of cores in the order of ``rank``."""
     groups = sorted(_grouped(cores, key), key=rank)
     return {key(members[0]): index for index, members in enumerate(groups)}

@@ -46,7 +46,9 @@ _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "rewards are clipped to [-1, 1]": lambda now, _: now._replace(reward=float(np.clip(now.reward, -1, 1))),
     "rewards are rounded to float16": lambda now, _: now._replace(reward=float(np.float16(now.reward))),
     "an end is not reported": lambda now, _: now._replace(terminated=False, truncated=False),
-    "terminated and truncated are swapped": lambda now, _: Row(now[0], now[1], now.truncated, now.terminated),
+    "terminated and truncated are swapped": lambda now, _: now._replace(
+        terminated=now.truncated, truncated=now.terminated
+    ),
 }
 # What differs where all rows agree, by the field of the mismatch.
 _MISCOUNTED = {
@@ -355,11 +357,12 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
         for name, predict in _predictions(judge, followed, step).items()
         if all(_is(predict(at), row) for at, row in followed.found.items() if at >= step)
     }
-    before = {at: row for at, row in followed.found.items() if at < step}
-    known = {
-        name: {at: told for at in before if (told := predict(at)) is not None} for name, predict in fitting.items()
-    }
-    always = [name for name, told in known.items() if all(_is(told[at], before[at]) for at in told)]
+    before = [(at, row) for at, row in followed.found.items() if at < step]
+    always = [
+        name
+        for name, predict in fitting.items()
+        if all(_is(predicted, row) for at, row in before if (predicted := predict(at)) is not None)
+    ]
     if always or fitting:
         return " or ".join(always) or f"from step {step} on {' or '.join(fitting)}"
     return "a later reset ignores its seed" if step == 0 and len(judge.seeds) > 1 else None
@@ -385,8 +388,9 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Calla
         row = other.expected_at(at)
         return None if row is None else followed.found[at]._replace(observation=row.observation)
 
-    predictions: dict[str, Callable[[int], Row | None]] = {}
-    predictions.update((name, partial(altered, change)) for name, change in changes.items())
+    predictions: dict[str, Callable[[int], Row | None]] = {
+        name: partial(altered, change) for name, change in changes.items()
+    }
     shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
     for other in judge.followed.values():
         row = other.expected_at(step)

@@ -86,8 +86,11 @@ def make_files(folder: Path) -> None:
     write("slower", records.make_repeated(slower, head))
     write("machine", records.make_repeated(noisy(factor=1.4), records.on_machine(head, cpu_model="Other CPU")))
     write("short", records.Run(head, tuple(records.make_cell(*key, (round(rate),)) for key, rate in RATES.items())))
+    taken = {"steal_ns": 5 * 10**8}
     stolen = [
-        records.replace(cell, windows=tuple(records.replace(window, steal_ns=5 * 10**8) for window in cell.windows))
+        records.replace(
+            cell, windows=tuple(type(one)(**records.msgspec.to_builtins(one) | taken) for one in cell.windows)
+        )
         for cell in records.make_repeated(noisy(), head).cells
     ]
     write("disturbed", records.Run(head, tuple(stolen)))

@@ -39,7 +39,7 @@ from vebench.results.header import (
     work_fingerprint,
 )
 from vebench.results.paths import default_path, newest, run_files
-from vebench.results.records import CellRecord, RunRecord, TopologyRecord, record, sealed
+from vebench.results.records import CellRecord, RunRecord, TopologyRecord, WindowRecord, record, sealed
 from vebench.results.store import RunWriter, read, refuse_to_overwrite
 
 NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
@@ -172,10 +172,7 @@ def test_a_value_out_of_range_is_named_with_its_line_and_place(written: Path) ->
     replace_line(written, 3, line.replace('"rows":2400', '"rows":-1'))
     with pytest.raises(RunFileError) as error:
         read(written)
-    assert (
-        str(error.value)
-        == f"{written}, line 3: rows must be a whole number from 0 to 9223372036854775807, not -1 - at $.windows[0]"
-    )
+    assert str(error.value) == f"{written}, line 3: Expected int >= 0 - at $.windows[0].rows"
 
 
 @pytest.mark.parametrize(
@@ -349,7 +346,7 @@ def test_a_measured_cell_is_recorded_as_its_adapter_built_it(planned: Cell) -> N
     layout = Layout(6, 3, 1, 1, 5, "same_step", ("rewards are\nfloat32",), (0, 1))
     found = record(planned, Outcome("ok", None, layout, 7, (Window(9, 6, 1, 5, 4, 3),), Done(8)))
     assert (found.num_envs, found.batch_size, found.processes, found.threads, found.frame_skip) == (6, 3, 1, 1, 5)
-    assert found.windows == (Window(9, 6, 1, 5, 4, 3),)
+    assert found.windows == (WindowRecord(9, 6, 1, 5, 4, 3),)
     assert (found.autoreset, found.differences, found.affinity) == ("same_step", ("rewards are float32",), (0, 1))
     assert (found.startup_ns, found.peak_rss_bytes, found.options) == (7, 8, {"ratio": 2})
     assert found.key == planned.key
@@ -364,7 +361,7 @@ def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> No
 counts = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(codec="utf-8"))
 windows = st.builds(
-    Window,
+    WindowRecord,
     ns=st.integers(1, 2**63 - 1),
     rows=st.integers(1000, 2**63 - 1),
     resets=st.integers(0, 1000),

@@ -10,12 +10,21 @@ from pathlib import Path
 import msgspec
 
 from vebench.child.answers import HostShare
-from vebench.child.window import Window
 from vebench.machine.topology import flat
 from vebench.plan.grammar import parse_pin
 from vebench.plan.spec import RunSpec
 from vebench.results.header import topology_record
-from vebench.results.records import SCHEMA, CellRecord, HostFactsRecord, HostRecord, Run, RunRecord, encode, sealed
+from vebench.results.records import (
+    SCHEMA,
+    CellRecord,
+    HostFactsRecord,
+    HostRecord,
+    Run,
+    RunRecord,
+    WindowRecord,
+    encode,
+    sealed,
+)
 
 SECOND = 1_000_000_000
 NOISE = (1.0, 1.012, 0.991)  # of three processes
@@ -56,7 +65,7 @@ def on_hosts(head: RunRecord, *cpus: int) -> RunRecord:
 
 def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...] = (), **fields: object) -> CellRecord:
     """Return a cell of Pong on two CPUs, with a one-second window for each of ``steps``, the steps made in it."""
-    windows = tuple(Window(ns=SECOND, rows=rows, resets=0, cpu_ns=SECOND) for rows in steps)
+    windows = tuple(WindowRecord(ns=SECOND, rows=rows, resets=0, cpu_ns=SECOND) for rows in steps)
     known = CellRecord(
         env="ALE/Pong-v5",
         backend=backend,

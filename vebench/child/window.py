@@ -137,9 +137,11 @@ class Window:
     rows_p95: int | None = _of_loop("mean")
 
     def __post_init__(self) -> None:
-        counts = [*filter(None, vars(self).values())]  # a run file has many: those that are right are checked at once
-        if not self.ns or min(counts) < 0 or max(counts) > MOST:
-            check_counts(self, Window, positive=("ns",))
+        check_counts(self, Window, positive=("ns",))
+        self.check_resets()
+
+    def check_resets(self) -> None:
+        """Raise ValueError for more resets than rows."""
         if self.resets > self.rows:
             raise ValueError(f"{self.resets} resets among {self.rows} rows")
 
@@ -178,6 +180,8 @@ def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
+# What a window shows beyond its counts; that of a run file (``WindowRecord``) shows the same.
+SHOWN = ("held_back", "taken_ns", "disturbed", "calm", "transitions")
 OF_LOOP = tuple(item.name for item in fields(Window) if "of_loop" in item.metadata)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import ale_py
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 from support.same_bytes import BOTH, Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
 
 from vebench.backends.environments.atari import FRAME_LIMIT
@@ -138,11 +139,11 @@ def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, An
     )
 
 
-# --- MuJoCo ---
+# --- MuJoCo and classic control ---
 
 
 def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
-    """Yield the cases of a MuJoCo task."""
+    """Yield the cases of a MuJoCo task or of classic control."""
 
     def steps(count: int) -> int:
         return max(24, round(count * scale))
@@ -150,9 +151,8 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     yield benchmark_case("benchmark", task, steps(2100), num_envs=2)
     yield made_case("actions beyond their bounds", task, steps(300), {}, beyond=3.0, seed=15)
     yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(1100), num_envs=2, seed=10)
-    yield made_case(
-        "float32 actions", task, steps(600), {}, num_envs=5, action_type=np.float32, new_starts=True, seed=20
-    )
+    single = np.float32 if isinstance(gymnasium.make(task.id).action_space, Box) else None
+    yield made_case("float32 actions", task, steps(600), {}, num_envs=5, action_type=single, new_starts=True, seed=20)
     alone = (Way(compiled=True, one_by_one=True),)
     yield made_case("one by one", task, steps(300), {}, num_envs=3, ways=alone, seed=30)
     short = {"max_episode_steps": 7}
@@ -220,7 +220,7 @@ def _other(name: str, default: Any, random: np.random.Generator) -> Any:  # noqa
     if name == "frame_skip":
         return int(random.integers(1, 8))
     if isinstance(default, (int, float)) and name != "main_body":
-        return round(float(default) * float(random.uniform(0.2, 2.0)), 4)
+        return round(float(default or 0.02) * float(random.uniform(0.2, 2.0)), 4)
     if isinstance(default, tuple):
         factor = round(float(random.uniform(0.5, 1.5)), 3)
         return tuple(value if np.isinf(value) else value * factor for value in default)

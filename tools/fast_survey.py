@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parents[1]
 FILED = HERE / "docs" / "same-bytes.json"
 PAGE = HERE / "docs" / "same-work.md"
 BEGIN, END = "<!-- own classes: begin -->\n", "<!-- own classes: end -->\n"
-SUITES = {"atari": "Atari", "mujoco": "MuJoCo"}
+SUITES = {"atari": "Atari", "mujoco": "MuJoCo", "classic": "classic control"}
 # How an episode ended, in words, and by what names ``Answer.ends`` counts it: of Atari in frames 1 to 4 of a step.
 KINDS = {
     "atari": [
@@ -48,6 +48,7 @@ KINDS = {
     ],
     "mujoco": [("termination", ["terminated"]), ("limit on steps", ["limit"]), ("both at once", ["both"])],
 }
+KINDS["classic"] = KINDS["mujoco"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ Begin reading with ``share``: what the environments of one process are, as the r
 - ``atari``: the emulator, called straight; ``picture``: its screens made into observations;
 - ``physics``: MuJoCo, many environments at a time; ``physics_tasks``: what each of its tasks shows and rewards, and
   when it ends; ``commons``: MuJoCo's library, and memory that all processes have at the same addresses;
-- ``native``: the compiled part, if there is one: ``picture.c``, ``physics.c`` and ``commons.c``.
+- ``classic``: classic control, many environments at a time;
+- ``native``: the compiled part, if there is one: ``picture.c``, ``physics.c``, ``commons.c`` and ``classic.c``.
 
 What is built on it: ``classes``, the table of classes, and whether they may step here; ``backend``, the backends; and
 ``vector_env``: ``make_vec``, for training code.

@@ -34,7 +34,7 @@ class FastClass:
     ``target`` is ``module:Class`` of a ``FastTask``. ``entry_point`` and ``defaults``: of the class that it stands for,
     as the registry of Gymnasium has them; only the defaults in ``free`` may have any value. ``packages``: what makes
     its bytes. ``unsupported``: settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has.
-    ``needs_library``: whether it steps by the compiled part alone.
+    ``needs``: the function of the compiled part by which it steps, empty if it can do without.
     """
 
     target: str
@@ -43,7 +43,7 @@ class FastClass:
     unsupported: frozenset[str]
     defaults: Mapping[str, object] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
-    needs_library: bool = False
+    needs: str = ""
 
 
 _ATARI = FastClass(
@@ -70,7 +70,7 @@ _PHYSICS: Mapping[str, FastClass] = {
         entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
         unsupported=frozenset(_PICTURES | {"disable_env_checker", "render_mode", "xml_file"}),
-        needs_library=True,
+        needs="vebench_physics",
     )
     for name, module in (
         ("Ant", "ant"),
@@ -86,11 +86,29 @@ _PHYSICS: Mapping[str, FastClass] = {
         ("Walker2d", "walker2d"),
     )
 }
+_CLASSIC: Mapping[str, FastClass] = {
+    env_id: FastClass(
+        target="vebench.backends.fast.classic:ClassicTask",
+        entry_point=f"gymnasium.envs.classic_control.{module}",
+        packages=(GYMNASIUM, NUMPY),
+        unsupported=frozenset({"disable_env_checker", "render_mode"}),
+        needs="vebench_classic_step",
+    )
+    for env_id, module in (
+        ("Acrobot-v1", "acrobot:AcrobotEnv"),
+        ("CartPole-v0", "cartpole:CartPoleEnv"),
+        ("CartPole-v1", "cartpole:CartPoleEnv"),
+        ("MountainCar-v0", "mountain_car:MountainCarEnv"),
+        ("MountainCarContinuous-v0", "continuous_mountain_car:Continuous_MountainCarEnv"),
+        ("Pendulum-v1", "pendulum:PendulumEnv"),
+    )
+}
 
 
 def class_of(env_id: str) -> FastClass | None:
     """Return our class for a task, None if there is none."""
-    return _ATARI if env_id.startswith("ALE/") and env_id.endswith("-v5") else _PHYSICS.get(env_id)
+    game = env_id.startswith("ALE/") and env_id.endswith("-v5")
+    return _ATARI if game else _PHYSICS.get(env_id, _CLASSIC.get(env_id))
 
 
 def expected_classes(task: Task) -> OwnClasses | None:
@@ -117,7 +135,7 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
     for package in ours.packages:
         if (refused := _unverified(package)) is not None:
             return refused
-    built = not ours.needs_library or native.library() is not None
+    built = not ours.needs or hasattr(native.library(), ours.needs)
     return None if built else OwnClasses(refused=native.NOT_BUILT, remedy=native.REMEDY)
 
 

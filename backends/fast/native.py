@@ -1,7 +1,7 @@
 """The compiled part: files of C in a library that knows no Python, called by ctypes.
 
 It is built when vebench is installed, if there is a C compiler then. Without it OpenCV makes the pictures,
-and Gymnasium's classes step MuJoCo.
+and Gymnasium's classes step all but games.
 """
 
 from __future__ import annotations

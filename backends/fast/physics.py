@@ -14,12 +14,12 @@ import gymnasium
 import mujoco
 import numpy as np
 from gymnasium.utils import seeding
-from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.suites import ALWAYS_DRAWN
 from vebench.backends.fast.commons import HOOKS, Area, commons_for, is_running, mujoco_library, pointers_of
 from vebench.backends.fast.native import needed
 from vebench.backends.fast.physics_tasks import RULES, Seen
+from vebench.backends.fast.share import episode_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class PhysicsTask:
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
         self.frame_skip = int(origin.frame_skip)
-        self.limit = _limit(environment)
+        self.limit = episode_limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space = environment.observation_space
         shown, declared = (sum(_view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape)
@@ -75,15 +75,6 @@ class PhysicsTask:
     def batch(self, rows: RowArrays, area: Area | None = None) -> PhysicsBatch:
         """Build as many environments as there are rows."""
         return PhysicsBatch(self, rows, area or Area())
-
-
-def _limit(environment: gymnasium.Env[Any, Any]) -> int | None:
-    """Return the steps after which an episode is cut off, None if it is not."""
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, TimeLimit) and environment.spec is not None:
-            return environment.spec.max_episode_steps
-        environment = environment.env
-    return None
 
 
 class PhysicsBatch:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium
 from gymnasium.error import ResetNeeded
+from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.suites import load_target
 from vebench.backends.fast import native
@@ -156,6 +157,15 @@ def _check_registered(env_id: str) -> None:
         given, expected = spec.kwargs[name], ours.defaults[name]
         if name not in ours.free and (type(given) is not type(expected) or given != expected):
             raise ValueError(f"{env_id} is registered with {name}={given!r}, not {expected!r}")
+
+
+def episode_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
+    """Return the steps after which an episode is cut off, None if it is not."""
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, TimeLimit) and environment.spec is not None:
+            return environment.spec.max_episode_steps
+        environment = environment.env
+    return None
 
 
 def make_share(make: Building, division: Division, autoreset: Autoreset) -> MakeShare:

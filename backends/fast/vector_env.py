@@ -92,7 +92,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     own_classes
         True requires vebench's class, False Gymnasium's.
     compiled
-        Whether vebench's class may use its compiled parts. Without them Gymnasium's class steps MuJoCo's tasks.
+        Whether vebench's class may use its compiled parts. Without them Gymnasium's class steps all but games.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
         As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps.
     **settings
@@ -225,7 +225,12 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise ValueError(f"environment {env_id}: there is no action {action}, only 0 to {self._choices - 1}")
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
-        """Start a reset. The first one without a seed takes the seeds that ``make_vec`` was given."""
+        """Start a reset. The first one without a seed takes the seeds that ``make_vec`` was given.
+
+        Raises ValueError for bounds of the first state, which only Gymnasium's classes of classic control take.
+        """
+        if self._own is not None and (bounds := _BOUNDS & set(options or ())):
+            raise ValueError(f"our own class takes no {', '.join(sorted(bounds))}: use own_classes=False")
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds
         super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
@@ -257,6 +262,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise AttributeError(f"our own class has no attribute {name!r}: use own_classes=False for Gymnasium's")
 
 
+# Options of a reset that bound the first state.
+_BOUNDS = frozenset({"low", "high", "x_init", "y_init"})
 # What ``AtariPreprocessing`` takes, and all settings of a game, those of ``gymnasium.make`` included.
 _OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
 _OF_A_GAME = _OF_THE_SCREEN.union(

@@ -1,0 +1,248 @@
+/* Classic control as Gymnasium's classes step it, many environments in one call. Every formula has the order and the
+ * precision of Gymnasium's source, where scalars of numpy and of Python meet. sin, cos and pow are the C library's:
+ * `classic.py` compares them with those of numpy and Python before this is used. */
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PI 3.14159265358979323846
+
+/* What draws for one environment: `bitgen_t` of numpy/random/bitgen.h. */
+struct bits {
+	void *state;
+	uint64_t (*next_uint64)(void *);
+	uint32_t (*next_uint32)(void *);
+	double (*next_double)(void *);
+};
+
+struct classic {
+	int64_t game, count, limit; /* of the steps of an episode */
+	int64_t single;             /* whether actions that are not counted are of float32, not of float64 */
+	double setting;             /* the one that a game has */
+	const void *actions;
+	float *observations;
+	double *rewards;
+	bool *terminated, *truncated;
+	double *state; /* [count][4] */
+	int64_t *ages; /* [count]: steps of the episode, -1 once it has ended */
+	struct bits *const *random;
+	int64_t *ended; /* the environments whose episodes the last step ended */
+};
+
+/* A number as numpy keeps it that has it in float32 or, if not `single`, in float64. The sum or product of two numbers
+ * of float32 is the same whether it is rounded from float64 or at once. Without `volatile`, GCC 12 leaves out the
+ * rounding of two numbers that are stored side by side. */
+static double kept(double number, bool single)
+{
+	volatile float rounded = (float)number;
+	return single ? rounded : number;
+}
+
+static double clipped(double number, double low, double high)
+{
+	return number < low ? low : number > high ? high : number;
+}
+
+/* numpy's and Python's square of a scalar is pow's, which is not always the product. The exponent is one that the
+ * compiler does not know, or it would multiply. */
+static const volatile double two = 2.0;
+
+static double square(double number)
+{
+	return pow(number, two);
+}
+
+static int64_t choice(const struct classic *all, int64_t index)
+{
+	return ((const int64_t *)all->actions)[index];
+}
+
+static double action(const struct classic *all, int64_t index)
+{
+	return all->single ? ((const float *)all->actions)[index] : ((const double *)all->actions)[index];
+}
+
+/* One step of a game: each returns whether the episode is terminated. */
+
+static bool cart_pole(const struct classic *all, int64_t index, double *state, double *reward)
+{
+	const double pole_moment = 0.1 * 0.5, total = 0.1 + 1.0, furthest = 12 * 2 * PI / 360, step = 0.02;
+	double x = state[0], speed = state[1], angle = state[2], spin = state[3];
+	double force = choice(all, index) == 1 ? 10.0 : -10.0, sine = sin(angle), cosine = cos(angle);
+	double push = (force + pole_moment * (spin * spin) * sine) / total;
+	double turn = (9.8 * sine - cosine * push) / (0.5 * (4.0 / 3.0 - 0.1 * (cosine * cosine) / total));
+	state[0] = x = x + step * speed;
+	state[1] = speed + step * (push - pole_moment * turn * cosine / total);
+	state[2] = angle = angle + step * spin;
+	state[3] = spin + step * turn;
+	bool over = x < -2.4 || x > 2.4 || angle < -furthest || angle > furthest;
+	*reward = all->setting ? (over ? -1.0 : 0.0) : 1.0;
+	return over;
+}
+
+static bool mountain_car(const struct classic *all, int64_t index, double *state, double *reward)
+{
+	double push = (double)(choice(all, index) - 1) * 0.001 + cos(3 * state[0]) * -0.0025;
+	double speed = clipped(state[1] + push, -0.07, 0.07), x = clipped(state[0] + speed, -1.2, 0.6);
+	state[0] = x;
+	state[1] = speed = x == -1.2 && speed < 0 ? 0 : speed;
+	*reward = -1.0;
+	return x >= 0.5 && speed >= all->setting;
+}
+
+/* The state is of float64 when an episode begins and of float32 after a step. A number of Python's, such as a limit,
+ * takes the type of the number of numpy's that it meets. */
+static bool continuous_mountain_car(const struct classic *all, int64_t index, double *state, double *reward)
+{
+	bool single = all->ages[index] > 0;
+	double given = action(all, index), force = clipped(given, -1.0, 1.0);
+	bool limited = force != given, single_push = all->single && !limited;
+	double slope = 0.0025 * cos(kept(3 * state[0], single));
+	double push = kept(kept(force * kept(0.0015, single_push), single_push) - kept(slope, single_push), single_push);
+	bool single_speed = single && (single_push || limited), fastest = false;
+	double speed = kept(state[1] + kept(push, single_speed), single_speed);
+	if (speed > kept(0.07, single_speed) || speed < kept(-0.07, single_speed)) {
+		speed = speed > 0 ? 0.07 : -0.07;
+		fastest = true;
+	}
+	bool single_x = single && (single_speed || fastest);
+	double x = kept(state[0] + kept(speed, single_x), single_x);
+	x = clipped(x, kept(-1.2, single_x), kept(0.6, single_x));
+	if (x == kept(-1.2, single_x) && speed < 0)
+		speed = 0;
+	bool over = x >= kept(0.45, single_x) && speed >= kept(all->setting, single_speed && !fastest);
+	*reward = (over ? 100.0 : 0.0) - square(given) * 0.1;
+	state[0] = kept(x, true);
+	state[1] = kept(speed, true);
+	return over;
+}
+
+static bool pendulum(const struct classic *all, int64_t index, double *state, double *reward)
+{
+	double torque = clipped(action(all, index), -2.0, 2.0), angle = fmod(state[0] + PI, 2 * PI);
+	double effort = all->single ? 0.001f * powf((float)torque, (float)two) : 0.001 * square(torque);
+	angle = (angle < 0 ? angle + 2 * PI : angle) - PI;
+	*reward = -(square(angle) + 0.1 * square(state[1]) + effort);
+	double push = all->setting * sin(state[0]) + kept(3.0 * torque, all->single);
+	state[1] = clipped(state[1] + push * 0.05, -8.0, 8.0);
+	state[0] += state[1] * 0.05;
+	return false;
+}
+
+/* How fast the links' angles and their speeds change. */
+static void acrobot_slope(const double *at, double torque, double *slope)
+{
+	double sine = sin(at[1]), cosine = cos(at[1]), speed = at[2], speed2 = at[3];
+	double d1 = 0.25 + (1.25 + cosine) + 1.0 + 1.0, d2 = 0.25 + 0.5 * cosine + 1.0;
+	double phi2 = 4.9 * cos(at[0] + at[1] - PI / 2);
+	double phi1 = -0.5 * square(speed2) * sine - speed2 * speed * sine + 1.5 * 9.8 * cos(at[0] - PI / 2) + phi2;
+	double up = torque + d2 / d1 * phi1 - 0.5 * square(speed) * sine - phi2;
+	slope[0] = speed;
+	slope[1] = speed2;
+	slope[3] = up / (0.25 + 1.0 - square(d2) / d1);
+	slope[2] = -(d2 * slope[3] + phi1) / d1;
+}
+
+static double turned(double angle)
+{
+	while (angle > PI)
+		angle -= 2 * PI;
+	while (angle < -PI)
+		angle += 2 * PI;
+	return angle;
+}
+
+static bool acrobot(const struct classic *all, int64_t index, double *state, double *reward)
+{
+	static const double ahead[4] = {0.0, 0.1, 0.1, 0.2};
+	double torque = (double)(choice(all, index) - 1), at[4] = {state[0], state[1], state[2], state[3]}, k[4][4];
+	for (int stage = 0; stage < 4; stage++) {
+		for (int i = 0; stage && i < 4; i++)
+			at[i] = state[i] + ahead[stage] * k[stage - 1][i];
+		acrobot_slope(at, torque, k[stage]);
+	}
+	for (int i = 0; i < 4; i++)
+		state[i] += 0.2 / 6.0 * (k[0][i] + 2 * k[1][i] + 2 * k[2][i] + k[3][i]);
+	state[0] = turned(state[0]);
+	state[1] = turned(state[1]);
+	state[2] = clipped(state[2], -(4 * PI), 4 * PI);
+	state[3] = clipped(state[3], -(9 * PI), 9 * PI);
+	bool over = -cos(state[0]) - cos(state[1] + state[0]) > 1.0;
+	*reward = over ? 0.0 : -1.0;
+	return over;
+}
+
+/* In the order of `GAMES` in `classic.py`. A state has so many numbers, of which the first are drawn and others begin
+ * as 0. What is observed are cosine and sine of the angles that it begins with, then the other numbers as they are. */
+static const struct game {
+	bool (*step)(const struct classic *all, int64_t index, double *state, double *reward);
+	int numbers, angles, drawn;
+	double low[4], high[4];
+} games[] = {
+	{cart_pole, 4, 0, 4, {-0.05, -0.05, -0.05, -0.05}, {0.05, 0.05, 0.05, 0.05}},
+	{mountain_car, 2, 0, 1, {-0.6}, {-0.4}},
+	{continuous_mountain_car, 2, 0, 1, {-0.6}, {-0.4}},
+	{pendulum, 2, 1, 2, {-PI, -1.0}, {PI, 1.0}},
+	{acrobot, 4, 2, 4, {-0.1, -0.1, -0.1, -0.1}, {0.1, 0.1, 0.1, 0.1}},
+};
+
+static void show(const struct classic *all, int64_t index)
+{
+	const struct game *game = games + all->game;
+	const double *state = all->state + 4 * index;
+	float *row = all->observations + (game->numbers + game->angles) * index;
+	for (int i = 0; i < game->angles; i++) {
+		*row++ = (float)cos(state[i]);
+		*row++ = (float)sin(state[i]);
+	}
+	for (int i = game->angles; i < game->numbers; i++)
+		*row++ = (float)state[i];
+}
+
+/* Begins an episode, with the numbers that numpy's `uniform` draws. */
+void vebench_classic_begin(struct classic *all, int64_t index)
+{
+	const struct game *game = games + all->game;
+	struct bits *random = all->random[index];
+	double *state = all->state + 4 * index;
+	for (int i = 0; i < game->numbers; i++) {
+		double drawn = i < game->drawn ? random->next_double(random->state) : 0.0;
+		state[i] = game->low[i] + (game->high[i] - game->low[i]) * drawn;
+	}
+	show(all, index);
+	all->ages[index] = 0;
+}
+
+/* Steps all environments, but begins an episode in those whose last one has ended. Returns how many end theirs. */
+int64_t vebench_classic_step(struct classic *all)
+{
+	int64_t ended = 0;
+	for (int64_t index = 0; index < all->count; index++) {
+		bool over = false, late = false;
+		if (all->ages[index] < 0) {
+			vebench_classic_begin(all, index);
+			all->rewards[index] = 0.0;
+		} else {
+			over = games[all->game].step(all, index, all->state + 4 * index, all->rewards + index);
+			show(all, index);
+			late = ++all->ages[index] >= all->limit;
+		}
+		all->terminated[index] = over;
+		all->truncated[index] = late;
+		if (over || late) {
+			all->ages[index] = -1;
+			all->ended[ended++] = index;
+		}
+	}
+	return ended;
+}
+
+/* What `classic.py` compares with numpy and Python: what is computed above. */
+void vebench_classic_functions(double number, double *computed)
+{
+	computed[0] = sin(number);
+	computed[1] = cos(number);
+	computed[2] = square(number);
+	computed[3] = powf((float)number, (float)two);
+}

@@ -1,0 +1,115 @@
+"""Our class for classic control against Gymnasium's: the same bytes."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from gymnasium.vector import SyncVectorEnv
+from support.same_bytes import compare, made_case
+
+from vebench.backends.fast import classic, make_vec
+from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.native import library
+from vebench.backends.interface import Task
+
+# Each setting is unlike its default and matters within the steps that are compared.
+VARIED: Mapping[str, Mapping[str, Any]] = {
+    "Acrobot-v1": {"max_episode_steps": 600},
+    "CartPole-v0": {"max_episode_steps": 30},
+    "CartPole-v1": {"max_episode_steps": 30, "sutton_barto_reward": True},
+    "MountainCar-v0": {"max_episode_steps": 30},
+    "MountainCarContinuous-v0": {"max_episode_steps": 30},
+    "Pendulum-v1": {"max_episode_steps": 700, "g": 9},
+}
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(library(), "vebench_classic_step"), reason="the C library was not built"),
+    pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning"),
+]
+
+
+@pytest.mark.parametrize("varied", [False, True], ids=["defaults in float64", "other settings in float32"])
+@pytest.mark.parametrize("env_id", VARIED)
+def test_every_task_has_the_bytes_of_gymnasiums_class(env_id: str, varied: bool) -> None:
+    task, parts = Task(env_id, "classic", 1), {"num_envs": 3, "new_starts": True}
+    if varied:
+        real = isinstance(gymnasium.make(env_id).action_space, Box)
+        parts |= {"autoreset": "SameStep", "action_type": np.float32 if real else None, "beyond": 1.5}
+    found = compare(made_case("", task, 1500, VARIED[env_id] if varied else {}, **parts))
+    assert found.difference == ""
+    assert found.ends or not varied
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize(
+    ("env_id", "settings", "fewest"),
+    [
+        ("CartPole-v1", {}, 400),
+        ("MountainCar-v0", {"goal_velocity": 0.005}, 8),
+        ("MountainCarContinuous-v0", {"goal_velocity": 0.03}, 8),
+    ],
+)
+def test_games_that_are_played_well_or_badly_end_as_gymnasiums_do(
+    env_id: str, settings: dict[str, Any], fewest: int, mode: str
+) -> None:
+    count, ends = 16, 0
+    theirs = SyncVectorEnv([partial(gymnasium.make, env_id, **settings)] * count, autoreset_mode=mode)
+    ours = make_vec(env_id, count, num_processes=2, own_classes=True, autoreset_mode=mode, **settings)
+    with closing(ours), closing(theirs):
+        (seen, _), (expected, _) = ours.reset(seed=5), theirs.reset(seed=5)
+        assert seen.tobytes() == expected.tobytes()
+        for _ in range(300):
+            pushes = np.sign(seen[:, 1])  # swings a car up, and tips a pole over
+            real = (pushes * np.linspace(0.7, 1.3, count))[:, None].astype(np.float32)
+            actions = real if "Continuous" in env_id else (pushes > 0) * (2 if "Mountain" in env_id else 1)
+            mine, its = ours.step(actions), theirs.step(actions)
+            assert [part.tobytes() for part in mine[:4]] == [part.tobytes() for part in its[:4]]
+            seen, over = its[0], its[2] | its[3]
+            ends += its[2].sum()
+            if mode == "SameStep" and over.any():
+                assert np.stack(mine[4]["final_obs"][over]).tobytes() == np.stack(its[4]["final_obs"][over]).tobytes()
+            elif mode == "Disabled" and over.any():
+                (seen, _), (expected, _) = (one.reset(options={"reset_mask": over.copy()}) for one in (ours, theirs))
+                assert seen.tobytes() == expected.tobytes()
+    assert ends >= fewest
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "why"),
+    [
+        ("CartPole-v1", {"render_mode": "rgb_array"}, "does not support render_mode"),
+        ("MountainCar-v0", {"goal_velocity": np.float32(0.01)}, "not a number of Python's"),
+        ("Pendulum-v1", {"compiled": False}, "compiled code only"),
+    ],
+    ids=str,
+)
+def test_what_our_class_does_not_know_is_stepped_by_gymnasiums(env_id: str, settings: dict[str, Any], why: str) -> None:
+    with pytest.warns(UserWarning, match=why), closing(make_vec(env_id, 2, num_processes=1, **settings)) as envs:
+        assert envs.stepped_by.startswith("Gymnasium's class")
+
+
+def test_functions_of_the_c_library_that_are_not_numpys_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "cos", lambda number: np.nextafter(np.float64(number), 2.0))
+    classic._computes_the_same.cache_clear()  # noqa: SLF001 - looked at once in a process
+    with pytest.raises(ValueError, match="computes other bytes"):
+        classic.ClassicTask("CartPole-v1", {})
+    classic._computes_the_same.cache_clear()  # noqa: SLF001 - as above
+
+
+def test_bounds_of_the_first_state_are_refused_by_name() -> None:
+    with closing(make_vec("Pendulum-v1", 2, num_processes=1)) as envs:
+        with pytest.raises(ValueError, match=r"takes no x_init, y_init: use own_classes=False"):
+            envs.reset(options={"y_init": 0.1, "x_init": 0.2})
+        assert envs.reset(options={})[0].shape == (2, 3)
+
+
+def test_every_setting_but_the_picture_is_supported() -> None:
+    assert {unsupported for name in VARIED if (ours := class_of(name)) for unsupported in ours.unsupported} == {
+        "disable_env_checker",
+        "render_mode",
+    }

@@ -115,7 +115,7 @@ WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["25 ms, 8 batches", *WINDOW] * 2])]
+    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["10 ms, 8 batches", *WINDOW] * 2])]
 )
 def test_the_words_of_a_window_leave_out_the_counters_and_before_a_turn_comes_what_does_not_count(
     mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch, request_of: Request

@@ -174,7 +174,7 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         facts=(
             ("file", section.name),
             *run_facts(head, cells),
-            *((("time", time),) if (time := _time(section.run)) else ()),
+            *((("time", time),) if (time := time_of_run(section.run)) else ()),
             *((("compared", beside),) if beside else ()),
         ),
         tables=(*tables, *forecast_tables(predicted), *(_times(section.run) if view.every_finding else ())),
@@ -263,7 +263,7 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
     return tuple((name, one_line(value)) for name, value in known if value)
 
 
-def _time(run: Run) -> str:
+def time_of_run(run: Run) -> str:
     """Return how long the run took, and the shares of that; empty if unknown."""
     if (found := spent(run.cells)) is None:
         return ""

@@ -21,7 +21,7 @@ from vebench.reports import columns, figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
 from vebench.reports.pages.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.pages.rates import learner_words, where_time_goes
-from vebench.reports.pages.run import run_facts
+from vebench.reports.pages.run import run_facts, time_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,6 +107,7 @@ class TunePage(DataPage):
                 facts=(
                     *((name, known[name]) for name in ("machine", "condition", "packages") if name in known),
                     ("certainty", one_line(self.certainty)),
+                    ("time", time_of_run(self.run)),
                     ("report", f"vebench report {shlex.quote(self.file)}"),
                     ("continue", self.run.header.resume_command(self.file)),
                 ),

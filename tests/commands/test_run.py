@@ -108,7 +108,7 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
     passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(4)]
-    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[8] * 5, [8] * 5, [8] * 4, []]
+    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[10] * 5, [10] * 5, [10] * 4, []]
     assert found.err.count("/15]") == 14
     last = {(cell["backend"], cell["workers"]) for cell in passes[2]}
     assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
@@ -351,7 +351,7 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5
-    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(24, 24)] * 4 + [(24, 0)]
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(30, 30)] * 4 + [(30, 0)]
 
 
 @pytest.fixture

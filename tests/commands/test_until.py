@@ -38,7 +38,7 @@ def test_a_narrower_interval_takes_more_passes(vebench: Command, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("until", "too_wide"), [(("--until", "0.001%", "--budget", "4"), True), (("--budget", "4"), False)]
+    ("until", "too_wide"), [(("--until", "0.001%", "--budget", "5"), True), (("--budget", "5"), False)]
 )
 def test_until_ends_with_its_budget_says_so_and_is_resumed(
     vebench: Command, tmp_path: Path, until: tuple[str, ...], *, too_wide: bool

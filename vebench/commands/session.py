@@ -219,13 +219,13 @@ class Session:
         """Return in words which cells are in the files, and how to go on."""
         for file in self._files.values():
             file.secure()
-        here = done + sum(not cell.interrupted for cell in measured)
+        here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
-        what = f"{here} of {done + planned} cells are in {files}"
+        what = f"{here} of {whole} cells are in {files}"
         if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
-        if here == done + planned and not (later or self.run.header.spec.only):
+        if here == whole and not self.run.header.spec.only:
             return f"interrupted: {what}; to see them: vebench report {shlex.quote(str(self.path))}{self._also}"
         return f"interrupted: {what}; {self.go_on}"
 

@@ -228,6 +228,8 @@ def section(packages: Packages, tasks: Mapping[str, Answer]) -> str:
     ]
     for suite, title in SUITES.items():
         answers = {task.id: tasks[task.id] for task in KNOWN if task.suite == suite and task.id in tasks}
+        if not answers:
+            continue
         ends: Counter[str] = Counter()
         how: Counter[str] = Counter()
         for answer in answers.values():

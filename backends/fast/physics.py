@@ -43,6 +43,7 @@ class PhysicsTask:
 
     how = "physics compiled"
     uncompiled = ""
+    fewest = 1
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         if not compiled:

@@ -59,7 +59,7 @@ class FastTask(Protocol):
 
     ``how``: how it steps, in words, such as which parts are compiled. ``leaves_out``: what Gymnasium's class does and
     this one does not, in words. ``uncompiled``: why a compiled part that there could be is not used, though it was
-    asked for, empty if it is used or there is none for these settings.
+    asked for, empty if it is used or there is none for these settings. ``fewest``: environments worth a process.
     """
 
     observation_space: gymnasium.Space[Any]
@@ -67,6 +67,7 @@ class FastTask(Protocol):
     how: str
     uncompiled: str
     leaves_out: tuple[str, ...]
+    fewest: int
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.

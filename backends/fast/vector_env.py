@@ -94,7 +94,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     compiled
         Whether vebench's class may use its compiled parts. Without them Gymnasium's class steps all but games.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
-        As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps.
+        As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps;
+        fewer where all take less than 0.1 ms.
     **settings
         Settings of the task, as for ``gymnasium.make``. An Atari game also takes those of ``AtariPreprocessing``
         (``frame_skip``, ``noop_max``, ``screen_size``, ``terminal_on_life_loss``, ``grayscale_obs``, ...), ``stack``
@@ -131,6 +132,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
         why = f"{steps.refused}; own_classes=False silences this"
         logger.warn(f"{name} is stepped by Gymnasium's class: {why}", stacklevel=2)
+    otherwise = usable_cpus() if own is None else min(usable_cpus(), -(-num_envs // own.example.fewest))
     return FastVectorEnv(
         partial(_make_env, id, settings),
         num_envs,
@@ -143,7 +145,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         context=context,
         daemon=daemon,
         autoreset_mode=autoreset_mode,
-        num_processes=num_processes if num_processes is not None or cpus is not None else usable_cpus(),
+        num_processes=num_processes if num_processes is not None or cpus is not None else otherwise,
         batch_size=batch_size,
         cpus=cpus,
         caller_steps=caller_steps,

@@ -23,7 +23,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, _end)
     from vebench import cli  # noqa: PLC0415 - what takes a moment
 
-    gc.set_threshold(100_000, 50, 100)  # run files become many objects, and hardly any cycles
+    gc.set_threshold(1_000_000, 50, 100)  # run files become many objects, and hardly any cycles
 
     sys.unraisablehook = _send_again
     codecs.register_error("vebench", _plain)

@@ -132,6 +132,13 @@ class CellSummary:
     delivered_bytes_per_second: Estimate | None = None
     findings: tuple[Finding, ...] = ()
 
+    @classmethod
+    def of(cls, **values: Any) -> Self:  # noqa: ANN401 - as fields are typed
+        """Return a cell with these values, ``totals`` among them, in a tenth of the time of its constructor."""
+        found = object.__new__(cls)
+        vars(found).update(values)
+        return found
+
     def having(self, **changes: Any) -> Self:  # noqa: ANN401 - as fields are typed
         """Return the cell with other values of these fields, in a tenth of the time of ``dataclasses.replace``."""
         found = object.__new__(type(self))
@@ -241,7 +248,7 @@ class CellSummary:
             return "disturbed"
         return "crowded" if self.crowded or self.oversubscribed else "calm"
 
-    @property
+    @cached_property
     def entry(self) -> BackendEntry:
         """What is known of its backend."""
         return self.choice.entry

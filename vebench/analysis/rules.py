@@ -61,11 +61,13 @@ class Sweep:
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
-        return _slower(
-            (cell, bare, cell)
-            for cell in self.cells
-            if cell.of_ceiling is not None and (bare := self.by_key.get(cell.key._replace(backend=CEILING)))
-        )
+        return _slower((cell, bare, cell) for cell in self.cells if (bare := self.ceiling_of(cell)))
+
+    def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
+        """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
+        bare = self.by_key.get(cell.key._replace(backend=CEILING))
+        compared = not cell.reference_row and cell.why_struck in ("", Doubt.ABOVE_CEILING)
+        return bare if compared and bare is not None and not bare.struck else None
 
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
@@ -93,8 +95,13 @@ class Sweep:
 
 def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> frozenset[CellKey]:
     """Return the first cell of each triple whose second cell is slower than its third, all tested together."""
-    ratios = {(about.key, other.key, one.key): one.sample.over(other.sample) for about, one, other in pairs}
-    judged = verdicts({keys: found for keys, found in ratios.items() if found is not None})
+    ratios = {}
+    for about, one, other in pairs:
+        if one.sample.measurable and other.sample.measurable:
+            # What is as fast in the same passes is slower at no level: it counts as tested, and that is all.
+            as_fast = one.sample.passes == other.sample.passes and one.sample.level >= other.sample.level
+            ratios[about.key, other.key, one.key] = None if as_fast else one.sample.over(other.sample)
+    judged = verdicts(ratios)
     return frozenset(about for (about, *_), verdict in judged.items() if verdict == "slower")
 
 

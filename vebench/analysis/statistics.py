@@ -20,6 +20,9 @@ from math import exp, inf, isqrt, log, pi, sqrt
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+import msgspec
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
@@ -55,8 +58,7 @@ COMMON = 4.0
 _NOTHING = 1e-12  # what rounding leaves of weights that cancel
 
 
-@dataclass(frozen=True)
-class Error:
+class Error(Struct, frozen=True, gc=False):
     """The variance of an estimate on the log scale, and the degrees of freedom with which it is known."""
 
     variance: float
@@ -71,13 +73,12 @@ class Error:
         return student_quantile((1 + CONFIDENCE) / 2, self.freedom) * sqrt(self.variance)
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(Struct, frozen=True, gc=False):
     """Cells whose processes vary alike: the variance of one process, and the degrees of freedom of all together."""
 
     variance: float
     freedom: float
-    id: int = field(default_factory=new_id)
+    id: int = msgspec.field(default_factory=new_id)
 
 
 @dataclass(frozen=True)
@@ -278,11 +279,11 @@ def summed(errors: Sequence[Error]) -> Error:
 
     Biometrika 34, 1947, and Biometrics Bulletin 2, 1946.
     """
-    total = sum(error.variance for error in errors)
+    total = sum([error.variance for error in errors])
     if total == 0.0:
         return Error(0.0, min(error.freedom for error in errors))
     # Shares of the total are squared, not variances: those of windows that agree to the last digits would underflow.
-    spent = sum((error.variance / total) ** 2 / error.freedom for error in errors)
+    spent = sum([(error.variance / total) ** 2 / error.freedom for error in errors])
     return Error(total, 1 / spent if spent else inf)
 
 
@@ -300,8 +301,7 @@ def student_quantile(share: float, freedom: float) -> float:
     return float(ndtri(share) if freedom == inf else stdtrit(freedom, share))
 
 
-@dataclass(frozen=True)
-class Contrast:
+class Contrast(Struct, frozen=True, gc=False):
     """A product of powers of rates: its logarithm, and the error of the logarithm."""
 
     log: float

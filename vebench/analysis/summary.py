@@ -10,12 +10,12 @@ from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import NOTHING, CellSummary, Doubt, base_of
+from vebench.analysis.cell import CellSummary, Doubt, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
 from vebench.analysis.windows import acting, batch_sizes, learning, stability, that_count
-from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
+from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
 from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.engine.runner import BROKEN_OFF
@@ -50,14 +50,15 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """Return every cell of ``run``, which is in ``file``, with its findings, in the order in which they appear."""
     measured = _measured(run)
     cells = _rated(measured, run.header)
+    before = Sweep(tuple(cells.values()), run.header, file)
     conditions = {key: cell.condition for key, cell in cells.items()}
     by_cpu_time, batches = (
-        pooled({key: _sample(measured[key][1], rate) for key in cells}, conditions)
-        for rate in (_rate_by_cpu_time, _batch_time)
+        pooled({key: _sample(measured[key][1], rates) for key in cells}, conditions)
+        for rates in (_rates_by_cpu_time, _batch_times)
     )
     for key, cell in cells.items():
         records, counted = measured[key]
-        base, rates, speedup = cells.get(base_of(key)), cell.sample.rates, None
+        base, bare, rates, speedup = cells.get(base_of(key)), before.ceiling_of(cell), cell.sample.rates, None
         if cell is base and not cell.struck:
             speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
         elif base is not None and cell.backend not in (NULL, YARDSTICK) and not (cell.struck or base.struck):
@@ -73,6 +74,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
             speedup=speedup,
+            of_ceiling=bare and ratio(cell.sample, bare.sample),
             delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
             frames_per_cpu_second=estimate(by_cpu_time[key]),
             ns_per_batch=estimate(batches[key]),
@@ -106,14 +108,10 @@ def _rated(
         key: _as_counted(_as_built(records, header), records, counted, header)
         for key, (records, counted) in measured.items()
     }
-    samples = {key: _sample(counted, _frame_rate) for key, (_, counted) in measured.items()}
+    samples = {key: _sample(counted, _frame_rates) for key, (_, counted) in measured.items()}
     frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
-    compared = {key: sample for key, sample in frames.items() if not cells[key].struck}
     for key, cell in cells.items():
-        of_ceiling = None
-        if not cell.reference_row and not cell.struck:
-            of_ceiling = ratio(frames[key], compared.get(key._replace(backend=CEILING), NOTHING))
-        cells[key] = cell.having(sample=frames[key], of_ceiling=of_ceiling)
+        cells[key] = cell.having(sample=frames[key])
     for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
         if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
             cells[key] = cells[key].having(struck_for=Doubt.ABOVE_CEILING)
@@ -134,35 +132,33 @@ def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
 
 def frame_rates(records: Sequence[CellRecord]) -> Sample:
     """Return frames per second of a cell, given all its repeats and nothing of the other cells."""
-    return _sample(that_count(records), _frame_rate)
+    return _sample(that_count(records), _frame_rates)
 
 
 def batch_times(records: Sequence[CellRecord]) -> Sample:
     """Return the wall time from one batch to the next in nanoseconds, given all repeats of a cell and nothing else."""
-    return _sample(that_count(records), _batch_time)
+    return _sample(that_count(records), _batch_times)
 
 
-def _frame_rate(record: CellRecord, window: Window) -> float | None:
-    return window.transitions * record.frame_skip / (window.ns * _NANO)
+def _frame_rates(record: CellRecord, windows: Sequence[Window]) -> list[float]:
+    return [(one.rows - one.resets) * record.frame_skip / (one.ns * _NANO) for one in windows]
 
 
-def _rate_by_cpu_time(record: CellRecord, window: Window) -> float | None:
-    return window.transitions * record.frame_skip / (window.cpu_ns * _NANO) if window.cpu_ns else None
+def _rates_by_cpu_time(record: CellRecord, windows: Sequence[Window]) -> list[float]:
+    return [(one.rows - one.resets) * record.frame_skip / (one.cpu_ns * _NANO) for one in windows if one.cpu_ns]
 
 
-def _batch_time(record: CellRecord, window: Window) -> float | None:
-    if window.batches:  # where they differ in size
-        return window.ns / window.batches
-    return window.ns * record.batch_size / window.rows if window.rows else None
+def _batch_times(record: CellRecord, windows: Sequence[Window]) -> list[float]:
+    # Where batches differ in size, windows count them.
+    return [
+        one.ns / one.batches if one.batches else one.ns * record.batch_size / one.rows
+        for one in windows
+        if one.batches or one.rows
+    ]
 
 
-def _sample(counted: Counting, rate: Callable[[CellRecord, Window], float | None]) -> Sample:
-    return Sample.of(
-        {
-            record.repeat: [value for window in windows if (value := rate(record, window)) is not None]
-            for record, windows in counted
-        }
-    )
+def _sample(counted: Counting, rates: Callable[[CellRecord, Sequence[Window]], list[float]]) -> Sample:
+    return Sample.of({record.repeat: rates(record, windows) for record, windows in counted})
 
 
 def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
@@ -196,7 +192,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     proof = _together(shown)
     verdict, verdict_reason = _work(records, shown, proof)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
-    return CellSummary(
+    return CellSummary.of(
         key=first.key.without_repeat,
         **{name: getattr(first, name) for name in _AS_RECORDED},
         cpus_owned=max(1, min(len(first.cpus), first.workers, _usable(records, header))),
@@ -210,6 +206,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
         verdict_reason=verdict_reason,
         proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
+        totals={},
         known_to_differ=any(record.verdict == "different" for record in records),
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
@@ -218,20 +215,25 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
 
 def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Counting, header: RunRecord) -> CellSummary:
     """Return ``cell`` with what its windows and the machine show, struck if its CPUs were not its own."""
-    every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
-    spans = [(len(record.cpus), window) for record, windows in counted for window in windows]
-    span = sum([cpus * window.ns for cpus, window in spans])
-    stolen = sum([window.steal_ns or 0 for _, window in spans])
-    others = sum([window.others_ns or 0 for _, window in spans])
+    every = [window for record in _well(records) for window in record.windows]
+    shaken = [
+        (len(record.cpus), window)
+        for record in _well(records)
+        for window in record.windows
+        if not window.calm(len(record.cpus))
+    ]
+    span = sum([len(record.cpus) * window.ns for record, windows in counted for window in windows])
+    stolen = sum([window.steal_ns or 0 for _, windows in counted for window in windows])
+    others = sum([window.others_ns or 0 for _, windows in counted for window in windows])
     usable = _usable(records, header)
     cell = cell.having(
         windows=len(every),
-        rows=sum([window.rows for _, window in every]),
-        resets=sum([window.resets for _, window in every]),
-        throttled_windows=sum([window.held_back for _, window in every]),
-        disturbed_windows=sum([window.disturbed(cpus) for cpus, window in every]),
+        rows=sum([window.rows for window in every]),
+        resets=sum([window.resets for window in every]),
+        throttled_windows=sum([window.held_back for _, window in shaken]),
+        disturbed_windows=sum([window.disturbed(cpus) for cpus, window in shaken]),
         # One host's loss is none of the others', and slows what all of them do.
-        disturbed=too_much(stolen + others, span, sum(cpus for cpus, _ in spans))
+        disturbed=too_much(stolen + others, span, sum([len(record.cpus) * len(windows) for record, windows in counted]))
         or any(one.disturbed for one in cell.hosts),
         stolen_share=stolen / max(1, span),
         others_share=others / max(1, span),
@@ -322,6 +324,8 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     if not proofs:
         return None
     # Each repeat takes other environments, as long as there are any.
+    if len(proofs) == 1:
+        return proofs[0]
     covered = sum(proof.environments for proof in proofs)
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
     return replace(

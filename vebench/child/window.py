@@ -50,7 +50,7 @@ def _outside(value: object, least: int) -> int | None:
     if isinstance(value, int):
         return None if isinstance(value, bool) or least <= value <= MOST else value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ():
-        if (wrong := _outside(item, least)) is not None:
+        if type(item) is not str and (wrong := _outside(item, least)) is not None:
             return wrong
     return None
 
@@ -157,12 +157,14 @@ class Window:
 
     def disturbed(self, cpus: int) -> bool:
         """Return whether others took too much of the cell's CPUs, of which there are ``cpus``."""
-        taken = self.taken_ns
+        taken = (self.steal_ns or 0) + (
+            self.others_ns or 0
+        )  # as ``taken_ns``, which takes longer: a run has many windows
         return taken > TAKEN_SHARE * cpus * self.ns and too_much(taken, cpus * self.ns, cpus)
 
     def calm(self, cpus: int) -> bool:
         """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""
-        return not self.held_back and not self.disturbed(cpus)
+        return not (self.throttles or self.throttled_ns or self.disturbed(cpus))
 
     @property
     def transitions(self) -> int:

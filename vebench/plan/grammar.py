@@ -258,8 +258,10 @@ def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
     for text in texts:
         missing = f"--backend {shown(text)}: a name is missing; vebench list shows the backends"
         for name, given in _bracketed("--backend", text, missing):
-            peers = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
-            choices = peers if name == _ALL_PEERS and not given else [_choice(text, name, given)]
+            if name == _ALL_PEERS and not given:
+                choices = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
+            else:
+                choices = [_choice(text, name, given)]
             found |= {choice.label: choice for choice in choices}
     return tuple(found.values())
 

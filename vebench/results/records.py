@@ -78,7 +78,7 @@ class Identity:
         """The backend with its options, in the interpreter that was named for it."""
         return BackendChoice(self.backend, self.options, self.python)
 
-    @property
+    @cached_property
     def entry(self) -> BackendEntry:
         """What is known of its backend."""
         return self.choice.entry
@@ -318,19 +318,20 @@ def sealed(line: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], Known] = {}  # the same for all repeats, mostly
+    found: dict[tuple[object, ...], Known] = {}  # the same for all sizes and repeats, mostly
+
+    def now(cell: CellRecord) -> Known:
+        known = Known(cell.verdict or "unverified", cell.verdict_reason)
+        # What is known of a user's own environment was found by the command that asks.
+        task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
+        own = run.header.interpreters.get(cell.label, run.header)
+        current = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
+        replaces = current != UNKNOWN and current.outweighs(known) and known.verdict != "different"
+        return current if replaces else known
 
     def current(cell: CellRecord) -> CellRecord:
-        known = Known(cell.verdict or "unverified", cell.verdict_reason)
-        about = cell.env, cell.frame_skip, cell.label, cell.own_classes
-        if about not in found:
-            # What is known of a user's own environment was found by the command that asks.
-            task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
-            own = run.header.interpreters.get(cell.label, run.header)
-            found[about] = knowledge.of(task, cell.choice, own.packages, cell.own_classes)
-        now = found[about]
-        if now != UNKNOWN and now.outweighs(known) and known.verdict != "different":
-            known = now
+        about = cell.env, cell.frame_skip, cell.label, cell.own_classes, cell.verdict, cell.verdict_reason
+        known = found.get(about) or found.setdefault(about, now(cell))
         same = (known.verdict, known.reason) == (cell.verdict, cell.verdict_reason)
         return cell if same else replace(cell, verdict=known.verdict, verdict_reason=known.reason)
 

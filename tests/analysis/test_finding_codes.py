@@ -63,7 +63,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.DRIFTING, (make_cell(steps=(1000, 1020, 1040, 1061, 1082, 1104)),)),
     (Code.DRIFTING, (make_cell(steps=STEADY, settled=False),)),
     (Code.LOOP_COST, (make_cell("null", 1, (900_000,) * 4),)),
-    (Code.SHORT_WINDOWS, (make_cell(steps=(40, 40, 40, 40)),)),
+    (Code.SHORT_WINDOWS, (make_cell(steps=(20, 20, 20, 20)),)),
     (Code.IMPRECISE, (make_cell(steps=STEADY[:3]),)),
     (Code.IMPRECISE, (make_cell(steps=STEADY), make_cell(steps=STEADY, repeat=1))),
     (Code.UNVERIFIED, (make_cell("gym-sync", 1, STEADY, verdict="unverified"),)),

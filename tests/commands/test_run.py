@@ -108,7 +108,7 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
     passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(4)]
-    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[10] * 5, [10] * 5, [10] * 4, []]
+    assert [[len(cell["windows"]) for cell in each] for each in passes] == [[12] * 5, [12] * 5, [12] * 4, []]
     assert found.err.count("/15]") == 14
     last = {(cell["backend"], cell["workers"]) for cell in passes[2]}
     assert last == {("for-loop", 1), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1)}
@@ -343,7 +343,7 @@ def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command,
 
 
 def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(vebench: Command) -> None:
-    start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.2)))
+    start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.3)))
     found = vebench("run", *PONG, "-w", "1,2", "--repeats", "3", "-o", "run.jsonl", world=fake_world(start))
     assert found.status == 3
     notice = "unusable: other processes disturbed 4 of 5 cells; measure on an idle machine"
@@ -351,7 +351,7 @@ def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(veb
     assert "the winner" not in found.out
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert [[finding["code"] for finding in cell["findings"]].count("unusable") for cell in cells] == [1] * 5
-    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(30, 30)] * 4 + [(30, 0)]
+    assert [(cell["windows"], cell["disturbed_windows"]) for cell in cells] == [(36, 36)] * 4 + [(36, 0)]
 
 
 @pytest.fixture

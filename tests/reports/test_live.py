@@ -258,13 +258,13 @@ def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
 
 def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
     # Two cells: a start of 1 s and about 0.1 s, a warm-up of 1.6 s, 4 windows of 1 s and what comes before each.
-    assert left(list(events_of(plan))[:1]) == (0, "15 s")
+    assert left(list(events_of(plan))[:1]) == (0, "14 s")
     assert "about 14 s, of which 2 s to start cells" in on_terminal(PlanPage(plan), 100)
 
 
 def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:
     events = list(events_of(plan))
-    assert left(events[:2], step=3.0) == (0, "15 s")
+    assert left(events[:2], step=3.0) == (0, "14 s")
     # The start of the first cell took 3 s, so the other one's will. Two warm-ups and eight windows follow.
     assert left(events[:3], step=3.0) == (0, "15 s")
     # The first window took 3 s: seven others will, and each end takes 0.1 s. That of the first cell took 3 s.
@@ -297,7 +297,7 @@ def test_a_cell_that_fails_early_leaves_nothing_of_its_own_to_wait_for(plan: Pla
 
 def test_what_until_adds_is_not_part_of_the_time_left(plan: Plan) -> None:
     text = shown([RunStarted(replace(plan, spec=replace(plan.spec, until=0.02)))], terminal=True)
-    assert "about 15 s left in these passes" in text
+    assert "about 14 s left in these passes" in text
 
 
 def test_what_follows_in_a_race_counts_from_the_start(plan: Plan) -> None:

@@ -31,7 +31,7 @@ _VERIFIED_ENVS, _VERIFIED_STEPS = 2, 400  # what vebench verify covers in any ca
 ENOUGH = 4
 _LEAST_FREEDOM = 2
 WIDE = 0.2
-_FEWEST_BATCHES = 50
+_FEWEST_BATCHES = 30
 _LOOP_LIMIT_NS = 1_000
 # Rounded to these values, so that cells with similar shares have the same finding.
 _LOOP_SHARES = (0.01, 0.1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NANO = 1e9
 # Seconds, as in runs of Pong and CartPole on two idle CPUs: to load what cells are forked from, to fork one, and to end
 # it; to step before a window and read counters; and a warm-up as a multiple of the least, as noise makes it longer.
-LOAD_S, FORK_S, END_S, AROUND_S, _WARMUPS = 1.0, 0.05, 0.085, 0.04, 1.6
+LOAD_S, FORK_S, END_S, AROUND_S, _WARMUPS = 1.0, 0.05, 0.05, 0.02, 1.6
 _PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
 
 

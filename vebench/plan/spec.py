@@ -50,7 +50,7 @@ _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that
 # more than windows do: docs/method.md has how this was chosen.
 _BY_EFFORT = ("repeats", "rounds", "duration", "warmup", "race")
 EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 10, 0.25, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
+    "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 12, 0.2, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
     "compare": {"low": (3, 2, 0.5, 0.5, False), "normal": (5, 3, 1.0, 1.0, False), "high": (10, 3, 1.0, 1.0, False)},
 }
 # In a race, all cells have so many passes.

@@ -8,7 +8,8 @@ format writes that in its own way.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import Estimate
@@ -48,13 +49,15 @@ class Column:
     bounds: bool = False
     text: Callable[[CellSummary], str] | None = None
 
-    def value(self, cell: CellSummary) -> Any:  # noqa: ANN401 - a number, a text, an estimate or a list
-        """Return the value; None where it does not apply."""
+    @cached_property
+    def value(self) -> Callable[[CellSummary], Any]:
+        """The function that returns the value for a cell: a number, a text, an estimate or a list, or None."""
         if callable(self.of):
-            return self.of(cell)
+            return self.of
         part, _, attribute = (self.of or self.name).partition(".")
-        found = getattr(cell, part)
-        return getattr(found, attribute) if attribute and found is not None else found
+        if not attribute:
+            return attrgetter(part)
+        return lambda cell: None if (found := getattr(cell, part)) is None else getattr(found, attribute)
 
 
 _estimate = partial(Column, bounds=True)
@@ -193,7 +196,7 @@ def column_named(name: str) -> Column:
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:
     """Return ``cell`` with the findings on the run as a whole added to its own, as reports show it."""
-    return cell.having(findings=(*cell.findings, *of_run))
+    return cell.having(findings=(*cell.findings, *of_run)) if of_run else cell
 
 
 # How estimates with these units are written; others are rates.

@@ -61,9 +61,9 @@ def dump(data: object) -> str:
     name that is no UTF-8: it cannot be encoded.
     """
     # Python's own is several times slower at indenting, and msgspec writes some numbers in another way.
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_plain)
-    text = msgspec.json.format(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
-    if not text.replace("\n", "").isprintable():
+    line = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_plain)
+    text = msgspec.json.format(line.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+    if not line.isprintable():
         text = "".join(one if one == "\n" or one.isprintable() else json.dumps(one)[1:-1] for one in text)
     return f"{text}\n".replace("##", "#\\u0023")
 

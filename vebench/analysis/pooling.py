@@ -68,7 +68,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
     pools = _pools(errors, conditions, by_backend=True)
     spreads = {key: Spread(pool, *passes.get(key, ())) for key, pool in pools.items()}
     return {
-        key: Sample(one.rates, one.one_process, one.passes, spreads.get(key, one.spread), one.id)
+        key: Sample(one.rates, one.one_process, one.passes, spreads[key], one.id) if key in spreads else one
         for key, one in samples.items()
     }
 

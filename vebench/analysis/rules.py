@@ -65,9 +65,10 @@ class Sweep:
 
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
         """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
+        if cell.reference_row or cell.why_struck not in ("", Doubt.ABOVE_CEILING):
+            return None
         bare = self.by_key.get(cell.key._replace(backend=CEILING))
-        compared = not cell.reference_row and cell.why_struck in ("", Doubt.ABOVE_CEILING)
-        return bare if compared and bare is not None and not bare.struck else None
+        return None if bare is None or bare.struck else bare
 
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:

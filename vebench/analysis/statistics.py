@@ -159,7 +159,7 @@ class Sample:
         """How many processes the rates are of."""
         return 1 if self.one_process and self.rates else len(self.rates)
 
-    @cached_property
+    @property
     def by_pass(self) -> dict[int, float]:
         """The rate of each pass, by its number; empty if passes are unknown."""
         rates = (middle_of(self.rates),) if self.one_process and self.rates else self.rates

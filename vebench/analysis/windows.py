@@ -13,7 +13,7 @@ from math import erfc, exp, log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.statistics import stdev, student_quantile
+from vebench.analysis.statistics import student_quantile
 from vebench.child.schedule import MOST_TRIES
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
     """Return how steady a cell was, given all its repeats, and those of their windows that count."""
     sized = [(record.batch_size, windows) for record, windows in counted if record.batch_size]
     processes = [
-        [window.transitions / window.ns for window in windows if window.transitions and not window.held_back]
+        [(one.rows - one.resets) / one.ns for one in windows if one.rows > one.resets and not one.held_back]
         for _, windows in counted
     ]
     return Stability(
@@ -89,7 +89,8 @@ def outliers(processes: Sequence[Sequence[float]]) -> int:
     tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
     found = 0
     for logs in tested:
-        count, centre, spread = len(logs), fmean(logs), stdev(logs)
+        count, centre = len(logs), fmean(logs)
+        spread = sqrt(sum([(value - centre) ** 2 for value in logs]) / (count - 1))
         quantile = student_quantile(1 - _OUTLIER_LEVEL / len(tested) / (2 * count), count - 2)
         bound = (count - 1) / sqrt(count) * sqrt(quantile**2 / (count - 2 + quantile**2))
         found += spread > 0 and max(max(logs) - centre, centre - min(logs)) / spread > bound
@@ -116,7 +117,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
         for after in range(len(values))
         for before in range(after)
     ]
-    rises = sum((slope > 0) + (slope == 0) / 2 for slope in slopes)  # equal ones count half
+    rises = sum([(slope > 0) + (slope == 0) / 2 for slope in slopes])  # equal ones count half
     rarer = min(rises, len(slopes) - rises)
     if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
         return 0.0
@@ -153,11 +154,11 @@ def bursts(windows: Sequence[Window]) -> bool:
     (R. Fisher, Statistical Methods for Research Workers, 1925, section 16). The mean is in proportion to the rows of
     the window.
     """
-    rows, resets = sum(window.rows for window in windows), sum(window.resets for window in windows)
+    rows, resets = sum([window.rows for window in windows]), sum([window.resets for window in windows])
     if len(windows) < 2 or not resets:  # noqa: PLR2004 - a spread needs two
         return False
     means = [resets * window.rows / rows for window in windows]
-    dispersion = sum((window.resets - mean) ** 2 / mean for window, mean in zip(windows, means, strict=True) if mean)
+    dispersion = sum([(window.resets - mean) ** 2 / mean for window, mean in zip(windows, means, strict=True) if mean])
     from scipy.special import chdtrc  # noqa: PLC0415 - imported on use
 
     return float(chdtrc(len(windows) - 1, dispersion)) < _BURST_LEVEL

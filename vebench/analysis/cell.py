@@ -271,7 +271,7 @@ class CellSummary:
 
 def base_of(key: CellKey) -> CellKey:
     """Return the cell that this one's speedup is relative to: the reference with one worker, all else the same."""
-    return key._replace(backend=REFERENCE, workers=1)
+    return key.beside(REFERENCE, workers=1)
 
 
 def yardstick_of(key: CellKey) -> CellKey:
@@ -286,7 +286,7 @@ def is_base(key: CellKey) -> bool:
 
 def of_key(key: CellKey) -> CellKey:
     """Return what all cells of one curve have in common."""
-    return key._replace(workers=0)
+    return key.beside(key.backend, workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:

@@ -102,7 +102,8 @@ def _logs(sample: Sample) -> dict[int, float]:
 def _error(residuals: Sequence[float], left: float = 1.0) -> Error:
     """Return the variance of processes, of which ``left`` is in their residuals."""
     freedom = (len(residuals) - 1) * left
-    squares = sum((value - fmean(residuals)) ** 2 for value in residuals)
+    middle = fmean(residuals) if residuals else 0.0
+    squares = sum([(value - middle) ** 2 for value in residuals])
     return Error(squares / freedom if freedom else 0.0, freedom)
 
 
@@ -141,8 +142,8 @@ def _pools(
 
 def _pool(errors: Iterable[Error]) -> Pool:
     known = [error for error in errors if error.freedom]
-    freedom = sum(error.freedom for error in known)
-    return Pool(sum(error.freedom * error.variance for error in known) / freedom if known else 0.0, freedom)
+    freedom = sum([error.freedom for error in known])
+    return Pool(sum([error.freedom * error.variance for error in known]) / freedom if known else 0.0, freedom)
 
 
 @cache

@@ -67,7 +67,7 @@ class Sweep:
         """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
         if cell.reference_row or cell.why_struck not in ("", Doubt.ABOVE_CEILING):
             return None
-        bare = self.by_key.get(cell.key._replace(backend=CEILING))
+        bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
         return None if bare is None or bare.struck else bare
 
     @cached_property
@@ -298,7 +298,7 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
 
 
 def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    null = sweep.by_key.get(cell.key._replace(backend=NULL))
+    null = sweep.by_key.get(cell.key.beside(NULL, cell.workers))
     loop = None if null is None or cell.ns_per_batch is None else null.ns_per_batch
     if loop is not None and cell.ns_per_batch is not None:
         remedy = "measure on an idle machine, or with a larger --envs-per-worker"

@@ -354,7 +354,7 @@ def product(terms: Iterable[Term]) -> Contrast:
         block = None if sample.spread is None else sample.spread.block
         groups.setdefault(number if block is None else block, []).append((weight, sample))
     blocks = [_paired(block) for block in groups.values()]
-    log_level = sum(weight * log(sample.level) for block in blocks for weight, sample in block)
+    log_level = sum([weight * log(sample.level) for block in blocks for weight, sample in block])
     errors = (*_own(blocks), *(shift for block in blocks for shift in _shift(block)))
     return Contrast(log_level, summed(errors) if errors else Error(0.0, inf))
 
@@ -400,8 +400,8 @@ def _moderated(block: Sequence[Term]) -> Error:
     seen, seen_freedom = 0.0, max(0, min(map(len, cells)) - 1)
     if seen_freedom:
         if all(cell.keys() == cells[0].keys() for cell in cells):
-            cells = [{number: sum(cell[number] for cell in cells) for number in cells[0]}]
-        seen = sum(variance(cell.values()) / len(cell) for cell in cells)
+            cells = [{number: sum([cell[number] for cell in cells]) for number in cells[0]}]
+        seen = sum([variance(cell.values()) / len(cell) for cell in cells])
     freedom = COMMON + seen_freedom
     return Error((COMMON * common.variance + seen_freedom * seen) / freedom, min(freedom, common.freedom))
 

@@ -69,7 +69,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
-        counts = {name: [getattr(window, name) for window in counting] for name in _COUNTERS}
+        counts = {name: list(map(attrgetter(name), counting)) for name in _COUNTERS}
         cells[key] = cell.having(
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
@@ -222,7 +222,7 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
         for window in record.windows
         if not window.calm(len(record.cpus))
     ]
-    span = sum([len(record.cpus) * window.ns for record, windows in counted for window in windows])
+    span = sum([len(record.cpus) * sum([window.ns for window in windows]) for record, windows in counted])
     stolen = sum([window.steal_ns or 0 for _, windows in counted for window in windows])
     others = sum([window.others_ns or 0 for _, windows in counted for window in windows])
     usable = _usable(records, header)
@@ -326,15 +326,15 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     # Each repeat takes other environments, as long as there are any.
     if len(proofs) == 1:
         return proofs[0]
-    covered = sum(proof.environments for proof in proofs)
+    covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
     return replace(
         worst,
-        rows=sum(proof.rows for proof in proofs),
-        ends=sum(proof.ends for proof in proofs),
+        rows=sum([proof.rows for proof in proofs]),
+        ends=sum([proof.ends for proof in proofs]),
         environments=min(covered, max(proof.num_envs for proof in proofs) or covered),
-        steps=sum(proof.steps for proof in proofs),
-        of_steps=sum(proof.of_steps for proof in proofs),
-        seconds=sum(proof.seconds for proof in proofs),
+        steps=sum([proof.steps for proof in proofs]),
+        of_steps=sum([proof.of_steps for proof in proofs]),
+        seconds=sum([proof.seconds for proof in proofs]),
         invalid=next((proof.invalid for proof in proofs if proof.invalid), None),
     )

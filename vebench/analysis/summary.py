@@ -5,12 +5,12 @@ Pure functions. Which windows count is decided in ``windows.py``.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import CellSummary, Doubt, base_of
+from vebench.analysis.cell import CellSummary, Doubt, altered, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
@@ -328,7 +328,7 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
         return proofs[0]
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
-    return replace(
+    return altered(
         worst,
         rows=sum([proof.rows for proof in proofs]),
         ends=sum([proof.ends for proof in proofs]),

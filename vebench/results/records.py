@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
@@ -71,17 +72,17 @@ class Identity:
     @property
     def label(self) -> str:
         """The backend as a user writes it, options included: ``envpool-async[ratio=2]``."""
-        return self.choice.label
+        return self.choice.label if self.options or self.python else self.backend
 
     @cached_property
     def choice(self) -> BackendChoice:
         """The backend with its options, in the interpreter that was named for it."""
         return BackendChoice(self.backend, self.options, self.python)
 
-    @cached_property
+    @property
     def entry(self) -> BackendEntry:
         """What is known of its backend."""
-        return self.choice.entry
+        return find(self.backend)
 
     @cached_property
     def key(self) -> CellKey:

@@ -118,7 +118,7 @@ def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: 
 def steps(backend: BackendChoice, task: Task) -> bool:
     """Return whether a backend has a task, and a class of its own for it that can do without its compiled part."""
     entry, ours = backend.entry, class_of(task.id)
-    if ours is not None and ours.needs and not backend.options.get("compiled", True):
+    if ours is not None and ours.needs_library and not backend.options.get("compiled", True):
         return False
     return task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
 

@@ -66,6 +66,7 @@ class AtariTask:
     """A game, as the environments of one process share it."""
 
     leaves_out: tuple[str, ...] = ("no infos",)
+    refuses = frozenset[str]()
     fewest = 1
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:

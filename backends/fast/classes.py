@@ -34,7 +34,7 @@ class FastClass:
     ``target`` is ``module:Class`` of a ``FastTask``. ``entry_point`` and ``defaults``: of the class that it stands for,
     as the registry of Gymnasium has them; only the defaults in ``free`` may have any value. ``packages``: what makes
     its bytes. ``unsupported``: settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has.
-    ``needs``: the function of the compiled part by which it steps, empty if it can do without.
+    ``needs_library``: whether it steps by the compiled part alone.
     """
 
     target: str
@@ -43,7 +43,7 @@ class FastClass:
     unsupported: frozenset[str]
     defaults: Mapping[str, object] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
-    needs: str = ""
+    needs_library: bool = False
 
 
 _ATARI = FastClass(
@@ -70,7 +70,7 @@ _PHYSICS: Mapping[str, FastClass] = {
         entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
         unsupported=frozenset(_PICTURES | {"disable_env_checker", "render_mode", "xml_file"}),
-        needs="vebench_physics",
+        needs_library=True,
     )
     for name, module in (
         ("Ant", "ant"),
@@ -92,7 +92,7 @@ _CLASSIC: Mapping[str, FastClass] = {
         entry_point=f"gymnasium.envs.classic_control.{module}",
         packages=(GYMNASIUM, NUMPY),
         unsupported=frozenset({"disable_env_checker", "render_mode"}),
-        needs="vebench_classic_step",
+        needs_library=True,
     )
     for env_id, module in (
         ("Acrobot-v1", "acrobot:AcrobotEnv"),
@@ -135,7 +135,7 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
     for package in ours.packages:
         if (refused := _unverified(package)) is not None:
             return refused
-    built = not ours.needs or hasattr(native.library(), ours.needs)
+    built = not ours.needs_library or native.library() is not None
     return None if built else OwnClasses(refused=native.NOT_BUILT, remedy=native.REMEDY)
 
 

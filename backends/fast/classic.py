@@ -30,6 +30,7 @@ GAMES = {
     "PendulumEnv": ("g", 1024),
     "AcrobotEnv": ("", 256),
 }
+_MOST = 1 << 62  # steps of an episode, as C counts them
 
 
 class ClassicTask:
@@ -42,6 +43,7 @@ class ClassicTask:
     how = "steps compiled"
     uncompiled = ""
     leaves_out: tuple[str, ...] = ()  # Gymnasium's infos are empty, too
+    refuses = frozenset({"low", "high", "x_init", "y_init"})  # bounds of the first state
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         if not compiled:
@@ -51,12 +53,12 @@ class ClassicTask:
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         self.origin: Any = environment.unwrapped
         limit = episode_limit(environment)
-        self.limit = 1 << 62 if limit is None else limit
+        self.limit = _MOST if limit is None else min(limit, _MOST)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         name = type(self.origin).__name__
         self.game = list(GAMES).index(name)
         attribute, self.fewest = GAMES[name]
-        setting = getattr(self.origin, attribute, 0)
+        setting = getattr(self.origin, attribute) if attribute else 0
         if type(setting) not in {bool, int, float}:
             raise ValueError(f"{attribute} is {setting!r}, not a number of Python's")
         self.in_float32 = name == "AcrobotEnv"

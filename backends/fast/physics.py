@@ -44,6 +44,7 @@ class PhysicsTask:
     how = "physics compiled"
     uncompiled = ""
     fewest = 1
+    refuses = frozenset[str]()
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         if not compiled:

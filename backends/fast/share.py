@@ -60,6 +60,7 @@ class FastTask(Protocol):
     ``how``: how it steps, in words, such as which parts are compiled. ``leaves_out``: what Gymnasium's class does and
     this one does not, in words. ``uncompiled``: why a compiled part that there could be is not used, though it was
     asked for, empty if it is used or there is none for these settings. ``fewest``: environments worth a process.
+    ``refuses``: options of a reset that only Gymnasium's class takes; others mean nothing to either.
     """
 
     observation_space: gymnasium.Space[Any]
@@ -68,6 +69,7 @@ class FastTask(Protocol):
     uncompiled: str
     leaves_out: tuple[str, ...]
     fewest: int
+    refuses: frozenset[str]
 
     def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
         """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.

@@ -94,8 +94,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     compiled
         Whether vebench's class may use its compiled parts. Without them Gymnasium's class steps all but games.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
-        As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps;
-        fewer where all take less than 0.1 ms.
+        As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps,
+        but none for less than 0.1 ms of stepping.
     **settings
         Settings of the task, as for ``gymnasium.make``. An Atari game also takes those of ``AtariPreprocessing``
         (``frame_skip``, ``noop_max``, ``screen_size``, ``terminal_on_life_loss``, ``grayscale_obs``, ...), ``stack``
@@ -132,7 +132,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
         why = f"{steps.refused}; own_classes=False silences this"
         logger.warn(f"{name} is stepped by Gymnasium's class: {why}", stacklevel=2)
-    otherwise = usable_cpus() if own is None else min(usable_cpus(), -(-num_envs // own.example.fewest))
+    otherwise = usable_cpus() if own is None else min(usable_cpus(), max(1, num_envs // own.example.fewest))
     return FastVectorEnv(
         partial(_make_env, id, settings),
         num_envs,
@@ -229,10 +229,10 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start a reset. The first one without a seed takes the seeds that ``make_vec`` was given.
 
-        Raises ValueError for bounds of the first state, which only Gymnasium's classes of classic control take.
+        Raises ValueError for options that only Gymnasium's class takes: bounds of the first state in classic control.
         """
-        if self._own is not None and (bounds := _BOUNDS & set(options or ())):
-            raise ValueError(f"our own class takes no {', '.join(sorted(bounds))}: use own_classes=False")
+        if self._own is not None and (refused := self._own.example.refuses.intersection(options or ())):
+            raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds
         super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
@@ -264,8 +264,6 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             raise AttributeError(f"our own class has no attribute {name!r}: use own_classes=False for Gymnasium's")
 
 
-# Options of a reset that bound the first state.
-_BOUNDS = frozenset({"low", "high", "x_init", "y_init"})
 # What ``AtariPreprocessing`` takes, and all settings of a game, those of ``gymnasium.make`` included.
 _OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
 _OF_A_GAME = _OF_THE_SCREEN.union(

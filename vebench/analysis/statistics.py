@@ -39,7 +39,7 @@ _MEDIAN_OVER_MEAN = sqrt(pi / 2)
 # wrong, ASPLOS 2009; T. Kalibera, R. Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
 PROCESS_SPREAD = 0.02
 
-# Correlation of a window with the one before it. Three to ten windows are too few to estimate it from.
+# Correlation of a window with the one before it. Three to twelve windows are too few to estimate it from.
 WINDOW_CORRELATION = 0.3
 
 # An interval needs a spread, and a spread needs two values.

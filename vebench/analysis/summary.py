@@ -323,9 +323,9 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     """Return the proofs of several repeats as one, with the worst verdict; None if there is none."""
     if not proofs:
         return None
-    # Each repeat takes other environments, as long as there are any.
     if len(proofs) == 1:
         return proofs[0]
+    # Each repeat takes other environments, as long as there are any.
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
     return altered(

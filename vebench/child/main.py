@@ -44,8 +44,9 @@ def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bo
     status = main(request_file, answers, own_memory, **inherited)
     if not status:  # all is closed: taking down modules and their threads would take up to 0.2 s more
         atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to do so before os._exit
-        sys.stdout.flush()
-        os._exit(status)
+        with suppress(Exception):  # of a library that has replaced it
+            sys.stdout.flush()
+        os._exit(0)
     return status
 
 

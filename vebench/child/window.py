@@ -157,9 +157,7 @@ class Window:
 
     def disturbed(self, cpus: int) -> bool:
         """Return whether others took too much of the cell's CPUs, of which there are ``cpus``."""
-        taken = (self.steal_ns or 0) + (
-            self.others_ns or 0
-        )  # as ``taken_ns``, which takes longer: a run has many windows
+        taken = (self.steal_ns or 0) + (self.others_ns or 0)  # ``taken_ns`` takes longer, and windows are many
         return taken > TAKEN_SHARE * cpus * self.ns and too_much(taken, cpus * self.ns, cpus)
 
     def calm(self, cpus: int) -> bool:

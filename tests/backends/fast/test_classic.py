@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from support.same_bytes import compare, made_case
 
 from vebench.backends.fast import classic, make_vec
-from vebench.backends.fast.native import library
+from vebench.backends.fast.native import NOT_BUILT, library
 from vebench.backends.interface import Task
 
 # Each setting is unlike its default and matters within the steps that are compared.
@@ -27,7 +27,7 @@ VARIED: Mapping[str, Mapping[str, Any]] = {
 }
 
 pytestmark = [
-    pytest.mark.skipif(not hasattr(library(), "vebench_classic_step"), reason="the C library was not built"),
+    pytest.mark.skipif(library() is None, reason=NOT_BUILT),
     pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning"),
 ]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from functools import cache
 from math import log
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal
@@ -148,16 +147,9 @@ def _pool(errors: Iterable[Error]) -> Pool:
     return Pool(sum([error.freedom * error.variance for error in known]) / freedom if known else 0.0, freedom)
 
 
-@cache
-def _median_of_chi_square(freedom: float) -> float:
-    from scipy.special import chdtri  # noqa: PLC0415 - imported on use: it takes longer than most commands
-
-    return float(chdtri(freedom, 0.5))
-
-
 def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -> list[list[CellKey]]:
     """Return the cells, or those of a backend, whose variance is significantly larger than that of half of all."""
-    from scipy.special import fdtrc  # noqa: PLC0415 - imported on use: it takes longer than most commands
+    from scipy.special import chdtri, fdtrc  # noqa: PLC0415 - imported on use: it takes longer than most commands
 
     groups: dict[CellKey | str, list[CellKey]] = defaultdict(list)
     for key in errors:
@@ -170,7 +162,7 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     # to find any that is noisy: there, some are taken to be that are not.
     enough = max(error.freedom for error in errors.values()) > 1
     freedom = sum(one.freedom for one in known.values()) / 2 if enough else _EXACT
-    typical = middle_of([one.variance * one.freedom / _median_of_chi_square(one.freedom) for one in known.values()])
+    typical = middle_of([one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()])
     return [
         groups[group]
         for group, one in known.items()

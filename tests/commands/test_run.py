@@ -102,6 +102,7 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     found = vebench("run", *PONG, "-w", "1,2", "-o", "run.jsonl", world=fake_world(start))
     assert (found.status, start.left) == (0, 1)
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
+    assert [cell.backend.name for cell, _ in start.started].index("yardstick") == 4  # after the first look
     for shown in (found.out, found.err):
         assert shown.count("ALE/Pong-v5: frames/s (4 frames per step)") == 1
     assert found.err.index("first look; the run goes on") < found.err.index("[ 1/15]")

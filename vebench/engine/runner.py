@@ -13,7 +13,8 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import groupby
+from itertools import cycle, groupby
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -127,16 +128,25 @@ def _measured(
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
     So each cell comes before another as often as after it, and what slows the machine for a while slows them all. A
-    cell that takes no turns is measured once it is started.
+    cell that takes no turns is measured once it is started. Rows that others are compared with start after the first
+    look at these.
     """
     all_cells = tuple(_CellAtWork(cell, over) for cell in cells)
+    late = [cell for cell in all_cells if cell.cell.entry.reference_row]
+    early = [cell for cell in all_cells if cell not in late]
+    directions, started = cycle((1, -1)), 0
     try:
         with ExitStack() as stack:
-            for number, cell in enumerate(all_cells):
-                if number and out_of_time():
-                    break
-                yield from cell.start(launch, stack)
-            yield from _turns(all_cells, spec.rounds, out_of_time)
+            for some, enough in ((early, _A_FEW), (late, inf)):
+                for cell in some:
+                    if started and out_of_time():
+                        break
+                    started += 1
+                    yield from cell.start(launch, stack)
+                yield from _turns(all_cells, spec.rounds, out_of_time, directions, enough)
+                alive = [cell for cell in all_cells if cell.at_work]
+                if some is early and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
+                    yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
         for cell in all_cells:
             if cell.at_work:
                 yield CellFinished(cell.cell, cell.outcome(GIVEN_UP))
@@ -147,22 +157,24 @@ def _measured(
         raise KeyboardInterrupt from None
 
 
-def _turns(cells: Sequence[_CellAtWork], rounds: int, out_of_time: Callable[[], bool]) -> Iterator[Event | FirstLook]:
-    """Let cells take turns until all have ended, or there is no time for those that lack windows."""
+def _turns(
+    cells: Sequence[_CellAtWork],
+    rounds: int,
+    out_of_time: Callable[[], bool],
+    directions: Iterator[int],
+    enough: float,
+) -> Iterator[Event]:
+    """Let cells take turns until each has enough windows, has ended, or lacks windows for which there is no time."""
 
     def goes_on(cell: _CellAtWork) -> bool:
         return cell.at_work and (len(cell.windows) >= rounds or not out_of_time())
 
-    looked = False
     while order := [cell for cell in cells if goes_on(cell)]:
-        for turn in (order, order[::-1]):
-            for cell in turn:
-                if goes_on(cell):
-                    yield from cell.take_turn()
-            alive = [cell for cell in cells if cell.at_work]
-            if not looked and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
-                looked = True
-                yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
+        if all(len(cell.windows) >= enough for cell in order):
+            return
+        for cell in order[:: next(directions)]:
+            if goes_on(cell):
+                yield from cell.take_turn()
 
 
 class _CellAtWork:

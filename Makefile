@@ -1,4 +1,4 @@
-# Needs Python 3.11 to 3.13 and make. Everything goes into .venv; a second call installs nothing.
+# Needs Python 3.11 to 3.14 and make. Everything goes into .venv; a second call installs nothing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,7 +51,7 @@ clean:
 	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(VENV)/made:
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "vebench needs Python 3.11 to 3.13: make PYTHON=python3.12")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "vebench needs Python 3.11 to 3.14: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 

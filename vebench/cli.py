@@ -52,6 +52,8 @@ def invoke(arguments: Sequence[str], world: World | None = None) -> int:  # noqa
     try:
         # Typer's own entry point would report some of its errors itself.
         with command.make_context("vebench", [*arguments], obj=partial(_world, tuple(arguments), world)) as context:
+            if sys.platform == "win32":  # processes are ended by group and waited for with poll(), as in POSIX
+                return _fail("Windows is not supported: use WSL, Linux or macOS", UsageError.exit_status)
             return command.invoke(context) or 0
     except typer.Exit as done:
         return done.exit_code

@@ -27,9 +27,6 @@ from vebench.backends.interface import Factory, Setup, Task, VectorBackend
 from vebench.backends.null import Null
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 
-# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 PONG = Task("ALE/Pong-v5", "atari", 4)
 CHEETAH = Task("HalfCheetah-v5", "mujoco", 5)
 HOPPER = Task("Hopper-v5", "mujoco", 4)

@@ -35,12 +35,8 @@ class Build(Protocol):
     ) -> VectorBackend: ...
 
 
-pytestmark = [
-    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    # EnvPool declares the bounds of its float32 boxes in float64.
-    pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning"),
-]
+# EnvPool declares the bounds of its float32 boxes in float64.
+pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 PENDULUM = Task("Pendulum-v1", "classic", 1)

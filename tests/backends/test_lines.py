@@ -19,12 +19,8 @@ from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import ENVPOOL, importable
 from vebench.backends.registry import BY_NAME, ENTRIES
 
-pytestmark = [
-    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    # EnvPool's own spaces of CartPole.
-    pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning"),
-]
+# EnvPool's own spaces of CartPole.
+pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
 
 CARTPOLE, CHEETAH, PONG = TASKS
 REGISTERED = Task("odd/Observes-box-v0", "gymnasium", 1, module="odd")
@@ -41,6 +37,7 @@ def lines_of(name: str, task: Task, workers: int = 2, **options: bool | int | st
 def run(lines: tuple[str, ...]) -> Any:  # noqa: ANN401 - each library has a class of its own
     """Run lines as a script does, and return what they are there for."""
     script: dict[str, Any] = {"__name__": "__main__"}
+    multiprocessing.set_start_method("fork", force=True)  # Python 3.14's default needs a file to import
     exec("\n".join(lines), script)  # noqa: S102 - that is what people do with them
     return script["envs"]
 

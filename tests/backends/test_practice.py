@@ -22,7 +22,6 @@ from vebench.backends.threads import Threads
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 VERBOSE = Task("odd/Verbose-v0", OTHER.name, 1, module="odd")
 HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from vebench.backends import registry
 from vebench.backends.entry import FORKED_PROCESS, FRESH_PROCESS, BackendEntry
 from vebench.backends.environments.making import make
 from vebench.backends.environments.suites import SUITES, Suite, load_target
+from vebench.backends.fast.classes import VERSIONS
 from vebench.backends.interface import Task
 from vebench.backends.packages import ALE_PY, BASE, ENVPOOL, GYMNASIUM, IMAGEIO, NUMPY, OPENCV, Package, how_to_install
 
@@ -59,6 +60,13 @@ def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_lo
     usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.packages}
     usual |= {package for suite in SUITES.values() if suite.usual for package in suite.packages}
     assert everything.extras == {"report", *(package.extra for package in usual if package.extra)}
+
+
+def test_extras_install_no_newer_mujoco_than_own_classes_were_verified_with() -> None:
+    extras = PROJECT["optional-dependencies"]
+    asked = [one for one in map(Requirement, (*extras["mujoco"], *extras["envpool"])) if one.name == "mujoco"]
+    newest = {bound.version for one in asked for bound in one.specifier if bound.operator != ">="}
+    assert (len(asked), newest) == (3, {*VERSIONS["mujoco"]})
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,11 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
             return 0
         backend = measure(request, factory, affinity, unbound, started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
+        with suppress(OSError, ValueError):  # what was printed before comes first in the log, and may be long
+            sys.stdout.flush()
         traceback.print_exc()
-        told = isinstance(job, (Proving, Judging))  # the judge says where
-        place = "" if told else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(describe(error) + (f", {place}" if place else "")))
+        place = "" if isinstance(job, (Proving, Judging)) else where(traceback.walk_tb(error.__traceback__))
+        answer(Failure(describe(error) + (f", {place}" if place else "")))  # of proofs, the judge says where
         return 1
     backend.close()
     return 0

@@ -8,6 +8,7 @@ as long in a forked cell as in a fresh interpreter. How it is asked: ``Zygote`` 
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
 import json
 import os
@@ -110,6 +111,7 @@ def _own(pages: list[tuple[int, int, bool]]) -> bool:
     """
     return all(
         not _advise(address, length, _POPULATE_READ if of_file else _POPULATE_WRITE)
+        or ctypes.get_errno() == errno.ENOMEM  # its end was given back since: the allocator trims the heap
         for address, length, of_file in pages
     )
 

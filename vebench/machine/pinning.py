@@ -97,10 +97,8 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15
     support one node only, and get the first.
     """
-    if policy != "local" and not nodes:
-        return "no memory node is known for these CPUs"
-    if _NUMBERS is None:
-        return "not supported on this system"
+    if _NUMBERS is None or (policy != "local" and not nodes):
+        return None if policy == "local" else "no memory node is known for these CPUs, or none can be chosen here"
     reason = ""
     for mode in _MODES[policy]:
         wanted = [] if mode == _LOCAL else nodes[:1] if mode == _PREFERRED else nodes
@@ -124,10 +122,9 @@ def memory_policy() -> str | None:
     if libc().syscall(_NUMBERS[0], ctypes.byref(mode), words, bits, None, none):
         return None
     number = mode.value & _MODE_BITS
-    if number >= len(_NAMES):
-        return f"mode {number}"
+    name = _NAMES[number] if number < len(_NAMES) else f"mode {number}"
     nodes = [index for index in range(_MOST_NODES) if words[index // _WORD] >> (index % _WORD) & 1]
-    return _NAMES[number] + (f":{','.join(map(str, nodes))}" if nodes else "")
+    return name + (f":{','.join(map(str, nodes))}" if nodes else "")
 
 
 @cache

@@ -32,12 +32,6 @@ from vebench.plan.tasks import TASKS
 Build = Callable[..., Any]
 Envs = VectorEnv[Any, Any, Any]
 
-
-pytestmark = [
-    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-]
-
 gymnasium.register_envs(ale_py)
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "ppo.py"
 PONG, BREAKOUT, CHEETAH = "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5"
@@ -252,7 +246,7 @@ def test_what_is_registered_anew_is_what_steps_and_is_said_why(build: Build, mon
     spec = gymnasium.spec(CHEETAH)
     monkeypatch.setitem(gymnasium.registry, CHEETAH, replace(spec, kwargs={"ctrl_cost_weight": 3.0}))
     with pytest.warns(UserWarning, match="our own class for HalfCheetah-v5: HalfCheetah-v5 is registered with ctrl_c"):
-        ours = build(CHEETAH, 2)
+        ours = build(CHEETAH, 2, context="fork")
     agree(ours, loop(CHEETAH, 2), steps=5)
     stepped = stepped_by_own_classes(TASKS["HalfCheetah"], compiled=True)
     assert stepped.own_classes is not None

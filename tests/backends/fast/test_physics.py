@@ -255,7 +255,6 @@ def test_threads_that_step_or_build_take_turns_with_what_a_process_has_once(monk
     assert met == []
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_process_that_is_forked_while_another_thread_steps_can_step_too() -> None:
     side = Side(PhysicsTask("Swimmer-v5", {}))
     side.share.answer("reset", 0)

@@ -23,9 +23,6 @@ from various import Troubled, UnpicklableError
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
 from vebench.backends.shared_memory.memory_layout import Memory
 
-# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 Build = Callable[..., SharedMemoryVectorEnv]
 
 LONG = 20.0  # seconds after which a test that waits gives up

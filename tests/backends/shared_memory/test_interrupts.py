@@ -27,9 +27,6 @@ from vebench.backends.shared_memory import BrokenOffError, SharedMemoryVectorEnv
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync
 from vebench.backends.shared_memory.errors import held_back
 
-# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 ACTIONS = np.array([0, 1, 2, 1])
 STEPS = 2
 LONG = 120  # seconds; what hangs ends the test by SIGALRM

@@ -17,9 +17,6 @@ from various import Sampler
 from vebench.backends.fast import make_vec
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
 
-# Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 COUNT = 4
 BOX = spaces.Box(0, 1, (2,))
 

@@ -12,8 +12,6 @@ from support.recipes import recipe
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, shared_memory_spec
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 
 def test_make_vec_makes_ours_by_its_spec_with_the_settings_and_wrappers_given_there() -> None:
     clip = partial(ClipReward, max_reward=0.5)

@@ -21,12 +21,7 @@ from vebench.backends.shared_memory import SharedMemoryVectorEnv
 Space = spaces.Space[Any]
 Value = Any  # what a space says
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning"),
-]
-
-
+pytestmark = pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning")
 CPUS = sorted(os.sched_getaffinity(0))[:1] if hasattr(os, "sched_getaffinity") else [0]
 
 
@@ -225,7 +220,7 @@ class LoudlyClosed(Echo):
 
 def test_an_exception_in_close_is_shown_and_the_others_are_closed(capfd: pytest.CaptureFixture[str]) -> None:
     functions = [partial(kind, spaces.Discrete(2)) for kind in (Echo, LoudlyClosed, LoudlyClosed, LoudlyClosed)]
-    in_two_processes(functions).close()
+    in_two_processes(functions, context="fork").close()
     assert capfd.readouterr().err.count("OSError: no display") == 3
     assert multiprocessing.active_children() == []
 

@@ -22,8 +22,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from vebench.backends.fast.vector_env import make_vec
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, StableBaselinesVecEnv
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 
 class Short(gymnasium.Env[Any, Any]):
     """Ends after four steps, or is cut off after three; says what it was reset with."""

@@ -18,11 +18,7 @@ from vebench.backends.shared_memory import SharedMemoryVectorEnv
 Build = Callable[..., SharedMemoryVectorEnv]
 Value = Any  # what the constructor is given
 
-pytestmark = [
-    # Python 3.12 warns of every fork beside threads, and BLAS keeps some; a worker calls nothing that they could hold.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning")
 
 BOX = spaces.Box(-1.0, 2.0, (2, 3), np.float32)
 SPACES: dict[str, spaces.Space[Any]] = {

@@ -13,7 +13,6 @@ from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf
 
 HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
 CARTPOLE = Task("CartPole-v1", "classic", 1)
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
 @pytest.fixture

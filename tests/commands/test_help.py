@@ -39,7 +39,7 @@ def test_help_has_examples_and_names_values_as_users_do(vebench: Command) -> Non
     assert "TEXT" not in text
     assert "FLOAT" not in text
     assert "newest run in .vebench/" in words(vebench("report", "--help").out)
-    assert "[default: 250ms]" in text
+    assert "[default: 200ms]" in text
     assert words(vebench("help", "run").out) == text
     assert "vebench help [COMMAND]" in vebench("help", "help").out
     assert vebench("help").out == vebench("--help").out

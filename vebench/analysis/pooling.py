@@ -166,6 +166,6 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     return [
         groups[group]
         for group, one in known.items()
-        if one.variance > max(typical, _CLOSE**2)  # no other is at any level
+        if one.variance > max(typical, _CLOSE**2)  # a smaller variance is never significantly larger
         and float(fdtrc(one.freedom, freedom, one.variance / max(typical, _CLOSE**2))) < level
     ]

@@ -97,8 +97,9 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
         with suppress(OSError, ValueError):  # what was printed before comes first in the log, and may be long
             sys.stdout.flush()
         traceback.print_exc()
-        place = "" if isinstance(job, (Proving, Judging)) else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(describe(error) + (f", {place}" if place else "")))  # of proofs, the judge says where
+        told = isinstance(job, (Proving, Judging))  # the judge says where
+        place = "" if told else where(traceback.walk_tb(error.__traceback__))
+        answer(Failure(describe(error) + (f", {place}" if place else "")))
         return 1
     backend.close()
     return 0

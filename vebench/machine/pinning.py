@@ -97,8 +97,10 @@ def set_memory_policy(policy: str, nodes: Sequence[int]) -> str | None:
     ``bind``: only from ``nodes``. ``preferred``: from ``nodes`` while they have free memory; kernels before 5.15
     support one node only, and get the first.
     """
-    if _NUMBERS is None or (policy != "local" and not nodes):
-        return None if policy == "local" else "no memory node is known for these CPUs, or none can be chosen here"
+    if policy != "local" and not nodes:
+        return "no memory node is known for these CPUs"
+    if _NUMBERS is None:
+        return None if policy == "local" else "not supported on this system"
     reason = ""
     for mode in _MODES[policy]:
         wanted = [] if mode == _LOCAL else nodes[:1] if mode == _PREFERRED else nodes

@@ -209,7 +209,7 @@ class View:
     """What documents of a run show besides rates, speedups and what is wrong.
 
     ``columns`` names columns of the data, each shown as a further table of each task. With ``every_finding``, nothing
-    is left out for being of less weight: notes, the row that shows what the measuring loop costs, facts in full. With
+    is left out for being of less weight: notes, ranks by CPU time, what the measuring loop costs, facts in full. With
     ``each_run``, runs that are shown side by side follow one by one. ``published``: figures that others have published
     for these tasks are shown, too, in tables of their own. ``forecast`` is a number of workers to predict rates for,
     None for no prediction. ``panel`` is the only kind of figure to show, None for the usual ones.

@@ -30,7 +30,10 @@ _LEAST_SAID = 0.01  # of the time
 def rate_tables(
     env: str, cells: Sequence[CellSummary], spec: RunSpec, view: View, *, best: CellSummary | None
 ) -> Iterator[Table]:
-    """Yield the tables of one task, with ``best`` marked: rates, footnotes below the last of them, further columns."""
+    """Yield the tables of one task, with ``best`` marked: rates, footnotes below the last of them, further columns.
+
+    A view of every finding has a ranking by CPU time, too.
+    """
     marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
     skips = sorted({cell.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
@@ -51,6 +54,8 @@ def rate_tables(
             grid = _grid(part, marked, spec, partial(of_column, column))
             meaning = f"{column.name}: {column.meaning}{f' ({column.unit})' if column.unit else ''}"
             yield replace(grid, title=f"{name}: {column.name}", group=one_line(env), notes=(meaning,), about="run")
+    if view.every_finding:
+        yield from _cpu_time(env, cells)
 
 
 def _each_host(cell: CellSummary) -> Text:
@@ -211,6 +216,38 @@ def where_time_goes(cell: CellSummary) -> Text:
     batch = f"a batch {figures.short_time(found.latency_p50_ns)}, p99 {figures.short_time(found.latency_p99_ns)}"
     age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()
     return Text((shares, batch, *age), "plain", found.waiting)
+
+
+def _cpu_time(env: str, cells: Sequence[CellSummary]) -> Iterator[Table]:
+    """Yield a ranking of backends by CPU time, each at the cell that takes the least for a frame, if that is known."""
+    known = [
+        (per_second, rate, cell)
+        for cell in cells
+        if not (cell.struck or cell.reference_row)
+        if (per_second := cell.frames_per_cpu_second) and (rate := cell.frames_per_second) and per_second.median > 0
+    ]
+    best: dict[str, TableRow] = {}
+    for per_second, rate, cell in sorted(known, key=lambda one: -one[0].median):
+        step_ns = 1e9 * cell.frame_skip / per_second.median
+        texts = (
+            Text((figures.rate(per_second),), value=per_second),
+            Text((figures.short_time(step_ns),), value=step_ns),
+            Text((figures.rate(rate),), value=rate),
+            Text((cell.key.size,), value=cell.key.size),
+        )
+        best.setdefault(cell.label, TableRow(one_line(cell.label), texts))
+    if best:
+        yield Table(
+            title=f"{one_line(env)}: CPU time, least for each frame first",
+            columns=("frames/CPU s", "CPU time per step", "frames/s", "with"),
+            rows=tuple(best.values()),
+            aside=1,
+            notes=(
+                "CPU time is that of all processes: what a learner on the same CPUs pays for frames, polling included",
+            ),
+            group=one_line(env),
+            about="run",
+        )
 
 
 def _sizes_of_batches(cell: CellSummary) -> Text:

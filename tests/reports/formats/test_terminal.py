@@ -78,7 +78,7 @@ def test_further_tables_come_before_that_of_rates_each_with_its_notes_and_listin
     (document,) = page.documents
     text = on_terminal(page, 200)
     measured, *further = document.tables
-    assert len(further) == 3
+    assert len(further) == 4
     ends = [*(text.index(table.title) for table in further), text.index("Known differences from for-loop")]
     assert ends == sorted(ends)
     for table, begin, end in zip(further, ends[:-1], ends[1:], strict=True):

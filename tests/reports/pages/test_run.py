@@ -36,7 +36,7 @@ def everything_of(*cells: CellRecord) -> Document:
 
 
 def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_last(everything: RunPage) -> None:
-    table = table_of(everything)
+    table, _ = document_of(everything).tables
     assert [row.label for row in table.rows] == [
         "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
 
 
 def test_no_cell_is_blank(everything: RunPage) -> None:
-    table = table_of(everything)
+    table, _ = document_of(everything).tables
     places = ((row.label, zip("124v", row.texts, strict=True)) for row in table.rows)
     texts = {(label, column): text.lines for label, row in places for column, text in row}
     assert all(line for lines in texts.values() for line in lines)
@@ -134,7 +134,7 @@ NULL_NOTE = "null: what the measuring loop itself costs for a batch"
 
 
 def test_the_null_backend_shows_the_cost_of_the_loop_to_those_who_want_all(everything: RunPage, page: RunPage) -> None:
-    table = table_of(everything)
+    table, _ = document_of(everything).tables
     assert table.rows[-1].texts[0].lines == ("0.40 µs ±4.0%", "a batch")
     assert NULL_NOTE in table.notes
     assert "null" not in {row.label for row in table_of(page).rows}
@@ -378,3 +378,26 @@ def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() 
         "for-loop": [1.0, 1.0, 6.0, 0.0, 2.0, 10.0],
         "gym-sync": [1.0, 1.0, 6.0, 1.0, 1.0, 10.0],
     }
+
+
+def test_backends_are_ranked_by_cpu_time_for_who_wants_all_each_where_it_takes_the_least() -> None:
+    def window(steps: int, cpu_seconds: float) -> tuple[Window, ...]:
+        return (Window(10**9, steps, 0, cpu_ns=round(cpu_seconds * 10**9)),) * 4
+
+    cells = (
+        make_cell("for-loop", 1, windows=window(1000, 1.0)),
+        make_cell("gym-async", 1, windows=window(1000, 1.6)),
+        make_cell("gym-async", 2, windows=window(2000, 2.0), envs_per_worker=4),
+        make_cell("shm-sync", 2, windows=window(4000, 1.0)),
+        make_cell("envpool-sync", 2, windows=window(9000, 1.0), verdict="different"),
+        make_cell("queue", 2, windows=(Window(10**9, 5000, 0),) * 4),
+        make_cell("ceiling", 2, windows=window(9000, 1.0)),
+    )
+    *_, ranking = everything_of(*cells).tables
+    assert ranking.columns == ("frames/CPU s", "CPU time per step", "frames/s", "with")
+    assert [(row.label, *(text.lines[0] for text in row.texts)) for row in ranking.rows] == [
+        ("shm-sync", "16,000 ±4.0%", "250 µs", "16,000 ±4.0%", "2 workers"),
+        ("for-loop", "4,000 ±4.0%", "1.00 ms", "4,000 ±4.0%", "1 worker"),
+        ("gym-async", "4,000 ±4.0%", "1.00 ms", "8,000 ±4.0%", "2 workers x 4 envs"),
+    ]
+    assert ranking.title not in {table.title for table in document_of(page_of(*cells)).tables}

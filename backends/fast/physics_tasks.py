@@ -1,4 +1,4 @@
-"""MuJoCo's tasks: what each of them shows, what it rewards and when it ends, for many environments at a time.
+"""MuJoCo's tasks: what each of them shows, rewards and tells in infos, and when it ends, for many environments at once.
 
 All constants are read off an environment of Gymnasium's own class. The arithmetic of rewards is that of the class,
 operation by operation, on a whole batch, so that each reward has the same bytes: also where actions are of ``float32``,
@@ -8,6 +8,7 @@ in which the class then computes what they cost.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,12 +55,24 @@ class Bound(NamedTuple):
     outside: bool = False
 
 
+class Info(NamedTuple):
+    """What infos tell of the physics, at resets too.
+
+    ``told`` takes that part of all environments, ``(environments, numbers)``; it returns a new array, with a row for
+    each.
+    """
+
+    part: Slice
+    told: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
 class Seen(NamedTuple):
     """What the rewards of a batch are made of. Each array has a row for each environment.
 
     ``around``: the part that the task reads before and after the physics, ``(2, environments, numbers)``. ``after``:
     those that it reads only afterwards, ``(environments, numbers)``, by its names for them. ``healthy``: 1.0 or 0.0.
-    ``rewards`` are written; ``observations`` are, where more than MuJoCo's own numbers is shown.
+    ``rewards`` are written; ``observations`` are, where more than MuJoCo's own numbers is shown. ``told``, if there are
+    infos, is filled with what returns a new array of what a reward is made of, by the names that infos have for it.
     """
 
     actions: NDArray[Any]
@@ -68,6 +81,12 @@ class Seen(NamedTuple):
     healthy: NDArray[np.float64]
     observations: NDArray[np.float64]
     rewards: NDArray[np.float64]
+    told: dict[str, Callable[[], NDArray[Any]]] | None = None
+
+    def tell(self, **parts: Callable[[], NDArray[Any]]) -> None:
+        """Let infos have these parts of a reward."""
+        if self.told is not None:
+            self.told.update(parts)
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,7 @@ class Rules:
     - ``reward``: takes what is seen of a batch; returns what writes its rewards after each step.
     - ``around``: what is read both before and after the physics; ``after``: what is read afterwards, by names.
     - ``healthy``: the bounds within which an environment is healthy; ``ends``: whether its episode ends if not.
+    - ``infos``: what infos tell besides parts of the reward, by names.
     """
 
     row: tuple[Slice, ...]
@@ -86,6 +106,7 @@ class Rules:
     after: Mapping[str, Slice] = field(default_factory=dict)
     healthy: tuple[Bound, ...] = ()
     ends: bool = False
+    infos: Mapping[str, Info] = field(default_factory=dict)
 
     @property
     def contacts(self) -> bool:
@@ -99,51 +120,54 @@ def _constant(number: float) -> NDArray[np.float64]:
     return np.array(number, np.float64)
 
 
-def _squared_cost(weight: float, numbers: NDArray[Any]) -> Callable[[], NDArray[Any]]:
-    """Return what computes ``weight * numpy.sum(numpy.square(...))`` of each row, in the type of the numbers."""
+def _squared_cost(weight: float, numbers: NDArray[Any]) -> tuple[NDArray[Any], Callable[[], None]]:
+    """Return an array of what ``weight * numpy.sum(numpy.square(...))`` of each row is, and what computes it.
+
+    It has the type that the numbers have.
+    """
     squares, sums = np.empty_like(numbers), np.empty(len(numbers), numbers.dtype)
     cost = np.empty(len(numbers), np.result_type(weight, sums))
     factor = np.array(weight, cost.dtype)
 
-    def compute() -> NDArray[Any]:
+    def compute() -> None:
         np.square(numbers, squares)
         np.add.reduce(squares, axis=1, out=sums)
         np.multiply(factor, sums, cost)
-        return cost
 
-    return compute
+    return cost, compute
 
 
-def _limited_cost(weight: float, limits: tuple[float, float], numbers: NDArray[np.float64]) -> Callable[[], Any]:
-    """Return what computes ``squared_cost`` between limits."""
-    compute, (low, high) = _squared_cost(weight, numbers), map(_constant, limits)
+def _limited_cost(
+    weight: float, limits: tuple[float, float], numbers: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], Callable[[], None]]:
+    """Return what ``_squared_cost`` does, between limits."""
+    (cost, compute), (low, high) = _squared_cost(weight, numbers), map(_constant, limits)
 
-    def compute_limited() -> NDArray[np.float64]:
-        cost = compute()
+    def compute_limited() -> None:
+        compute()
         # numpy.clip does the same and takes five times as long.
         np.maximum(cost, low, out=cost)
         np.minimum(cost, high, out=cost)
-        return cost
 
-    return compute_limited
+    return cost, compute_limited
 
 
-def _centre_x(masses: NDArray[np.float64], positions: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
-    """Return what computes x of the centre of mass of bodies, before and after: ``(2, environments)``."""
+def _centres(
+    masses: NDArray[np.float64], positions: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], Callable[[], None]]:
+    """Return an array of x and y of the bodies' centre of mass, ``(2, environments, 2)``, and what computes it."""
     weights, total = masses[:, None], np.sum(masses)
     positions = positions.reshape(*positions.shape[:2], len(masses), 3)
     moments = np.empty_like(positions)
-    # All three coordinates, though x is enough: so numpy adds the bodies up one after another, as Gymnasium's sum does.
+    # All three coordinates, though two are enough: so numpy adds the bodies up one after another, as Gymnasium does.
     centres = np.empty((*positions.shape[:2], 3))
-    x = centres[..., 0]
 
-    def compute() -> NDArray[np.float64]:
+    def compute() -> None:
         np.multiply(weights, positions, moments)
         np.add.reduce(moments, axis=2, out=centres)
-        np.divide(x, total, x)
-        return x
+        np.divide(centres, total, centres)
 
-    return compute
+    return centres[..., :2], compute
 
 
 def _each_row(function: Callable[[Any, Any], Any], rows: NDArray[np.float64]) -> Callable[[], None]:
@@ -157,18 +181,10 @@ def _each_row(function: Callable[[Any, Any], Any], rows: NDArray[np.float64]) ->
     return apply
 
 
-def _distances(start: NDArray[np.float64], end: NDArray[np.float64]) -> Callable[[], NDArray[np.float64]]:
-    """Return what computes ``numpy.linalg.norm(start - end)`` of each row: the root of its product with itself."""
-    vectors, lengths = np.empty_like(start), np.empty(len(start))
-    views = list(vectors)
-
-    def compute() -> NDArray[np.float64]:
-        np.subtract(start, end, vectors)
-        lengths[:] = [view.dot(view) for view in views]
-        np.sqrt(lengths, lengths)
-        return lengths
-
-    return compute
+def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``numpy.linalg.norm`` of each row: the root of its product with itself."""
+    lengths: NDArray[np.float64] = np.sqrt(np.vecdot(vectors, vectors))
+    return lengths
 
 
 @dataclass(frozen=True)
@@ -190,28 +206,38 @@ class _Travel:
 
     def __call__(self, seen: Seen) -> Callable[[], None]:
         """Return what writes the rewards of a batch."""
-        rewards, healthy, dt, forward = seen.rewards, seen.healthy, _constant(self.dt), _constant(self.forward)
+        rewards, healthy, dt, weight = seen.rewards, seen.healthy, _constant(self.dt), _constant(self.forward)
+        (before, after), move = (seen.around, None) if self.masses is None else _centres(self.masses, seen.around)
+        velocity, forward = np.empty_like(after), np.empty_like(rewards)
+        speed = velocity[:, 0]
+        control, pay_control = _squared_cost(self.control, seen.after.get("control", seen.actions))
+        seen.tell(**{f"{axis}_velocity": velocity[:, at].copy for at, axis in enumerate("xy"[: velocity.shape[1]])})
+        seen.tell(reward_forward=forward.copy, reward_ctrl=partial(np.negative, control))
         bonus = None if self.bonus is None else _constant(self.bonus)
-        survival = np.empty_like(rewards)
-        before, after = seen.around[..., 0]
-        move = None if self.masses is None else _centre_x(self.masses, seen.around)
-        control = _squared_cost(self.control, seen.after.get("control", seen.actions))
+        survival = np.zeros_like(rewards)
+        if self.bonus is not None:
+            seen.tell(reward_survive=partial(survival.astype, np.asarray(self.bonus).dtype))
         contact = None
         if self.contact is not None:
-            contact = _limited_cost(self.contact, self.contact_range, seen.after["contact"])
+            contact, pay_contact = _limited_cost(self.contact, self.contact_range, seen.after["contact"])
+            seen.tell(reward_contact=partial(np.negative, contact))
 
         def write() -> None:
-            start, end = (before, after) if move is None else move()
-            np.subtract(end, start, rewards)
-            np.divide(rewards, dt, rewards)
-            np.multiply(rewards, forward, rewards)
+            if move is not None:
+                move()
+            np.subtract(after, before, velocity)
+            np.divide(velocity, dt, velocity)
+            np.multiply(speed, weight, forward)
+            gain = forward
             if bonus is not None:
                 np.multiply(healthy, bonus, survival)
-                np.add(rewards, survival, rewards)
-            cost = control()
+                gain = np.add(forward, survival, rewards)
+            pay_control()
+            cost = control
             if contact is not None:
-                cost = np.add(cost, contact())
-            np.subtract(rewards, cost, rewards)
+                pay_contact()
+                cost = np.add(control, contact)
+            np.subtract(gain, cost, rewards)
 
         return write
 
@@ -240,15 +266,33 @@ def _position_and_velocity(origin: _Origin, hidden: int, low: float = -inf, high
     return Slice("qpos", hidden if excluded else 0), Slice("qvel", 0, None, low, high)
 
 
-_X = Slice("qpos", 0, 1)
+_X, _Y, _XY = Slice("qpos", 0, 1), Slice("qpos", 1, 2), Slice("qpos", 0, 2)
+
+
+def _number(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    return numbers[:, 0].copy()
+
+
+_X_INFO: Mapping[str, Info] = {"x_position": Info(_X, _number)}
+_XY_INFO: Mapping[str, Info] = {**_X_INFO, "y_position": Info(_Y, _number)}
+_DISTANCE: Mapping[str, Info] = {"distance_from_origin": Info(_XY, _lengths)}
+_TENDONS: Mapping[str, Info] = {
+    "tendon_length": Info(Slice("ten_length"), np.copy),
+    "tendon_velocity": Info(Slice("ten_velocity"), np.copy),
+}
+
+
+def _z_distance(origin: _Origin, at: int) -> Mapping[str, Info]:
+    start = origin.init_qpos[at]
+    return {"z_distance_from_origin": Info(Slice("qpos", at, at + 1), lambda numbers: numbers[:, 0] - start)}
 
 
 def _half_cheetah(origin: _Origin) -> Rules:
-    return Rules(_position_and_velocity(origin, 1), _travel(origin), _X)
+    return Rules(_position_and_velocity(origin, 1), _travel(origin), _X, infos=_X_INFO)
 
 
 def _swimmer(origin: _Origin) -> Rules:
-    return Rules(_position_and_velocity(origin, 2), _travel(origin), _X)
+    return Rules(_position_and_velocity(origin, 2), _travel(origin), _XY, infos={**_XY_INFO, **_DISTANCE})
 
 
 def _walker(origin: _Origin) -> Rules:
@@ -263,6 +307,7 @@ def _walker(origin: _Origin) -> Rules:
         _X,
         healthy=(height, angle),
         ends=has.terminate_when_unhealthy,
+        infos={**_X_INFO, **_z_distance(origin, 1)},
     )
 
 
@@ -281,7 +326,6 @@ def _place(origin: _Origin, body: str | int) -> Slice:
 def _ant(origin: _Origin) -> Rules:
     has = _Settings(origin)
     main = _place(origin, has.main_body)
-    x = main._replace(stop=main.start + 1)
     low, high = has.healthy_z_range
     forces = Slice("cfrc_ext", 0, None, *_limits_of(has.contact_force_range))
     # The world's own forces, those of body 0, count but are not shown.
@@ -289,10 +333,11 @@ def _ant(origin: _Origin) -> Rules:
     return Rules(
         (*_position_and_velocity(origin, 2), *shown),
         _travel(origin, bonus=has.healthy_reward, contact=has.contact_cost_weight),
-        x,
+        main._replace(stop=main.start + 2),
         {"contact": forces},
         (Bound(Slice("qpos")), Bound(Slice("qvel")), Bound(Slice("qpos", 2, 3), low, high, closed=True)),
         has.terminate_when_unhealthy,
+        {**_XY_INFO, **_DISTANCE},
     )
 
 
@@ -324,6 +369,7 @@ def _humanoid(origin: _Origin) -> Rules:
         {"control": Slice("ctrl"), "contact": Slice("cfrc_ext")},
         (Bound(Slice("qpos", 2, 3), *has.healthy_z_range),),
         has.terminate_when_unhealthy,
+        {**_XY_INFO, **_TENDONS, **_DISTANCE},
     )
 
 
@@ -332,20 +378,27 @@ def _humanoid_standup(origin: _Origin) -> Rules:
     time_step = _constant(origin.model.opt.timestep)
 
     def reward(seen: Seen) -> Callable[[], None]:
-        control = _squared_cost(has.ctrl_cost_weight, seen.after["control"])
-        impact = _limited_cost(has.impact_cost_weight, _limits_of(has.impact_cost_range), seen.after["contact"])
+        control, pay_control = _squared_cost(has.ctrl_cost_weight, seen.after["control"])
+        limits = _limits_of(has.impact_cost_range)
+        impact, pay_impact = _limited_cost(has.impact_cost_weight, limits, seen.after["contact"])
         height, rewards, one = seen.after["height"][:, 0], seen.rewards, _constant(1)
+        up = np.empty_like(rewards)
+        minus = {"reward_quadctrl": control, "reward_impact": impact}
+        seen.tell(reward_linup=up.copy, **{name: partial(np.negative, cost) for name, cost in minus.items()})
 
         def write() -> None:
-            np.divide(height, time_step, rewards)
-            np.subtract(rewards, control(), rewards)
-            np.subtract(rewards, impact(), rewards)
+            pay_control()
+            pay_impact()
+            np.divide(height, time_step, up)
+            np.subtract(up, control, rewards)
+            np.subtract(rewards, impact, rewards)
             np.add(rewards, one, rewards)
 
         return write
 
     after = {"height": Slice("qpos", 2, 3), "control": Slice("ctrl"), "contact": Slice("cfrc_ext")}
-    return Rules(_humanoid_row(origin), reward, after=after)
+    infos = {**_XY_INFO, **_z_distance(origin, 2), **_TENDONS}
+    return Rules(_humanoid_row(origin), reward, after=after, infos=infos)
 
 
 def _inverted_pendulum(_origin: _Origin) -> Rules:
@@ -353,6 +406,7 @@ def _inverted_pendulum(_origin: _Origin) -> Rules:
     upright = Bound(Slice("qpos", 1, 2), -0.2, 0.2, closed=True)
 
     def reward(seen: Seen) -> Callable[[], None]:
+        seen.tell(reward_survive=partial(seen.healthy.astype, np.int64))
         return lambda: np.copyto(seen.rewards, seen.healthy)
 
     return Rules(row, reward, healthy=(*map(Bound, row), upright), ends=True)
@@ -364,17 +418,21 @@ def _inverted_double_pendulum(origin: _Origin) -> Rules:
     row = (Slice("qpos", 0, 1), angles, angles, speeds, Slice("qfrc_constraint", 0, 1, -10, 10))
 
     def reward(seen: Seen) -> Callable[[], None]:
-        rewards, healthy, tips, velocities = seen.rewards, seen.healthy, seen.after["tip"], seen.after["velocities"]
+        rewards, healthy, tips, speeds = seen.rewards, seen.healthy, seen.after["tip"], seen.after["velocities"]
         turn = _each_row(np.sin, seen.observations[:, 1:3]), _each_row(np.cos, seen.observations[:, 3:5])
+        numbers = tips[:, 0], tips[:, 2], *speeds.T
+        distance, velocity = np.empty_like(rewards), np.empty_like(rewards)
+        seen.tell(reward_survive=lambda: (healthy * alive).astype(np.asarray(alive).dtype))
+        seen.tell(distance_penalty=partial(np.negative, distance), velocity_penalty=partial(np.negative, velocity))
 
         def write() -> None:
             for part in turn:
                 part()
             # With numbers of numpy, as in the class: powers of an array have other bytes than those of a number.
-            for index, ((x, _, y), (v1, v2)) in enumerate(zip(tips, velocities, strict=True)):
-                distance = 0.01 * x**2 + (y - 2) ** 2
-                velocity = 1e-3 * v1**2 + 5e-3 * v2**2
-                rewards[index] = alive * healthy[index] - distance - velocity
+            for index, (x, y, v1, v2) in enumerate(zip(*numbers, strict=True)):
+                distance[index] = far = 0.01 * x**2 + (y - 2) ** 2
+                velocity[index] = fast = 1e-3 * v1**2 + 5e-3 * v2**2
+                rewards[index] = alive * healthy[index] - far - fast
 
         return write
 
@@ -392,15 +450,17 @@ def _reacher(origin: _Origin) -> Rules:
         rewards, observations, aim = seen.rewards, seen.observations, seen.after["target"][:, :2]
         turn = _each_row(np.cos, observations[:, :2]), _each_row(np.sin, observations[:, 2:4])
         away = observations[:, -2:]
-        distance, weight = _distances(seen.after["tip"], seen.after["target"]), _constant(-has.reward_dist_weight)
-        control = _squared_cost(has.reward_control_weight, seen.actions)
+        distance, weight = np.empty_like(rewards), _constant(-has.reward_dist_weight)
+        control, pay_control = _squared_cost(has.reward_control_weight, seen.actions)
+        seen.tell(reward_dist=distance.copy, reward_ctrl=partial(np.negative, control))
 
         def write() -> None:
             for part in turn:
                 part()
             np.subtract(away, aim, away)
-            np.multiply(distance(), weight, rewards)
-            np.subtract(rewards, control(), rewards)
+            np.multiply(_lengths(seen.after["tip"] - seen.after["target"]), weight, distance)
+            pay_control()
+            np.subtract(distance, control, rewards)
 
         return write
 
@@ -413,16 +473,18 @@ def _pusher(origin: _Origin) -> Rules:
     tip, thing, goal = (_place(origin, body) for body in ("tips_arm", "object", "goal"))
 
     def reward(seen: Seen) -> Callable[[], None]:
-        rewards = seen.rewards
-        near = _distances(seen.after["thing"], seen.after["tip"])
-        distance = _distances(seen.after["thing"], seen.after["goal"])
-        control = _squared_cost(has.reward_control_weight, seen.actions)
-        weight, near_weight = _constant(-has.reward_dist_weight), _constant(has.reward_near_weight)
+        rewards, (at_tip, at_thing, at_goal) = seen.rewards, (seen.after[name] for name in ("tip", "thing", "goal"))
+        control, pay_control = _squared_cost(has.reward_control_weight, seen.actions)
+        weight, near_weight = _constant(-has.reward_dist_weight), _constant(-has.reward_near_weight)
+        distance, near = np.empty_like(rewards), np.empty_like(rewards)
+        seen.tell(reward_dist=distance.copy, reward_ctrl=partial(np.negative, control), reward_near=near.copy)
 
         def write() -> None:
-            np.multiply(distance(), weight, rewards)
-            np.subtract(rewards, control(), rewards)
-            np.subtract(rewards, near() * near_weight, rewards)
+            pay_control()
+            np.multiply(_lengths(at_thing - at_goal), weight, distance)
+            np.multiply(_lengths(at_thing - at_tip), near_weight, near)
+            np.subtract(distance, control, rewards)
+            np.add(rewards, near, rewards)
 
         return write
 

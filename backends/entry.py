@@ -144,7 +144,7 @@ class BackendEntry:
     # Which of its own environment classes it steps a task with here, as far as that is known before they are loaded;
     # None for a backend without any. ``name_of`` has no task without a class.
     own_classes: Callable[[Task], OwnClasses | None] | None = None
-    uncompiled: Options = field(default_factory=dict)  # by which they step as they do for want of compiled parts
+    without_own: str = ""  # the backend that steps as this one does with Gymnasium's classes
     # Why its rows differ from the reference's on a task by chance alone, with the same seed, None if they must not.
     # Only this excuses a backend from being compared, never what its adapter says.
     chance: Callable[[Task], str | None] = lambda _task: None
@@ -176,6 +176,8 @@ class BackendEntry:
             "threads": (1, at_once),
         }[self.steppers]
         halves = 2 if self.overlap == "half" else 1
+        if self.steppers == "threads":
+            return Shape(halves * alive, batch, 1, halves * threads)
         return Shape(halves * alive, batch, halves * processes, threads)
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:

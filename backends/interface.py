@@ -228,14 +228,13 @@ class Engine:
 class OwnClasses:
     """What a backend with environment classes of its own steps one task with."""
 
-    how: str = ""  # how ours steps, in words, such as which parts are compiled
+    how: str = ""  # how ours steps, in words
     refused: str = ""  # why Gymnasium's class stands in for ours, empty if it does not
-    uncompiled: bool = False  # for want of a compiled part it steps slower than it could
-    remedy: str = ""  # what to do about either
+    remedy: str = ""  # what to do about that
 
     @property
     def words(self) -> str:
-        """What steps, in words: ``own classes for this task, pictures compiled``, ``Gymnasium's class: WHY``."""
+        """What steps, in words: ``own classes for this task, games compiled``, ``Gymnasium's class: WHY``."""
         if self.refused:
             return f"Gymnasium's class: {self.refused}"
         return f"own classes for this task{f', {self.how}' if self.how else ''}"

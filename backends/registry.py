@@ -70,7 +70,6 @@ _HALF_OPTIONS: Mapping[str, Option] = {
     "spin": Option(_whole_or_zero, 0, "most microseconds that a process polls before it sleeps"),
     **_CONTEXT,
 }
-_COMPILED = {"compiled": Option(_flag, True, "whether to use compiled code where available: true or false")}
 _WAITING_OPTIONS: Mapping[str, Option] = {
     "recv_timeout": Option(_seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"),
     "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
@@ -91,7 +90,8 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
         return ()
     if style == "half":
         options = {"spin": 0, **built.options, "caller_steps": False}
-        one = replace(built, num_envs=built.num_envs // 2, processes=built.processes // 2, options=options)
+        counts = {name: max(1, getattr(built, name) // 2) for name in ("num_envs", "processes", "threads")}
+        one = replace(built, **counts, options=options)
         *before, last = (line.replace("envs = ", "envs = [", 1) for line in _our_lines("sync", fast, one))
         note = "# step_async() on one while the other gets its actions"
         return (note, *before, f"{last} for _ in range(2)]")
@@ -101,13 +101,13 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
     else:
         setting = "copy=False"
         note = "# copy=False: read-only, and each step overwrites the last" if fast else _OVERWRITTEN
-    settings = (setting, f"num_processes={built.processes}")
+    settings = (setting, f"num_processes={max(built.processes, built.threads)}")
     if fast:
         arguments = (
             quoted(full_id(built.task)),
             str(built.num_envs),
             *settings,
-            *built.given("spin", "caller_steps", "context", "compiled"),
+            *built.given("spin", "caller_steps"),
             *(f"{name}={literal(value)}" for name, value in fast_settings(built.task).items()),
         )
         lines = built.guarded((note, *call("envs = make_vec", arguments)))
@@ -142,14 +142,14 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
     facts: dict[str, Any] = {
         "name_of": lambda task: None if classes.class_of(task.id) is None else task.id,
         "own_classes": classes.expected_classes,
-        "uncompiled": {"compiled": False},
+        "without_own": f"shm-{style}",
     }
     return BackendEntry(
         f"{'fast' if fast else 'shm'}-{style}",
         f"vebench.backends.{folder}.backend:{family}{style.title()}",
-        f"shm-{style} with our own environment classes" if fast else summary,
-        "processes",
-        options={**first, **(_COMPILED if fast else {}), **then},
+        f"shm-{style} with our own environment classes, in threads" if fast else summary,
+        "threads" if fast else "processes",
+        options={**first, **{name: option for name, option in then.items() if not fast or name not in _CONTEXT}},
         overlap=overlap,
         by_default=style != "half",
         gymnasium_api=True,

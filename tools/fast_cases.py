@@ -14,7 +14,7 @@ import ale_py
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
-from support.same_bytes import BOTH, Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
+from support.same_bytes import Case, Way, benchmark_case, compare, made_case, ours_of, wrapped_case
 
 from vebench.backends.environments.atari import FRAME_LIMIT
 from vebench.backends.fast.atari import AtariSettings
@@ -41,7 +41,7 @@ HANGS_WITHIN_NOOPS = frozenset({"ALE/DoubleDunk-v5"})
 
 
 def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
-    """Yield the cases of a game. To load one takes as long as a hundred steps, so that few are stepped in both ways."""
+    """Yield the cases of a game."""
 
     def steps(count: int) -> int:
         return max(24, round(count * scale))
@@ -50,7 +50,7 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     game = Game.read(task.id)
     noops = 30 if game.starts_with_noop else 0
     waits = {"noop_max": noops}
-    yield benchmark_case("benchmark", task, steps(1000), new_starts=True, ways=BOTH)
+    yield benchmark_case("benchmark", task, steps(1000), new_starts=True)
     exact = replace(task, exact=True)
     yield benchmark_case("benchmark, exact", exact, steps(200), num_envs=1, seed=10)
     yield wrapped_case("wrappers, sticky", task, steps(600), waits, seed=20)
@@ -66,21 +66,21 @@ def atari_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
         if task.id in MODES_THAT_HANG:
             settings |= {"max_num_frames_per_episode": FRAME_LIMIT}
         name = "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
-        yield wrapped_case(name, task, steps(80), settings, num_envs=1, seed=80 + number, ways=BOTH)
+        yield wrapped_case(name, task, steps(80), settings, num_envs=1, seed=80 + number)
 
 
 def limit_cases(task: Task, steps: int, noops: int) -> Iterator[Case]:
     """Yield cases in which the limit on an episode's frames falls on each frame of a step, by the no-ops before it."""
     limit = {"noop_max": 30, "max_num_frames_per_episode": 49, "last_frames": True, "any_noop": True}
-    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=1, seed=30, ways=BOTH)
+    yield wrapped_case("limit, last frames", task, steps, limit, num_envs=1, seed=30)
     # Without no-ops, a limit always falls on the same frame.
     limits = (49,) if noops else range(48, 52)
     for frames in limits:
         limit = {"noop_max": noops, "max_num_frames_per_episode": frames}
         made = steps // len(limits)
         name = f"limit of {frames}"
-        yield wrapped_case(f"{name}, Disabled", task, made, limit, num_envs=1, autoreset="Disabled", seed=40, ways=BOTH)
-        alone = (Way(compiled=True, one_by_one=True),)
+        yield wrapped_case(f"{name}, Disabled", task, made, limit, num_envs=1, autoreset="Disabled", seed=40)
+        alone = (Way(2, singly=True),)
         yield wrapped_case(f"{name}, SameStep", task, made // 2, limit, autoreset="SameStep", seed=50, ways=alone)
     if noops and task.id not in HANGS_WITHIN_NOOPS:
         inside = {"noop_max": noops, "max_num_frames_per_episode": 18}
@@ -117,16 +117,15 @@ def drawn_game_settings(random: np.random.Generator, game: Game) -> dict[str, An
     """Return settings drawn from those of Gymnasium's wrappers that our class knows."""
     last_frames = bool(random.integers(2))
     noops = 30 if game.starts_with_noop or last_frames else 0
-    # 40 x 5 and 160 x 210 go a whole number of times into most screens.
+    # No size goes a whole number of times into a screen.
     choices: dict[str, tuple[Any, ...]] = {
         "frame_skip": (1, 2, 3, 4, 5, 8),
         "stack": (1, 2, 4, 5),
         "noop_max": (0, noops and 1, noops),
-        "screen_size": (84, 64, (96, 72), (40, 5), 128, (160, 210), (50, 110)),
+        "screen_size": (84, 64, (96, 72), (41, 5), 128, (160, 200), (50, 110)),
         "repeat_action_probability": (0.0, 0.25, 0.5),
         "full_action_space": (False, True),
         "max_num_frames_per_episode": (61, 143, FRAME_LIMIT),
-        "grayscale_obs": (True, False),
         "terminal_on_life_loss": (False, True),
         "reward_clip": (False, True),
         "mode": (None, *game.modes),
@@ -153,7 +152,7 @@ def physics_cases(task: Task, scale: float = 1.0) -> Iterator[Case]:
     yield benchmark_case("benchmark, exact", replace(task, exact=True), steps(1100), num_envs=2, seed=10)
     single = np.float32 if isinstance(gymnasium.make(task.id).action_space, Box) else None
     yield made_case("float32 actions", task, steps(600), {}, num_envs=5, action_type=single, new_starts=True, seed=20)
-    alone = (Way(compiled=True, one_by_one=True),)
+    alone = (Way(2, singly=True),)
     yield made_case("one by one", task, steps(300), {}, num_envs=3, ways=alone, seed=30)
     short = {"max_episode_steps": 7}
     yield made_case("7 steps an episode, SameStep", task, steps(100), short, autoreset="SameStep", num_envs=3, seed=40)

@@ -1,9 +1,9 @@
 """Shows that our own classes return Gymnasium's bytes: ``python tools/fast_survey.py``, 20 minutes on 2 CPUs.
 
 Each task of ``backends/fast/classes.py`` is stepped beside Gymnasium's environments (``tests/support/same_bytes.py``),
-in all the cases of ``tools/fast_cases.py``, games with compiled pictures and with OpenCV's. What was found is written
-to ``docs/same-bytes.json``, in place of what was known of the same packages, and counted in ``docs/same-work.md``. What
-has changed since then is printed. The exit status is 1 if a byte differs.
+in all the cases of ``tools/fast_cases.py``. What was found is written to ``docs/same-bytes.json``, in place of what was
+known of the same packages, and counted in ``docs/same-work.md``. What has changed since then is printed. The exit
+status is 1 if a byte differs.
 
 Before new versions are added to ``backends/fast/classes.py``, this must have been run with them.
 """

@@ -38,12 +38,13 @@ from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
 from vebench.plan.known_work import SAME
-from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import KNOWN, TASKS
 from vebench.reports.pages.verify import why_not_identical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from vebench.plan.spec import BackendChoice
 
 HERE = Path(__file__).resolve().parents[1]
 SURVEY = HERE / "vebench" / "plan" / "survey.json"
@@ -55,12 +56,8 @@ STEPS, ENVS, LONG_STEPS = 600, 2, 1500
 TOGETHER = 4
 BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 COLUMNS = (*SAME, "different", "unverified")
-# What is compared: our own classes without their compiled parts, too.
 LABELS = tuple(
-    BackendChoice(entry.name, options).label
-    for entry in ENTRIES
-    if entry.by_default and not entry.reference_row and entry.name != REFERENCE
-    for options in ({}, *([dict(entry.uncompiled)] if entry.uncompiled else []))
+    entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row and entry.name != REFERENCE
 )
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
@@ -174,7 +171,7 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
         given = _proof(request, steps)
         if given.failed:
             found[label] = given
-        elif (own := given.own_classes) is not None and (own.refused or own.uncompiled):
+        elif (own := given.own_classes) is not None and own.refused:
             # What stepped is not what the answer would be known as.
             found[label] = Proof("unverified", reason=own.words, failed=True)
         else:

@@ -1,12 +1,11 @@
 """Environment classes of our own, with the same bytes as Gymnasium's: ``fast-sync``, ``fast-async`` and ``make_vec``.
 
-Begin reading with ``share``: what the environments of one process are, as the rest sees them. What fills it in:
+Begin reading with ``share``: what the environments are, as the rest sees them. What fills it in:
 
 - ``atari``: the emulator, called straight; ``picture``: its screens made into observations;
-- ``physics``: MuJoCo, many environments at a time; ``physics_tasks``: what each of its tasks shows and rewards, and
-  when it ends; ``commons``: MuJoCo's library, and memory that all processes have at the same addresses;
-- ``classic``: classic control, many environments at a time;
-- ``native``: the compiled part, if there is one: ``picture.c``, ``physics.c``, ``commons.c`` and ``classic.c``.
+- ``physics``: MuJoCo; ``physics_tasks``: what each of its tasks shows and rewards, and when it ends;
+- ``classic``: classic control;
+- ``native``: the compiled part, if there is one: ``pool.c``, the threads, and a file for each of these.
 
 What is built on it: ``classes``, the table of classes, and whether they may step here; ``backend``, the backends; and
 ``vector_env``: ``make_vec``, for training code.

@@ -1,11 +1,20 @@
 """Atari games on the emulator itself, as ``AtariPreprocessing`` and ``FrameStackObservation`` show them.
 
-What is left out is what no row shows: a picture in colour of every frame, copies of the stack, infos.
+A step is C alone, which calls the methods of ALE's C++ class: ``atari.c``. ale-py's module exports them, and an
+``ALEInterface`` of Python's has the C++ object inside. All of this holds for ale-py as it is pinned in ``classes.py``,
+and is compared with what Python sees whenever a task is built.
+
+What is left out is what no row shows: a picture in colour of every frame, copies of the stack.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ctypes
+import struct
+import sys
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -13,19 +22,45 @@ import gymnasium
 import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 
 from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK, noop_max
-from vebench.backends.fast.picture import PictureMaker
+from vebench.backends.fast.native import NOT_BUILT, library, needed
+from vebench.backends.fast.picture import PictureMaker, by_opencv, check_pictures, pointer
+from vebench.backends.shared_memory.memory_layout import RowArrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from vebench.backends.fast.commons import Area
     from vebench.backends.interface import Task
-    from vebench.backends.shared_memory.memory_layout import RowArrays
+
+# The methods in the order of ``struct games`` in ``atari.c``, by their names in ale-py's module.
+_METHODS = (
+    "_ZN3ale12ALEInterface3actENS_6ActionEf",
+    "_ZNK3ale12ALEInterface9game_overEb",
+    "_ZNK3ale12ALEInterface14game_truncatedEv",
+    "_ZN3ale12ALEInterface5livesEv",
+    "_ZNK3ale12ALEInterface21getEpisodeFrameNumberEv",
+    "_ZNK3ale12ALEInterface14getFrameNumberEv",
+    "_ZNK3ale12ALEInterface9getScreenEv",
+    "_ZN3ale12ALEInterface10reset_gameEv",
+    "_ZN3ale12ALEInterface7loadROMENSt10filesystem7__cxx114pathE",
+    "_ZN3ale12ALEInterface7setModeEj",
+    "_ZN3ale12ALEInterface13setDifficultyEj",
+)
+_SCREEN = _METHODS.index("_ZNK3ale12ALEInterface9getScreenEv")
+# The constructor of an empty list of a path's parts, and the method that fills it.
+_PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114path14_M_split_cmptsEv")
+_OBJECT = 40  # bytes of an ``ale::ALEInterface``
+_IN_PLACE = 0b11110  # flags of an instance of nanobind's: made, and its C++ object is inside
+_STEPS_CHECKED = 20  # in each of two episodes
+_INFOS = ("lives", "episode_frame_number", "frame_number")
+# ``struct game``.
+_NUMBERS = ("ale", "picture", "begins", "loads", "seeded", "restarted", "noops", "lives", "life_lost")
+_GAME = np.dtype([(name, np.int64) for name in _NUMBERS])
 
 
 @dataclass(frozen=True)
@@ -63,34 +98,52 @@ class AtariSettings:
 
 
 class AtariTask:
-    """A game, as the environments of one process share it."""
+    """A game, as the environments of one process share it.
 
+    Raises ValueError if C does not step it as Python does, with these settings or on this machine.
+    """
+
+    how = "games compiled"
     leaves_out: tuple[str, ...] = ("no infos",)
     refuses = frozenset[str]()
-    fewest = 1
+    chunk = 1
 
-    def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
+    def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
         gymnasium.register_envs(ale_py)
         self.settings = chosen = AtariSettings(**settings)
-        self.rom = str(roms.get_rom_path(str(gymnasium.spec(env_id).kwargs["game"])))
+        if library() is None:
+            raise ValueError(NOT_BUILT)
+        if not chosen.grayscale_obs:
+            raise ValueError("no compiled pictures: colour")
+        rom = str(roms.get_rom_path(str(gymnasium.spec(env_id).kwargs["game"])))
         ALEInterface.setLoggerMode(LoggerMode.Error)
+        self.methods = [ctypes.cast(_function(name), ctypes.c_void_p).value or 0 for name in _METHODS]
+        self.path, _ = _path(rom)
         example = self.emulator()
-        example.loadROM(self.rom)
+        seed_emulator(example, 0)
+        example.loadROM(rom)
+        if chosen.mode is not None:
+            example.setMode(chosen.mode)
+        if chosen.difficulty is not None:
+            example.setDifficulty(chosen.difficulty)
         full = chosen.full_action_space
         self.actions: list[Action] = list(example.getLegalActionSet() if full else example.getMinimalActionSet())
         self.waits = self.actions[0] == Action.NOOP
-        grey, size = chosen.grayscale_obs, chosen.size
-        self.pictures = PictureMaker(example, size, grey=grey, compiled=compiled)
-        self.how, self.uncompiled = self.pictures.how, self.pictures.uncompiled
-        shape = (chosen.stack, *reversed(size), *(() if grey else (3,)))
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = spaces.Box(0, 255, (chosen.stack, *reversed(chosen.size)), np.uint8)
         self.action_space = spaces.Discrete(len(self.actions))
+        check_pictures(example.getScreenDims(), chosen.size)
+        self.pictures = PictureMaker(example.getScreenDims(), chosen.size, self._greys(example))
+        self._check(example)
 
     @staticmethod
     def settings_of(task: Task) -> dict[str, Any]:
         """Return the settings with which a task is what every backend steps."""
         same = {"repeat_action_probability": 0.0, "last_frames": True, "any_noop": True}
         return {"frame_skip": task.frame_skip, "noop_max": noop_max(task), **same}
+
+    def batch(self, rows: RowArrays, *, infos: bool = False) -> AtariBatch:
+        """Build as many environments as there are rows."""
+        return AtariBatch(self, rows, infos=infos)
 
     def emulator(self) -> ALEInterface:
         """Return an emulator with these settings and no game."""
@@ -100,156 +153,144 @@ class AtariTask:
             ale.setInt("max_num_frames_per_episode", int(self.settings.max_num_frames_per_episode))
         return ale
 
-    def load(self, ale: ALEInterface) -> None:
-        """Load the game into an emulator. A seed takes effect with it; it takes as long as a thousand frames."""
-        ale.loadROM(self.rom)
-        if self.settings.mode is not None:
-            ale.setMode(self.settings.mode)
-        if self.settings.difficulty is not None:
-            ale.setDifficulty(self.settings.difficulty)
+    def _greys(self, example: ALEInterface) -> NDArray[np.uint8]:
+        """Return the grey of each raw value, as the emulator has it for a screen that shows them all."""
+        shape = example.getScreenDims()
+        count = shape[0] * shape[1]
+        find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self.methods[_SCREEN])
+        # Two numbers, and a vector that begins with its own begin and end.
+        rows, columns, begin, end = struct.unpack("iiPP", ctypes.string_at(find(_object_of(example)) or 0, 24))
+        if (rows, columns, end - begin) != (*shape, count):
+            raise ValueError("ale-py has something else where its screen should be")
+        pixels = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(begin))
+        if not np.array_equal(pixels.reshape(shape), example.getScreen()):
+            raise ValueError("ale-py has other pixels than its screen should have")
+        pixels[:256] = np.arange(256)
+        return example.getScreenGrayscale().reshape(-1)[:256].copy()
 
-    @staticmethod
-    def commons(_count: int) -> None:
-        """Return None: an emulator belongs to the process that has built it."""
+    def _check(self, by_python: ALEInterface) -> None:
+        """Raise ValueError if C does not see what Python sees of a game that was loaded with the same seed."""
+        other = copy(self)
+        other.settings = replace(
+            self.settings, frame_skip=1, noop_max=0, terminal_on_life_loss=False, reward_clip=False, last_frames=True
+        )
+        pictures, actions = np.zeros((1, *self.observation_space.shape), np.uint8), np.zeros(1, np.int64)
+        rewards, terminated, truncated = np.zeros(1), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
+        batch = other.batch(RowArrays((pictures,), rewards, terminated, truncated, (actions,)), infos=True)
+        for step in range(2 * _STEPS_CHECKED):
+            begins, action = step % _STEPS_CHECKED == 0, step % len(self.actions)
+            if begins:
+                batch.begin(0, None if step else 0)
+                by_python.reset_game()
+            actions[0], reward = action, 0 if begins else by_python.act(self.actions[action])
+            needed().vebench_atari_work(ctypes.c_void_p(batch.context), ctypes.c_int64(0), ctypes.c_int64(1))
+            ends = not begins and by_python.game_over(with_truncation=False), by_python.game_truncated()
+            facts = by_python.lives(), by_python.getEpisodeFrameNumber(), by_python.getFrameNumber()
+            if (
+                (rewards[0], terminated[0], truncated[0]) != (reward, *ends)
+                or tuple(values[0] for values in batch.infos.values()) != facts
+                or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.settings.size))
+            ):
+                raise ValueError(f"C sees another game than Python after {step} steps")
 
-    def batch(self, rows: RowArrays, _area: Area | None = None) -> AtariBatch:
-        """Build as many environments as there are rows."""
-        return AtariBatch(self, rows)
+
+def seed_emulator(ale: ALEInterface, seed: int | None) -> int:
+    """Seed an emulator as ``AtariEnv`` does, for the next load; return the seed of the environment's own generator."""
+    words = np.random.SeedSequence(seed).generate_state(n_words=2)
+    ale.setInt("random_seed", int(words[1].astype(np.int32)))
+    return int(words[0])
 
 
 class AtariBatch:
-    """Games that are stepped one after another."""
+    """Games that are stepped by C. ``infos``: what ``AtariEnv`` says of each, if asked for: ``(count,)``, int64."""
 
-    def __init__(self, task: AtariTask, rows: RowArrays) -> None:
-        self.current = 0
-        (observations,), self._rewards, self._terminated, self._truncated, (self._actions,) = rows
-        self._games = [_Game(task, row) for row in observations]
-        self._flagged: list[int] = []
+    restarts = False
 
-    def reset(self, index: int, seed: int | None) -> None:
-        """Start a new episode in one environment."""
-        self.current = index
-        self._games[index].reset(seed)
+    def __init__(self, task: AtariTask, rows: RowArrays, *, infos: bool) -> None:
+        (observations,), rewards, self._terminated, self._truncated, (actions,) = rows
+        assert actions.dtype == np.int64  # noqa: S101 - as Gymnasium has them for a Discrete space
+        settings, count = task.settings, len(rewards)
+        self.current, self._noop_max = 0, settings.noop_max
+        self._ales = [task.emulator() for _ in range(count)]
+        self._random: list[np.random.Generator | None] = [None] * count
+        self._seeds = [0] * count
+        pictures = task.pictures.pictures(observations[:, -1])
+        self._games = np.zeros(count, _GAME)
+        self._games["ale"] = [_object_of(ale) for ale in self._ales]
+        self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
+        facts = np.zeros((len(_INFOS), count), np.int64)
+        self.infos: dict[str, NDArray[np.int64]] = dict(zip(_INFOS, facts, strict=True)) if infos else {}
+        legal = np.array([action.value for action in task.actions], np.int32)
+        arrays = (legal, actions, observations, rewards, self._terminated, self._truncated, facts, self._games)
+        self._kept = task, pictures, arrays
+        numbers = (
+            -1 if settings.mode is None else settings.mode,
+            -1 if settings.difficulty is None else settings.difficulty,
+            *(settings.frame_skip, settings.stack, observations[0, -1].size),
+            *(task.waits, settings.terminal_on_life_loss, settings.reward_clip, settings.last_frames, infos, count),
+        )
+        addresses = [array.ctypes.data for array in arrays]
+        self._all = np.array([*task.methods, task.path.ctypes.data, *numbers, *addresses], np.int64)
+        self.context: int = self._all.ctypes.data
+        self.work: int = ctypes.cast(needed().vebench_atari_work, ctypes.c_void_p).value or 0
 
-    def step(self, resting: Sequence[int]) -> Sequence[int]:
-        """Step the environments; return those that have ended their episodes. Those that rest begin a new one."""
-        for index in self._flagged:
-            self._terminated[index] = self._truncated[index] = False
-        ended = []
-        games, rewards = self._games, self._rewards
-        for index, action in enumerate(self._actions.tolist()):
-            self.current = index
-            game = games[index]
-            if resting and index in resting:
-                game.reset(None)
-                rewards[index] = 0.0
-                continue
-            rewards[index], over = game.step(action)
-            if over:
-                self._terminated[index], self._truncated[index] = game.terminated(), game.truncated()
-                ended.append(index)
-        self._flagged = ended
-        return ended
+    def begin(self, index: int, seed: int | None) -> None:
+        """Let the next work on one environment begin an episode, as ``AtariEnv`` and the wrappers do."""
+        self.current, game, random = index, self._games[index], self._random[index]
+        if seed is not None or random is None:
+            self._seeds[index] = seed_emulator(self._ales[index], seed)
+            game["loads"], game["seeded"] = True, seed is not None
+        if game["loads"] or game["restarted"] or random is None:
+            random, _ = seeding.np_random(self._seeds[index])
+            self._random[index] = random
+        game["noops"] = random.integers(1, self._noop_max + 1) if self._noop_max else 0
+        game["begins"] = True
+
+    def finish(self, indices: Sequence[int] | None) -> list[int]:
+        """Return which of these environments, None for all, have ended their episodes."""
+        over = self._terminated | self._truncated
+        return over.nonzero()[0].tolist() if indices is None else [index for index in indices if over[index]]
 
     def frames(self, index: int) -> int:
         """Return the frames of one environment's episode by the emulator's own count, no-ops at its reset included."""
-        return int(self._games[index].ale.getEpisodeFrameNumber())
+        return 0 if self._random[index] is None else int(self._ales[index].getEpisodeFrameNumber())
+
+    def render(self, index: int) -> NDArray[np.uint8]:
+        """Return the screen of one environment in colour, ``(height, width, 3)``. Raises ResetNeeded if it has none."""
+        if self._random[index] is None:
+            raise ResetNeeded("Cannot call env.render() before calling env.reset()")
+        return self._ales[index].getScreenRGB()
 
     def close(self) -> None:
-        """Free the emulators."""
-        self._games = []
+        """Free the emulators. No work may follow."""
+        self._ales = []
 
 
-class _Game:
-    """One game, and the row that shows it."""
+def _function(name: str) -> Any:  # noqa: ANN401 - a function of C
+    try:
+        return getattr(ctypes.CDLL(sys.modules[ALEInterface.__module__].__file__), name)
+    except (AttributeError, OSError) as error:
+        raise ValueError(f"ale-py has no {name} here") from error
 
-    def __init__(self, task: AtariTask, row: NDArray[np.uint8]) -> None:
-        settings = task.settings
-        self._task, self._settings = task, settings
-        self.ale = task.emulator()
-        self._loaded = False
-        self._random: np.random.Generator | None = None
-        self._lives = 0
-        self._life_lost = False
-        # The stack is one run of bytes: the oldest picture first.
-        self._row = row
-        size = row[-1].size
-        flat = row.reshape(-1)
-        self._newer, self._older = flat[size:], flat[:-size]
-        self._picture = task.pictures.picture(self.ale, row[-1])
-        self._both_at = settings.frame_skip - 1
-        self._first_at = settings.frame_skip - 2
-        self._clips = settings.reward_clip
-        # What is called again and again, bound once.
-        self._act, self._actions = self.ale.act, task.actions
-        self._over = self._over_or_life_lost if settings.terminal_on_life_loss else self.ale.game_over
-        self._first = self._picture.first
-        # Gymnasium takes the larger of two screens only where there are two.
-        self._show = self._picture.second if settings.frame_skip > 1 else self._picture.alone
 
-    def reset(self, seed: int | None) -> None:
-        """Start a new episode as ``AtariEnv.reset`` does, and the wrappers above it."""
-        self._start(seed)
-        settings = self._settings
-        if settings.noop_max:
-            assert self._random is not None  # noqa: S101 - a type checker cannot know
-            for _ in range(int(self._random.integers(1, settings.noop_max + 1))):
-                self.ale.act(Action.NOOP)
-                if self._task.waits and self.ale.game_over():
-                    self._start(seed)
-        self._lives, self._life_lost = self.ale.lives(), False
-        self._picture.alone()
-        self._row[:-1] = self._row[-1]
+@cache
+def _path(rom: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the path of a game, which ``loadROM`` takes and leaves as it is, and its text. It is never freed.
 
-    def _start(self, seed: int | None) -> None:
-        if seed is not None or not self._loaded:
-            words = np.random.SeedSequence(seed).generate_state(n_words=2)
-            self._random, _ = seeding.np_random(int(words[0]))
-            self.ale.setInt("random_seed", int(words[1].astype(np.int32)))
-            self._task.load(self.ale)
-            self._loaded = True
-        self.ale.reset_game()
+    It is a ``std::filesystem::path`` of GNU's library: a string's address, length and capacity, and a list of parts.
+    """
+    text = np.frombuffer(rom.encode() + b"\0", np.uint8)
+    path = np.array([text.ctypes.data, len(text) - 1, len(text) - 1, 0, 0], np.int64)
+    make_list, split = map(_function, _PATH)
+    make_list(pointer(path[4:]))
+    split(pointer(path))
+    return path, text
 
-    def step(self, index: int) -> tuple[float, bool]:
-        """Repeat an action, ``frame_skip`` times or until the episode ends; return the reward, and whether it did."""
-        act, over, action = self._act, self._over, self._actions[index]
-        reward = 0
-        ended = False
-        for frame in range(self._both_at + 1):
-            reward += act(action)
-            if over():
-                ended = True
-                break
-            if frame == self._first_at:
-                self._first()
-        self._older[:] = self._newer
-        if ended:
-            self._show_end(frame)
-        else:
-            self._show()
-        if self._clips:
-            reward = (reward > 0) - (reward < 0)
-        return reward, ended
 
-    def _show_end(self, frame: int) -> None:
-        """Write the picture of an episode that has ended with a frame of a step, counted from 0."""
-        if self._settings.last_frames:
-            if frame == self._both_at:
-                self._show()
-            elif frame == self._first_at:
-                self._picture.alone()
-        elif frame == self._both_at > 0:
-            self._picture.stale()
-
-    def _over_or_life_lost(self) -> bool:
-        before, self._lives = self._lives, self.ale.lives()
-        self._life_lost = self._lives < before
-        return self._life_lost or self.ale.game_over()
-
-    def terminated(self) -> bool:
-        """Return whether the game is over, or a life is lost where that ends an episode."""
-        return self._life_lost or self.ale.game_over(with_truncation=False)
-
-    def truncated(self) -> bool:
-        """Return whether the game has reached the limit of its frames."""
-        return bool(self.ale.game_truncated())
+def _object_of(ale: ALEInterface) -> int:
+    """Return the address of the C++ object in an emulator of Python's: nanobind writes its offset and flags first."""
+    head = object.__basicsize__
+    offset, flags = struct.unpack("iI", ctypes.string_at(id(ale) + head, 8))
+    if flags != _IN_PLACE or not head + 8 <= offset <= ALEInterface.__basicsize__ - _OBJECT:
+        raise ValueError("ale-py's emulator has no C++ object inside")
+    return id(ale) + int(offset)

@@ -34,7 +34,6 @@ class FastClass:
     ``target`` is ``module:Class`` of a ``FastTask``. ``entry_point`` and ``defaults``: of the class that it stands for,
     as the registry of Gymnasium has them; only the defaults in ``free`` may have any value. ``packages``: what makes
     its bytes. ``unsupported``: settings of ``gymnasium.make`` and the usual wrappers that only Gymnasium's class has.
-    ``needs_library``: whether it steps by the compiled part alone.
     """
 
     target: str
@@ -43,7 +42,6 @@ class FastClass:
     unsupported: frozenset[str]
     defaults: Mapping[str, object] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
-    needs_library: bool = False
 
 
 _ATARI = FastClass(
@@ -70,7 +68,6 @@ _PHYSICS: Mapping[str, FastClass] = {
         entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
         unsupported=frozenset(_PICTURES | {"disable_env_checker", "render_mode", "xml_file"}),
-        needs_library=True,
     )
     for name, module in (
         ("Ant", "ant"),
@@ -92,7 +89,6 @@ _CLASSIC: Mapping[str, FastClass] = {
         entry_point=f"gymnasium.envs.classic_control.{module}",
         packages=(GYMNASIUM, NUMPY),
         unsupported=frozenset({"disable_env_checker", "render_mode"}),
-        needs_library=True,
     )
     for env_id, module in (
         ("Acrobot-v1", "acrobot:AcrobotEnv"),
@@ -117,9 +113,7 @@ def expected_classes(task: Task) -> OwnClasses | None:
         return None
     if (refused := refusal(task.id)) is not None:
         return refused
-    if native.library() is None:
-        return OwnClasses(f"without compiled parts ({native.NOT_BUILT})", uncompiled=True, remedy=native.REMEDY)
-    return OwnClasses("with compiled parts")
+    return OwnClasses()
 
 
 def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
@@ -135,8 +129,7 @@ def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
     for package in ours.packages:
         if (refused := _unverified(package)) is not None:
             return refused
-    built = not ours.needs_library or native.library() is not None
-    return None if built else OwnClasses(refused=native.NOT_BUILT, remedy=native.REMEDY)
+    return None if native.library() is not None else OwnClasses(refused=native.NOT_BUILT, remedy=native.REMEDY)
 
 
 def _unverified(package: Package) -> OwnClasses | None:

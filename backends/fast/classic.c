@@ -3,6 +3,7 @@
  * `classic.py` compares them with those of numpy and Python before this is used. */
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,17 +18,17 @@ struct bits {
 };
 
 struct classic {
-	int64_t game, count, limit; /* of the steps of an episode */
-	int64_t single;             /* whether actions that are not counted are of float32, not of float64 */
-	double setting;             /* the one that a game has */
+	int64_t game, limit; /* of the steps of an episode */
+	int64_t single;      /* whether actions that are not counted are of float32, not of float64 */
+	double setting;      /* the one that a game has */
 	const void *actions;
 	float *observations;
 	double *rewards;
 	bool *terminated, *truncated;
-	double *state; /* [count][4] */
-	int64_t *ages; /* [count]: steps of the episode, -1 once it has ended */
+	double *state; /* [environments][4] */
+	int64_t *ages; /* [environments]: steps of the episode, -1 if it is to begin, -2 if it has begun */
 	struct bits *const *random;
-	int64_t *ended; /* the environments whose episodes the last step ended */
+	_Atomic int64_t ended; /* episodes, since `classic.py` has set it to 0 */
 };
 
 /* A number as numpy keeps it that has it in float32 or, if not `single`, in float64. The sum or product of two numbers
@@ -211,17 +212,19 @@ void vebench_classic_begin(struct classic *all, int64_t index)
 		state[i] = game->low[i] + (game->high[i] - game->low[i]) * drawn;
 	}
 	show(all, index);
-	all->ages[index] = 0;
 }
 
-/* Steps all environments, but begins an episode in those whose last one has ended. Returns how many end theirs. */
-int64_t vebench_classic_step(struct classic *all)
+/* Steps environments, but begins an episode in those whose last one has ended. */
+void vebench_classic(void *given, int64_t first, int64_t last)
 {
+	struct classic *all = given;
 	int64_t ended = 0;
-	for (int64_t index = 0; index < all->count; index++) {
+	for (int64_t index = first; index < last; index++) {
 		bool over = false, late = false;
 		if (all->ages[index] < 0) {
-			vebench_classic_begin(all, index);
+			if (all->ages[index] == -1)
+				vebench_classic_begin(all, index);
+			all->ages[index] = 0;
 			all->rewards[index] = 0.0;
 		} else {
 			over = games[all->game].step(all, index, all->state + 4 * index, all->rewards + index);
@@ -232,10 +235,11 @@ int64_t vebench_classic_step(struct classic *all)
 		all->truncated[index] = late;
 		if (over || late) {
 			all->ages[index] = -1;
-			all->ended[ended++] = index;
+			ended++;
 		}
 	}
-	return ended;
+	if (ended)
+		atomic_fetch_add(&all->ended, ended);
 }
 
 /* What `classic.py` compares with numpy and Python: what is computed above. */

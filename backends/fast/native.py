@@ -1,7 +1,6 @@
 """The compiled part: files of C in a library that knows no Python, called by ctypes.
 
-It is built when vebench is installed, if there is a C compiler then. Without it OpenCV makes the pictures,
-and Gymnasium's classes step all but games.
+It is built when vebench is installed, if there is a C compiler then. Without it Gymnasium's classes step.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 # Counted up when a function of the library changes, so that a library from before is not called.
-_INTERFACE = 8
+_INTERFACE = 10
 NOT_BUILT = "not compiled: when vebench was installed, there was no C compiler, or other source"
 REMEDY = "install a C compiler, then reinstall vebench from its clone: pip install --force-reinstall --no-deps ."
 

@@ -88,6 +88,17 @@ class Seen(NamedTuple):
         if self.told is not None:
             self.told.update(parts)
 
+    def empty(self, count: int) -> Seen:
+        """Return arrays for so many environments, of zeros."""
+        around = np.zeros((2, count, self.around.shape[2]))
+        after = {name: np.zeros((count, numbers.shape[1])) for name, numbers in self.after.items()}
+        actions, observations = (np.zeros((count, of.shape[1]), of.dtype) for of in (self.actions, self.observations))
+        return Seen(actions, around, after, np.zeros(count), observations, np.zeros(count))
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return what rewards are made of: ``(..., environments, numbers)`` each."""
+        return (self.actions, self.around, *self.after.values(), self.healthy[:, None], self.observations)
+
 
 @dataclass(frozen=True)
 class Rules:

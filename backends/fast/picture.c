@@ -20,7 +20,7 @@ enum {
 	TAPS_DOWN = 4 * HEIGHT
 };
 
-/* What the pictures of all games of one process share. */
+/* What the pictures of many screens of one size share. Nothing in it changes once it is prepared. */
 struct maker {
 	int32_t height;                /* rows of a screen */
 	int32_t rows, columns;         /* of a picture */
@@ -30,28 +30,27 @@ struct maker {
 	int32_t row_source[TAPS_DOWN]; /* [down][rows] */
 	float row_weight[TAPS_DOWN];
 	int32_t from[BLOCKS], to[BLOCKS]; /* columns that a block takes part in */
-	float grey[256];               /* of a raw value */
-	uint8_t known[256];            /* whether it is known */
-	const uint8_t *first, *second; /* [height][WIDTH]: where the emulator puts its screens */
+	float grey[256];                  /* of a raw value */
 };
 
-/* One game: what its picture shows. */
-struct game {
-	struct maker *maker;
-	uint8_t *picture;          /* [rows][columns] */
-	int32_t fresh;             /* whether the picture is still to be drawn as a whole */
-	uint16_t changed[HEIGHT];  /* blocks of a row, a bit each, that are to be drawn again */
-	uint8_t screens[];         /* [2][height][WIDTH]: of the last picture */
+/* One picture. */
+struct picture {
+	const struct maker *maker;
+	uint8_t *into;            /* [rows][columns] */
+	uint16_t changed[HEIGHT]; /* blocks of a row, a bit each, that are to be drawn again */
+	uint8_t screens[];        /* [3][height][WIDTH]: the two that it shows, and the first of those to be shown next */
 };
 
-int64_t vebench_maker_size(void)
+int64_t vebench_picture_maker_size(void)
 {
 	return sizeof(struct maker);
 }
 
-int64_t vebench_game_size(int32_t height)
+int64_t vebench_picture_size(int32_t height)
 {
-	return sizeof(struct game) + 2 * (int64_t)height * WIDTH;
+	const int64_t size = sizeof(struct picture) + 3 * (int64_t)height * WIDTH;
+
+	return (size + 63) / 64 * 64;
 }
 
 /* Fill in which of `size` pixels each of `count` covers, by [tap][count], and how much each of them weighs.
@@ -92,11 +91,11 @@ static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight
 	return taps;
 }
 
-/* Prepare pictures of `rows` x `columns` of screens of `height` x `width`, which are put at `first` and `second`.
+/* Prepare pictures of `rows` x `columns` of screens of `height` x `width`, whose raw values have these greys.
  * Return 0, -1 for sizes that this is not made for, or -2 if a pixel of a picture covers whole pixels only: these OpenCV
  * adds up in integers, and divides their sum. */
-int32_t vebench_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
-			      const uint8_t *first, const uint8_t *second)
+int32_t vebench_picture_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
+				      const uint8_t *greys)
 {
 	if (width != WIDTH || height < 1 || height > HEIGHT || rows < 1 || rows > height || columns < 1 || columns > WIDTH)
 		return -1;
@@ -106,8 +105,8 @@ int32_t vebench_maker_prepare(struct maker *maker, int32_t height, int32_t width
 	maker->height = height;
 	maker->rows = rows;
 	maker->columns = columns;
-	maker->first = first;
-	maker->second = second;
+	for (int raw = 0; raw < 256; raw++)
+		maker->grey[raw] = greys[raw];
 	maker->across = weigh(WIDTH, columns, maker->source, maker->weight);
 	maker->down = weigh(height, rows, maker->row_source, maker->row_weight);
 	for (int32_t column = 0; column < columns; column++)
@@ -127,26 +126,23 @@ int32_t vebench_maker_prepare(struct maker *maker, int32_t height, int32_t width
 	return 0;
 }
 
-void vebench_game_prepare(struct game *game, struct maker *maker, uint8_t *picture)
+static void draw_all(struct picture *picture)
 {
-	game->maker = maker;
-	game->picture = picture;
-	game->fresh = 1;
+	for (int32_t y = 0; y < picture->maker->height; y++)
+		picture->changed[y] = (1 << BLOCKS) - 1;
 }
 
-/* Take the greys of raw values from a screen in both. Return how many pixels contradict what was known before. */
-int32_t vebench_maker_learn(struct maker *maker, const uint8_t *raw, const uint8_t *grey)
+/* Prepare a picture, in memory that is 0: the first is drawn as a whole. */
+void vebench_picture_prepare(struct picture *picture, const struct maker *maker, uint8_t *into)
 {
-	int32_t contradictions = 0;
+	picture->maker = maker;
+	picture->into = into;
+	draw_all(picture);
+}
 
-	for (int32_t i = 0; i < maker->height * WIDTH; i++) {
-		if (!maker->known[raw[i]]) {
-			maker->known[raw[i]] = 1;
-			maker->grey[raw[i]] = grey[i];
-		}
-		contradictions += maker->grey[raw[i]] != grey[i];
-	}
-	return contradictions;
+static inline uint8_t *kept(struct picture *picture, int which)
+{
+	return picture->screens + which * picture->maker->height * WIDTH;
 }
 
 static inline uint64_t word(const uint8_t *at)
@@ -171,29 +167,18 @@ static inline int same_block(const uint8_t *one, const uint8_t *other)
 	return ((word(one) ^ word(other)) | (word(one + 8) ^ word(other + 8))) == 0;
 }
 
-/* Note which blocks of a screen are not those of the last picture. Return whether a value in them is not known. */
-static int32_t look(struct game *game, int which, const uint8_t *screen)
+/* Note which blocks of a screen are not those of the last picture. */
+static void look(struct picture *picture, int which, const uint8_t *screen)
 {
-	const struct maker *maker = game->maker;
-	const uint8_t *before = game->screens + (size_t)which * maker->height * WIDTH;
-	uint8_t unknown = 0;
+	const uint8_t *before = kept(picture, which);
 
-	for (int32_t y = 0; y < maker->height; y++, screen += WIDTH, before += WIDTH) {
-		if (!game->fresh && same_row(screen, before))
+	for (int32_t y = 0; y < picture->maker->height; y++, screen += WIDTH, before += WIDTH) {
+		if (same_row(screen, before))
 			continue;
-		for (int block = 0; block < BLOCKS; block++) {
-			const uint8_t *pixels = screen + block * BLOCK;
-
-			if (!game->fresh && same_block(pixels, before + block * BLOCK))
-				continue;
-			game->changed[y] |= (uint16_t)(1 << block);
-			if (y > 0 && same_block(pixels, pixels - WIDTH))
-				continue;
-			for (int i = 0; i < BLOCK; i++)
-				unknown |= !maker->known[pixels[i]];
-		}
+		for (int block = 0; block < BLOCKS; block++)
+			if (!same_block(screen + block * BLOCK, before + block * BLOCK))
+				picture->changed[y] |= (uint16_t)(1 << block);
 	}
-	return unknown;
 }
 
 /* Neighbouring columns of a picture, and the pixels of a screen's row that they cover. */
@@ -254,9 +239,9 @@ static inline uint8_t rounded_half_to_even(float value)
 }
 
 /* Draw what has changed of the larger of two screens, and keep these for the next time. */
-static void draw(struct game *game, const uint8_t *first, const uint8_t *second)
+static void draw(struct picture *picture, const uint8_t *first, const uint8_t *second)
 {
-	const struct maker *maker = game->maker;
+	const struct maker *maker = picture->maker;
 	const int32_t columns = maker->columns, rows = maker->rows;
 	float across[WIDTH], sum[WIDTH];
 	int32_t at = -1;   /* the row that `across` is of, */
@@ -270,7 +255,7 @@ static void draw(struct game *game, const uint8_t *first, const uint8_t *second)
 		int count;
 
 		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++)
-			blocks |= game->changed[source[tap * rows]];
+			blocks |= picture->changed[source[tap * rows]];
 		if (blocks == 0)
 			continue;
 		count = find_runs(maker, blocks, runs);
@@ -298,58 +283,49 @@ static void draw(struct game *game, const uint8_t *first, const uint8_t *second)
 		}
 		for (const struct run *run = runs; run < runs + count; run++)
 			for (int32_t column = run->from; column < run->to; column++)
-				game->picture[row * columns + column] = rounded_half_to_even(sum[column]);
+				picture->into[row * columns + column] = rounded_half_to_even(sum[column]);
 	}
 	for (int32_t y = 0; y < maker->height; y++) {
-		if (game->changed[y] == 0)
+		if (picture->changed[y] == 0)
 			continue;
-		memcpy(game->screens + y * WIDTH, first + y * WIDTH, WIDTH);
-		memcpy(game->screens + (maker->height + y) * WIDTH, second + y * WIDTH, WIDTH);
-		game->changed[y] = 0;
+		memmove(kept(picture, 0) + y * WIDTH, first + y * WIDTH, WIDTH);
+		memmove(kept(picture, 1) + y * WIDTH, second + y * WIDTH, WIDTH);
+		picture->changed[y] = 0;
 	}
-	game->fresh = 0;
 }
 
-/* Look at the first screen. Return whether a value in it is not known: it must be learned from this very screen. */
-int32_t vebench_picture_first(struct game *game)
+/* Take the first of two screens. */
+void vebench_picture_first(struct picture *picture, const uint8_t *screen)
 {
-	return look(game, 0, game->maker->first);
+	memcpy(kept(picture, 2), screen, (size_t)picture->maker->height * WIDTH);
+	look(picture, 0, screen);
 }
 
-/* Look at the second screen, and draw the picture of both unless a value in it is not known, which is returned. */
-int32_t vebench_picture_second(struct game *game)
+/* Draw the picture of the first screen and of this one. */
+void vebench_picture_second(struct picture *picture, const uint8_t *screen)
 {
-	if (look(game, 1, game->maker->second))
-		return 1;
-	draw(game, game->maker->first, game->maker->second);
-	return 0;
+	look(picture, 1, screen);
+	draw(picture, kept(picture, 2), screen);
 }
 
-/* Look at the second screen, and draw the picture of it alone unless a value in it is not known, which is returned. */
-int32_t vebench_picture_alone(struct game *game)
+/* Draw the picture of this screen alone. */
+void vebench_picture_alone(struct picture *picture, const uint8_t *screen)
 {
-	const uint8_t *screen = game->maker->second;
-
-	if (look(game, 0, screen) | look(game, 1, screen))
-		return 1;
-	draw(game, screen, screen);
-	return 0;
+	look(picture, 0, screen);
+	look(picture, 1, screen);
+	draw(picture, screen, screen);
 }
 
-/* Take the larger of the last picture's two screens and the first screen, in grey. The next picture is drawn whole. */
-void vebench_picture_join(struct game *game, uint8_t *larger)
+/* Draw the picture of the first screen and of both that the last picture shows. */
+void vebench_picture_stale(struct picture *picture)
 {
-	const struct maker *maker = game->maker;
-	const int32_t size = maker->height * WIDTH;
-	const uint8_t *screens[] = {game->screens, game->screens + size, maker->first};
+	const float *grey = picture->maker->grey;
+	const uint8_t *one = kept(picture, 0);
+	uint8_t *larger = kept(picture, 1);
 
-	for (int32_t i = 0; i < size; i++) {
-		float grey = 0;
-
-		for (int k = 0; k < 3; k++)
-			if (maker->grey[screens[k][i]] > grey)
-				grey = maker->grey[screens[k][i]];
-		larger[i] = (uint8_t)grey;
-	}
-	game->fresh = 1;
+	for (int32_t i = 0; i < picture->maker->height * WIDTH; i++)
+		if (grey[one[i]] > grey[larger[i]])
+			larger[i] = one[i];
+	draw_all(picture);
+	draw(picture, kept(picture, 2), larger);
 }

@@ -1,50 +1,64 @@
-"""How environments of our own classes are stepped by one process: the interface of a class, and its share of a team.
+"""How environments of our own classes are stepped: the interface of a class, and what a team has of it.
 
-A ``FastTask`` is what all environments of one process share: constants, tables, a model. A ``FastBatch`` is some of
-those environments, stepped together, which write straight into their rows of the shared arrays.
+A ``FastTask`` is a task with its settings: constants, tables, a model. A ``FastBatch`` is its environments, which write
+straight into their rows. They are stepped by compiled code, in the threads of a ``Pool``. Python runs in the caller
+only, before and after.
 """
 
 from __future__ import annotations
 
-import os
+import ctypes
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import gymnasium
+import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.wrappers import TimeLimit
 
 from vebench.backends.environments.suites import load_target
-from vebench.backends.fast import native
 from vebench.backends.fast.classes import class_of
+from vebench.backends.fast.native import needed
 from vebench.backends.interface import OwnClasses
+from vebench.backends.shared_memory import errors
+from vebench.backends.shared_memory.team import InFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from vebench.backends.fast.commons import Area, Commons
     from vebench.backends.interface import Task
     from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
 
 
 class FastBatch(Protocol):
-    """Some environments of one process. They end their episodes; what comes after an end is up to their user."""
+    """Environments of one task. They end their episodes; what comes after an end is up to their user.
 
+    ``work`` is the address of a function of C, ``void (*)(void *all, int64_t first, int64_t last)``, which steps the
+    environments from ``first`` up to ``last`` with their rows of the actions. ``context`` is that of its first
+    argument. Several threads call it at once, for different environments. ``restarts``: whether the work after an end
+    begins a new episode without ``begin``, and writes whole rows, so that ``finish`` only tells of ends. ``current``:
+    the index of the environment in use now by other methods, or last.
+    """
+
+    work: int
+    context: int
+    restarts: bool
     current: int
-    """Index within the batch of the environment in use now, or last."""
 
-    def reset(self, index: int, seed: int | None) -> None:
-        """Start a new episode in one environment and write its first observation, and nothing else, into its row.
+    def begin(self, index: int, seed: int | None) -> None:
+        """Let the next work on one environment begin an episode instead of a step, while others may be stepped.
 
-        Without a seed it draws on from where it is, or, before the first seed, from the system's entropy.
+        Its row then shows the first observation and no reward. Without a seed it draws on from where it is, or, before
+        the first seed, from the system's entropy.
         """
 
-    def step(self, resting: Sequence[int]) -> Sequence[int]:
-        """Step the environments with their rows of the actions; return those that have ended their episodes, in order.
+    def finish(self, indices: Sequence[int] | None) -> list[int]:
+        """Finish the rows of these environments, None for all, after the work on them.
 
-        Those that are ``resting``, in order, begin a new episode instead, drawing on from where they are. Their rows
-        show its first observation and no reward.
+        Return those whose episodes have ended with it, in order.
         """
 
     def frames(self, index: int) -> int:
@@ -55,87 +69,45 @@ class FastBatch(Protocol):
 
 
 class FastTask(Protocol):
-    """A task as the environments of one process share it. Building one takes about as long as one environment.
+    """A task with its settings, of which there is one batch. Building one takes about as long as one environment.
 
-    ``how``: how it steps, in words, such as which parts are compiled. ``leaves_out``: what Gymnasium's class does and
-    this one does not, in words. ``uncompiled``: why a compiled part that there could be is not used, though it was
-    asked for, empty if it is used or there is none for these settings. ``fewest``: environments worth a process.
-    ``refuses``: options of a reset that only Gymnasium's class takes; others mean nothing to either.
+    ``how``: how it steps, in words. ``leaves_out``: what Gymnasium's class does and this one does not, in words.
+    ``chunk``: how many environments take some 20 us to step. ``refuses``: options of a reset that only Gymnasium's
+    class takes; others mean nothing to either.
     """
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
     how: str
-    uncompiled: str
     leaves_out: tuple[str, ...]
-    fewest: int
+    chunk: int
     refuses: frozenset[str]
 
-    def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool = True) -> None:
+    def __init__(self, env_id: str, settings: Mapping[str, Any]) -> None:
         """Build the task that Gymnasium calls ``env_id``, with these settings of Gymnasium's instead of its defaults.
 
-        ``compiled``: whether compiled parts are used where there are any. Raises ValueError if it cannot step them.
+        Raises ValueError if it cannot step them, or not here.
         """
 
     @staticmethod
     def settings_of(task: Task) -> dict[str, Any]:
         """Return the settings with which a task is what every backend steps."""
 
-    def commons(self, count: int) -> Commons | None:
-        """Return memory for ``count`` environments in which each process can step those of others, None if none can.
-
-        It is made before the other processes are forked.
-        """
-
-    def batch(self, rows: RowArrays, area: Area | None = None) -> FastBatch:
-        """Build as many environments as there are rows, in this process's area of that memory if there is any."""
+    def batch(self, rows: RowArrays) -> FastBatch:
+        """Build as many environments as there are rows."""
 
 
-_OTHER_VERSIONS = "reinstall that package, or install another version, with pip install --force-reinstall"
-
-
-def build_task(env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> tuple[Building | None, OwnClasses]:
-    """Return how each process builds a task that ours may step, None if it cannot be; and what steps, and why."""
+def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
+    """Return a task that ours may step, None if it cannot be built; and what steps, and why."""
+    ours = class_of(env_id)
+    assert ours is not None  # noqa: S101 - callers have checked that there is one
+    kind: type[FastTask] = load_target(ours.target)
     try:
-        make = Building(env_id, settings, compiled=compiled)
+        _check_registered(env_id)
+        task = kind(env_id, settings)
     except ValueError as error:
         return None, OwnClasses(refused=f"our own class for {env_id}: {error}")
-    missing = make.example.uncompiled
-    remedy = native.REMEDY if missing == native.NOT_BUILT else _OTHER_VERSIONS if missing else ""
-    return make, OwnClasses(make.example.how, uncompiled=bool(missing), remedy=remedy)
-
-
-class Building:
-    """Builds a task in each process that steps it, and once before: ``example``, which shows what it is.
-
-    The process that has built the example gets it as its first task: building one takes as long as loading a game.
-    Any other process builds its own, however it was started: no state of the example comes along.
-
-    Raises ValueError if our class cannot step these settings, and if it is not what Gymnasium has registered.
-    """
-
-    def __init__(self, env_id: str, settings: Mapping[str, Any], *, compiled: bool) -> None:
-        self._arguments = env_id, dict(settings), compiled
-        self._process = os.getpid()
-        self.example: FastTask = self._build()
-        self._unused: FastTask | None = self.example
-
-    def __call__(self) -> FastTask:
-        """Return the task."""
-        given, self._unused = self._unused, None
-        return self._build() if given is None or os.getpid() != self._process else given
-
-    def _build(self) -> FastTask:
-        env_id, settings, compiled = self._arguments
-        ours = class_of(env_id)
-        assert ours is not None  # noqa: S101 - callers have checked that there is one
-        kind: type[FastTask] = load_target(ours.target)
-        _check_registered(env_id)
-        return kind(env_id, settings, compiled=compiled)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: not the example."""
-        return {"_arguments": self._arguments, "_process": 0, "_unused": None}
+    return task, OwnClasses(task.how)
 
 
 def _check_registered(env_id: str) -> None:
@@ -171,88 +143,158 @@ def episode_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
     return None
 
 
-def make_share(make: Building, division: Division, autoreset: Autoreset) -> MakeShare:
-    """Return what makes the share of each process of a team that divides its environments so.
+def make_share(task: FastTask, division: Division, autoreset: Autoreset) -> tuple[Division, MakeShare]:
+    """Return how a team has all environments in this process, with threads for the processes of a division."""
+    alone = replace(division, processes=1, caller_steps=True, cpus=())
+    # It lacks ``step_one``, which only ``InFlight`` asks for, and ``FastInFlight`` does not.
+    return alone, cast("MakeShare", partial(FastShare, task, division, autoreset))
 
-    If all are stepped at once, a process that has stepped its own goes on with those of others, where it can.
-    """
-    alone = division.one_by_one or division.processes == 1
-    commons = None if alone else make.example.commons(division.num_envs)
-    return partial(FastShare, make, division.one_by_one, autoreset, commons=commons)
+
+_POLL_NS = 50_000  # for how long a thread with nothing to do polls at most
+
+
+class Pool:
+    """Threads that step a batch's environments: see ``pool.c``. The caller helps while it waits, if it is to step."""
+
+    def __init__(self, batch: FastBatch, num_envs: int, chunk: int, division: Division) -> None:
+        library = self._library = needed()
+        library.vebench_pool_start.restype = ctypes.c_void_p
+        library.vebench_pool_get.restype = library.vebench_pool_in.restype = ctypes.c_int64
+        threads = min(division.processes, -(-num_envs // chunk)) - division.caller_steps
+        cpus = np.array(division.cpus[division.caller_steps :], np.int32)
+        started = library.vebench_pool_start(
+            ctypes.c_void_p(batch.work),
+            ctypes.c_void_p(batch.context),
+            *map(ctypes.c_int64, (num_envs, chunk, threads, division.caller_steps, min(division.spin_ns, _POLL_NS))),
+            ctypes.c_void_p(cpus.ctypes.data if len(cpus) else None),
+        )
+        if not started:
+            raise MemoryError(f"{threads} threads cannot be started")
+        self._pool = ctypes.c_void_p(started)
+        self._received = np.zeros(num_envs, np.int64)
+        self._all = ctypes.c_int64(num_envs)
+        self._at = ctypes.c_void_p(self._received.ctypes.data)
+        self._without_limit = ctypes.c_int64(-1)
+
+    def put(self, indices: Sequence[int] | None) -> None:
+        """Let the work on these environments begin, None for all. None of them may be in the pool."""
+        if indices is None:
+            self._library.vebench_pool_put_all(self._pool)
+        else:
+            given = np.array(indices, np.int64)
+            self._library.vebench_pool_put(self._pool, ctypes.c_void_p(given.ctypes.data), ctypes.c_int64(len(given)))
+
+    def get_all(self) -> None:
+        """Wait until the work on all environments is done, each of which must be in the pool."""
+        self._library.vebench_pool_get(self._pool, self._all, None, self._without_limit)
+
+    def get(self, least: int, seconds: float | None = None) -> list[int]:
+        """Return ``least`` environments or more, the first ones that are done; fewer after so many seconds."""
+        most = self._without_limit if seconds is None else ctypes.c_int64(int(1e9 * seconds))
+        count: int = self._library.vebench_pool_get(self._pool, ctypes.c_int64(least), self._at, most)
+        return self._received[:count].tolist()  # type: ignore[no-any-return]
+
+    def drain(self) -> None:
+        """Wait until the pool is empty."""
+        self.get(self._library.vebench_pool_in(self._pool))
+
+    def stop(self) -> None:
+        """End the threads, once they have done what they are at."""
+        self._library.vebench_pool_stop(self._pool)
 
 
 class FastShare:
-    """The environments of one process, in one batch or, if they are asked for ``one_by_one``, in a batch each.
+    """The environments of a team: all of them are its caller's, whose threads step them.
 
     Remarks, ``[(env_id, info), ...]``, are there for ``SameStep`` only: the last observation of an episode.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
-        self,
-        make: Callable[[], FastTask],
-        one_by_one: bool,
-        autoreset: Autoreset,
-        arrays: RowArrays,
-        start: int,
-        stop: int,
-        commons: Commons | None = None,
+        self, task: FastTask, division: Division, autoreset: Autoreset, arrays: RowArrays, start: int, stop: int
     ) -> None:
-        self._make = make
-        self._area = None if commons is None else commons.area(start, stop)
-        self._autoreset = autoreset
-        self._start = start
-        count = stop - start
-        bounds = [(index, index + 1) for index in range(count)] if one_by_one else [(0, count)] if count else []
-        self._rows = [arrays.rows(first, last) for first, last in bounds]
-        self._first = [first for first, _ in bounds]
-        self._batches: list[FastBatch] = []
-        self._ended: list[Sequence[int]] = [()] * len(bounds)
-        self._used = 0
-        # Batch and index of the environments that have not been reset yet: there is nothing to be stepped.
-        self._new = {(number, index) for number, (first, last) in enumerate(bounds) for index in range(last - first)}
+        self._task, self._division, self._autoreset, self._rows = task, division, autoreset, arrays
+        self._indices = range(start, stop)
+        self._over: set[int] = set()  # ended, and not begun since
+        self._new = set(self._indices)  # not reset yet: there is nothing to be stepped
+        self._problem: Exception | None = None  # why the step was not begun
 
     @property
     def current(self) -> int:
-        """Index within the share of the environment in use now, or last."""
-        return self._first[self._used] + self._batches[self._used].current if self._batches else 0
+        """Index of the environment in use now, or last."""
+        return self._batch.current if hasattr(self, "_batch") else 0
 
     def open(self) -> None:
         """Build every environment."""
-        if not self._rows:
+        self._batch = batch = self._task.batch(self._rows)
+        self._pool = Pool(batch, len(self._indices), self._task.chunk, self._division)
+        self._work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(batch.work)
+        # Whether nobody need know which episodes have ended.
+        self._unwatched = batch.restarts and self._autoreset == "NextStep"
+
+    def start(self) -> None:
+        """Begin a step of every environment, in other threads."""
+        try:
+            self.put(None)
+            self._problem = None
+        except (ResetNeeded, AssertionError) as problem:
+            self._problem = problem
+
+    def put(self, indices: Sequence[int] | None) -> None:
+        """Begin a step of these environments, None for all. Those that have ended their episodes begin one instead.
+
+        Raises ResetNeeded and AssertionError, as Gymnasium does, for those that must be reset first.
+        """
+        if not self._new and not self._over:
+            self._pool.put(indices)
             return
-        task = self._make()
-        self._batches.extend(task.batch(rows, self._area) for rows in self._rows)
-        if len(self._batches) == 1:
-            # What is called again and again, without a detour.
-            self.step = partial(self.step_one, 0)  # type: ignore[method-assign]
+        asked = self._indices if indices is None else indices
+        if new := self._new.intersection(asked):
+            self._batch.current = min(new)
+            raise ResetNeeded("Cannot call env.step() before calling env.reset()")
+        resting = self._over.intersection(asked)
+        if resting and self._autoreset == "Disabled":
+            self._batch.current = min(resting)
+            raise AssertionError("the episode is over: reset(options={'reset_mask': ...}) comes before the next step")
+        self._pool.put([index for index in asked if index not in resting])
+        # Meanwhile the threads step the others.
+        for index in resting:
+            self._batch.begin(index, None)
+        self._pool.put([*resting])
+        self._over -= resting
 
     def step(self) -> Remarks | None:
-        """Step every environment."""
-        remarks = [self.step_one(number) for number in range(len(self._batches))]
-        return [remark for some in remarks for remark in some or ()] or None
+        """Finish a step of every environment."""
+        if self._problem is not None:
+            raise self._problem
+        self._pool.get_all()
+        return self.finish(None)
 
-    def step_one(self, number: int) -> Remarks | None:
-        """Step the environments of one batch."""
-        self._used = number
-        batch, resting = self._batches[number], self._ended[number]
-        if self._new and (new := sorted(index for other, index in self._new if other == number)):
-            batch.current = new[0]
-            raise ResetNeeded("Cannot call env.step() before calling env.reset()")
-        if resting and self._autoreset == "Disabled":
-            batch.current = resting[0]
-            raise AssertionError("the episode is over: reset(options={'reset_mask': ...}) comes before the next step")
-        ended = batch.step(resting)
-        if ended and self._autoreset == "SameStep":
-            return [self._begin_after_end(number, index) for index in ended]
-        self._ended[number] = ended
+    def get(self, least: int, seconds: float | None) -> list[int]:
+        """Return the environments whose step is done: so many or more, or as many as there are after the time."""
+        return self._pool.get(least, seconds)
+
+    def finish(self, indices: Sequence[int] | None) -> Remarks | None:
+        """Finish the rows of environments whose step is done, None for all; return the remarks on them."""
+        if self._unwatched:
+            return None
+        ended = self._batch.finish(indices)
+        if self._autoreset == "SameStep":
+            return [self._begin_after_end(index) for index in ended]
+        self._over.update(ended)
         return None
 
-    def _begin_after_end(self, number: int, index: int) -> tuple[int, dict[str, Any]]:
+    def _begin_after_end(self, index: int) -> tuple[int, dict[str, Any]]:
         """Start a new episode within the step that ended one; return the remark on that end."""
-        (observations,) = self._rows[number].observations
+        rows, ends = self._rows, (self._rows.terminated, self._rows.truncated)
+        (observations,), reward, flags = rows.observations, rows.rewards[index], [end[index] for end in ends]
         last = observations[index].copy()
-        self._batches[number].reset(index, None)
-        return self._start + self._first[number] + index, {"final_obs": last, "final_info": {}}
+        self._batch.begin(index, None)
+        self._work(self._batch.context, index, index + 1)
+        self._batch.finish([index])
+        rows.rewards[index] = reward
+        for end, flag in zip(ends, flags, strict=True):
+            end[index] = flag
+        return index, {"final_obs": last, "final_info": {}}
 
     def answer(self, name: str, argument: Any) -> list[int] | None:  # noqa: ANN401 - each request has its own
         """Reset environments, or return how many frames each has simulated.
@@ -261,29 +303,83 @@ class FastShare:
         gives it: a seed for each, None for none, which of them are meant, None for all, and options, which mean nothing
         to the tasks that there are.
         """
-        places = [(number, index) for number, rows in enumerate(self._rows) for index in range(len(rows.rewards))]
         if name == "frames":
-            return [self._batches[number].frames(index) for number, index in places]
-        seeds, mask, _ = (None, None, None) if isinstance(argument, int) else argument
-        for number, index in places:
-            env_id = self._start + self._first[number] + index
-            if mask is None or mask[env_id]:
-                self._begin(number, index, argument + env_id if seeds is None else seeds[env_id])
+            return [self._batch.frames(index) for index in self._indices]
+        seeds, mask, _ = (
+            ([argument + index for index in self._indices], None, None) if isinstance(argument, int) else argument
+        )
+        chosen = [index for index in self._indices if mask is None or mask[index]]
+        if mask is None:
+            self._pool.drain()  # of a step that was broken off
+        for index in chosen:
+            self._batch.begin(index, seeds[index])
+        self._pool.put(chosen)
+        self._pool.drain()
+        self._batch.finish(chosen)
+        self._new.difference_update(chosen)
+        self._over.difference_update(chosen)
         return None
 
-    def _begin(self, number: int, index: int, seed: int | None) -> None:
-        """Start a new episode as asked: the row then reports the reset."""
-        self._used = number
-        self._batches[number].reset(index, seed)
-        self._new.discard((number, index))
-        rows = self._rows[number]
-        rows.rewards[index] = 0.0
-        rows.terminated[index] = rows.truncated[index] = False
-        self._ended[number] = [other for other in self._ended[number] if other != index]
-
     def close(self) -> None:
-        """Free what the environments have."""
-        # It refers to this share, which would otherwise keep the memory until the garbage collector comes by.
-        vars(self).pop("step", None)
-        while self._batches:
-            self._batches.pop().close()
+        """End the threads and free what the environments have. A second call does nothing."""
+        if hasattr(self, "_pool"):
+            self._pool.stop()
+            del self._pool
+            self._batch.close()
+
+
+class FastInFlight(InFlight):
+    """The environments of a team that are asked for one by one, and come back in the order in which they are done."""
+
+    def send(self, env_ids: Sequence[int]) -> None:
+        """Ask for the environments, none of which may be asked for or ready already."""
+        team = self._team
+        team.check_idle()
+        share: Any = team.own
+        team.busy = True
+        try:
+            share.put(env_ids)
+        except (ResetNeeded, AssertionError) as error:
+            team.busy = False
+            failure = errors.WorkerFailure.of(error, 0, share)
+            raise errors.WorkerError(failure.message, failure) from error
+        for env_id in env_ids:
+            self.away[env_id] = 1
+        team.busy = False
+
+    def _collect(self, least: int, timeout: float | None) -> None:
+        """Go on until as many environments are ready, and leave the team busy."""
+        team = self._team
+        share: Any = team.own
+        team.check_idle()
+        team.busy = True
+        team.inside = get_ident()
+        try:
+            if (missing := least - len(self._ready)) > 0:
+                self._keep_all(share.get(missing, timeout), share)
+        finally:
+            team.inside = 0
+            if team.closed:
+                team.leave()
+        if self._failed:
+            team.busy = False
+            self._raise_failure()
+        if len(self._ready) < least:
+            team.busy = False
+            raise errors.OverdueError(timeout)
+
+    def _keep_all(self, env_ids: Sequence[int], share: Any) -> None:  # noqa: ANN401 - a FastShare
+        """Let environments be ready whose steps are done."""
+        remarks: dict[int, Any] = {}
+        rest = env_ids
+        while rest:
+            try:
+                remarks |= {env_id: [(env_id, info)] for env_id, info in share.finish(rest) or ()}
+                break
+            except Exception as error:  # noqa: BLE001 - described as those of workers are
+                remarks[share.current] = errors.WorkerFailure.of(error, 0, share)
+                rest = [env_id for env_id in rest if env_id not in remarks]
+        if remarks or self._remarks:
+            for env_id in env_ids:
+                self._keep(env_id, remarks.get(env_id))
+        self._ready.extend(env_ids)

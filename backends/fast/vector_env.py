@@ -19,10 +19,9 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 from vebench.backends.environments.making import keep_opencv_to_one_thread
 from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import build_task, make_share
+from vebench.backends.fast.share import FastInFlight, build_task, make_share
 from vebench.backends.interface import OwnClasses
 from vebench.backends.shared_memory.gymnasium_share import VectorSpaces, checked_seeds
-from vebench.backends.shared_memory.memory_layout import usable_cpus
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 from vebench.errors import did_you_mean
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from gymnasium.envs.registration import EnvSpec
 
-    from vebench.backends.fast.share import Building
+    from vebench.backends.fast.share import FastTask
     from vebench.backends.shared_memory.gymnasium_share import Seeds, Value
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare
     from vebench.backends.shared_memory.vector_env import Reset
@@ -64,7 +63,6 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     spin: float | None = None,
     infos: bool = False,
     own_classes: bool | None = None,
-    compiled: bool = True,
     **settings: Any,  # noqa: ANN401 - each has its own
 ) -> FastVectorEnv:
     """Return a vector environment, stepped by vebench's own class if there is one for the task.
@@ -91,11 +89,9 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         ``SAME_STEP`` is returned in either case.
     own_classes
         True requires vebench's class, False Gymnasium's.
-    compiled
-        Whether vebench's class may use its compiled parts. Without them Gymnasium's class steps all but games.
     num_processes, batch_size, autoreset_mode, context, daemon, cpus, caller_steps, spin
-        As for ``SharedMemoryVectorEnv``. By default one process for each usable CPU, the caller among them, steps,
-        but none for less than 0.1 ms of stepping.
+        As for ``SharedMemoryVectorEnv``. With vebench's classes, threads of this process take the place of processes.
+        By default one for each usable CPU, the caller among them, steps.
     **settings
         Settings of the task, as for ``gymnasium.make``. An Atari game also takes those of ``AtariPreprocessing``
         (``frame_skip``, ``noop_max``, ``screen_size``, ``terminal_on_life_loss``, ``grayscale_obs``, ...), ``stack``
@@ -126,13 +122,12 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         raise type(error)(f"{error} There is {known}.") from error
     spaces, spec = VectorSpaces.of(example, num_envs), example.spec
     example.close()
-    own, steps = _own_class(name, settings, own_classes=own_classes, infos=infos, compiled=compiled)
+    own, steps = _own_class(name, settings, own_classes=own_classes, infos=infos)
     if own is None and own_classes:
         raise ValueError(f"own_classes=True: {steps.refused}")
     if own is None and own_classes is None and class_of(known_as(name) or name) is not None:
         why = f"{steps.refused}; own_classes=False silences this"
         logger.warn(f"{name} is stepped by Gymnasium's class: {why}", stacklevel=2)
-    otherwise = usable_cpus() if own is None else min(usable_cpus(), max(1, num_envs // own.example.fewest))
     return FastVectorEnv(
         partial(_make_env, id, settings),
         num_envs,
@@ -145,7 +140,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         context=context,
         daemon=daemon,
         autoreset_mode=autoreset_mode,
-        num_processes=num_processes if num_processes is not None or cpus is not None else otherwise,
+        num_processes=num_processes,
         batch_size=batch_size,
         cpus=cpus,
         caller_steps=caller_steps,
@@ -155,16 +150,16 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
 
 
 def _own_class(
-    name: str, settings: Mapping[str, Any], *, own_classes: bool | None, infos: bool, compiled: bool
-) -> tuple[Building | None, OwnClasses]:
-    """Return how each process makes the task of our own class, None if it does not step; and what steps, and why."""
+    name: str, settings: Mapping[str, Any], *, own_classes: bool | None, infos: bool
+) -> tuple[FastTask | None, OwnClasses]:
+    """Return the task of our own class, None if it does not step; and what steps, and why."""
     if own_classes is False:
         return None, OwnClasses(refused="own_classes=False")
     if (refused := refusal(name, settings)) is not None:
         return None, refused
     if infos:
         return None, OwnClasses(refused=f"our own class for {name} has no infos")
-    return build_task(name, settings, compiled=compiled)
+    return build_task(name, settings)
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):
@@ -180,7 +175,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         make_env: MakeEnv,
         num_envs: int,
         spaces: VectorSpaces,
-        own: Building | None,
+        own: FastTask | None,
         stepped_by: str,
         *,
         spec: EnvSpec | None,
@@ -191,6 +186,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self._spaces, self._own = spaces, own
         self._choices, self._chosen = 0, None
         self._first_seeds = checked_seeds(seed, num_envs)
+        if own is not None:
+            self._in_flight_of = FastInFlight
         super().__init__([make_env] * num_envs, **arguments)
         if own is not None:
             self.observations = self.observations.view()
@@ -202,7 +199,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def _read_spaces(self) -> VectorSpaces:
         return self._spaces
 
-    def _make_share(self, division: Division, *, infos: bool) -> MakeShare:
+    def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
         if self._own is None:
             return super()._make_share(division, infos=infos)
         return make_share(self._own, division, self.autoreset_mode.value)
@@ -231,7 +228,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
 
         Raises ValueError for options that only Gymnasium's class takes: bounds of the first state in classic control.
         """
-        if self._own is not None and (refused := self._own.example.refuses.intersection(options or ())):
+        if self._own is not None and (refused := self._own.refuses.intersection(options or ())):
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
         given = checked_seeds(seed, self.num_envs)
         first = self._first_seeds

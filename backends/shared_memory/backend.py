@@ -96,12 +96,17 @@ class LoopShare:
 
 
 class Stepped(NamedTuple):
-    """What steps the environments of a task. ``own_classes`` and ``differences`` are those of ``BackendInfo``."""
+    """What steps the environments of a task. ``own_classes`` and ``differences`` are those of ``BackendInfo``.
+
+    ``make_share`` takes the division that a user has asked for, and returns that of the team. If it has fewer
+    processes, the others are threads of the caller's.
+    """
 
     spaces: Spaces
-    make_share: Callable[[Division], MakeShare]
+    make_share: Callable[[Division], tuple[Division, MakeShare]]
     own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()
+    in_flight: type[InFlight] = InFlight
 
 
 def gymnasium_classes(task: Task) -> Stepped:
@@ -109,7 +114,7 @@ def gymnasium_classes(task: Task) -> Stepped:
     example = make(task)
     spaces = read_spaces(task, example.observation_space, example.action_space)
     example.close()
-    return Stepped(spaces, lambda division: partial(LoopShare, task, spaces, division.one_by_one))
+    return Stepped(spaces, lambda division: (division, partial(LoopShare, task, spaces, division.one_by_one)))
 
 
 class _SharedMemoryBackend:
@@ -121,7 +126,7 @@ class _SharedMemoryBackend:
         stepped = self.stepped(setup.task)
         spaces = stepped.spaces
         self._before = os.sched_getaffinity(0) if setup.pinned else None
-        division = divide(
+        asked = divide(
             num_envs,
             min(setup.workers, len(setup.cpus)),
             caller_steps=caller_steps,
@@ -130,12 +135,15 @@ class _SharedMemoryBackend:
             one_by_one=one_by_one,
             available=len(setup.cpus),
         )
+        division, make_share = stepped.make_share(asked)
         layout = division.layout(
             tuple(trees.leaves(spaces.observations)),
             tuple(ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
         )
-        self._team = Team(TeamConfig(division, layout, stepped.make_share(division), context=context))
-        if self._before is not None and division.own:
+        self._team = Team(TeamConfig(division, layout, make_share, context=context))
+        self._in_flight_of = stepped.in_flight
+        self.in_threads = division != asked
+        if self._before is not None and asked.caller_steps:
             pinning.restrict(setup.cpus[:1])
         self._batch, actions = _as_trees(spaces, self._team.arrays)
         self._actions = as_rows(actions)
@@ -143,6 +151,7 @@ class _SharedMemoryBackend:
             setup,
             num_envs=num_envs,
             processes=division.processes,
+            threads=asked.processes // division.processes,
             in_order=not one_by_one,
             reuses_buffers=True,
             differences=stepped.differences,
@@ -243,7 +252,7 @@ class ShmAsync(_SharedMemoryBackend):
         self._timeout, self._fewest = recv_timeout, min(recv_min, setup.batch_size)
         if recv_timeout is not None:
             self.info = replace(self.info, fewest_rows=self._fewest)
-        self._in_flight = InFlight(self._team)
+        self._in_flight = self._in_flight_of(self._team)
         self._size = setup.batch_size
         out = self._batch.part(slice(self._size))
         self._out = Batch._make(trees.mapped(np.copy, array) for array in out)
@@ -321,7 +330,9 @@ class ShmHalf:
         self._ids = np.arange(2 * self._size).reshape(2, -1)
         self._now = 0  # the half that is received next
         self._waiting = False
-        self.info = replace(info, num_envs=2 * self._size, processes=2 * info.processes, in_order=False)
+        steppers = "threads" if self._halves[0].in_threads else "processes"
+        twice: dict[str, Any] = {name: 2 * getattr(info, name) for name in ("num_envs", steppers)}
+        self.info = replace(info, **twice, in_order=False)
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""

@@ -55,6 +55,7 @@ class Team:
         self.closed = False
         self._left = False
         self.busy = False  # something was asked for, and ``finish`` has not been called since
+        self._start: Callable[[], None] | None = None  # begins a step of the own share, if it has threads for that
         self._request: Callable[[], Any] | None = None  # what a round asks of the own share, if not a step
         self._answers: list[Any] = []  # those of the round, the caller's own first
         self.inside = 0  # the thread that is waiting for workers, or stepping the caller's own share
@@ -83,6 +84,7 @@ class Team:
             self._request = self.own.open
             self.opened = self.gather()
             self.finish()
+            self._start = getattr(self.own, "start", None)
         except BaseException:
             if hasattr(self, "own"):
                 self.close()
@@ -98,6 +100,8 @@ class Team:
         self._request = None
         self._answers = []
         WorkerHandle.step_all(self.workers, self._fence)
+        if self._start is not None:
+            self._start()
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Begin a round in which each share is asked for the same.

@@ -158,8 +158,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
         processes = checked_processes(num_processes, max_concurrency, otherwise)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
+        division, share = self._make_share(division, infos=infos)
         layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
-        share = self._make_share(division, infos=infos)
         config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
         try:
             with clear_mpi_env_vars():
@@ -167,7 +167,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         except WorkerError as error:
             _raise_as_it_was(error)
         self.closed = False
-        self._in_flight = InFlight(self._team) if in_flight else None
+        self._in_flight = self._in_flight_of(self._team) if in_flight else None
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
@@ -177,12 +177,15 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self.close()
             raise RuntimeError(problem)
 
-    # What steps the environments: a class that has others than Gymnasium's do it says so in these four methods.
+    # What steps the environments: a class that has others than Gymnasium's do it says so here.
+
+    _in_flight_of: type[InFlight] = InFlight
 
     def _read_spaces(self) -> VectorSpaces:
         return VectorSpaces.read(self.env_fns, self.observation_mode)
 
-    def _make_share(self, division: Division, *, infos: bool) -> MakeShare:  # noqa: ARG002 - it is all one to Gymnasium's
+    def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
+        """Return the division among processes, and what makes the share of each."""
         share = ShareConfig(
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,
@@ -191,7 +194,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             autoreset=self.autoreset_mode.value,
             infos=infos,
         )
-        return partial(GymnasiumShare, share)
+        return division, partial(GymnasiumShare, share)
 
     def _write_step(self, actions: Value) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""

@@ -22,7 +22,7 @@ from vebench.results.records import CellRecord, HostRecord, Run, TopologyRecord
 NOWHERE = Surroundings()
 MUJOCO = Engine("MuJoCo", "3.6.0", "3.11.0", "mujoco==3.6.0")
 GYMNASIUM = Engine("gymnasium", "1.2.2", "1.4.0", "gymnasium==1.4.0", "the Python of gym-async@old", elsewhere=True)
-UNCOMPILED = OwnClasses("not compiled", uncompiled=True, remedy="install a compiler")
+REFUSED = OwnClasses(refused="not compiled", remedy="install a compiler")
 HYPERTHREADS = TopologyRecord(
     cores=1,
     threads_per_core=2,
@@ -73,7 +73,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.OUTLIERS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=1064, resets=64))),)),
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),
     (Code.SLOWER, (make_cell("shm-sync", 1, FAST), make_cell("shm-sync", 2, STEADY, processes=2))),
-    (Code.FALLBACK, (make_cell("fast-sync", 1, STEADY, own_classes=UNCOMPILED),)),
+    (Code.FALLBACK, (make_cell("fast-sync", 1, STEADY, own_classes=REFUSED),)),
     (Code.OVERSUBSCRIBED, (make_cell(workers=4, steps=STEADY),)),
     (Code.SKIPPED, (make_cell(status="skipped", reason="no memory"),)),
 ]

@@ -208,30 +208,27 @@ def header_with(packages: dict[str, str]) -> RunRecord:
     return RunRecord(known.schema, known.spec, known.host, packages, known.command, known.started)
 
 
-def test_a_verdict_on_compiled_parts_says_nothing_of_what_steps_without_them_asked_to_or_not() -> None:
-    fast, asked = BackendChoice("fast-sync"), BackendChoice("fast-sync", {"compiled": False})
-    compiled, wanting = OwnClasses("compiled"), OwnClasses("in Python", uncompiled=True)
-    entries = [(key(PONG, as_stepped(PONG, fast, own), VERSIONS), SAME) for own in (compiled, wanting)]
-    for known, has in zip(entries, (compiled, wanting), strict=True):
+def test_where_gymnasiums_class_steps_the_verdict_is_that_of_the_backend_that_has_no_other() -> None:
+    fast = BackendChoice("fast-sync")
+    ours, refused = OwnClasses("compiled"), OwnClasses(refused="not compiled")
+    entries = [(key(PONG, as_stepped(PONG, fast, own), VERSIONS), SAME) for own in (ours, refused)]
+    for known, has in zip(entries, (ours, refused), strict=True):
         knowledge = Knowledge([known])
-        for own in (compiled, wanting):
+        for own in (ours, refused):
             assert knowledge.of(PONG, fast, VERSIONS, own) == (SAME if own is has else UNKNOWN)
             run = Run(header_with(VERSIONS), (make_cell("fast-sync", verdict="unverified", own_classes=own),))
             (cell, *_) = with_current_verdicts(run, knowledge).cells
             assert cell.verdict == ("identical" if own is has else "unverified")
-        assert knowledge.of(PONG, asked, VERSIONS, OwnClasses("as requested")) == (SAME if has is wanting else UNKNOWN)
+        assert knowledge.of(PONG, BackendChoice("shm-sync"), VERSIONS) == (SAME if has is refused else UNKNOWN)
     assert as_stepped(PONG, OURS) == OURS
 
 
-def test_what_turns_out_to_step_without_compiled_parts_is_not_recorded_with_the_verdict_of_compiled_ones(
+def test_what_turns_out_to_step_gymnasiums_class_is_not_recorded_with_the_verdict_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "library", lambda: True)  # it is there, as far as can be known beforehand
     cell = Cell(PONG, BackendChoice("fast-sync"), 1, 1, Shape(1, 1, 1, 1), (0,), known=SAME)
-    for own, verdict in (
-        (OwnClasses("compiled"), "identical"),
-        (OwnClasses("in Python", uncompiled=True), "unverified"),
-    ):
+    for own, verdict in ((OwnClasses("compiled"), "identical"), (OwnClasses(refused="not compiled"), "unverified")):
         layout = Layout(num_envs=1, batch_size=1, processes=1, threads=1, frame_skip=4, own_classes=own)
         assert record(cell, Outcome("ok", layout=layout)).verdict == verdict
 

@@ -1,7 +1,7 @@
 """Steps our own classes beside Gymnasium's environments in this process, and compares every byte that they return.
 
-Nothing of ours is on Gymnasium's side: its environments are stepped by a plain loop. On our side is what a process of
-``fast-sync`` has, the share that takes care of ends, on the memory that it has there.
+Nothing of ours is on Gymnasium's side: its environments are stepped by a plain loop. On our side is what
+``fast-sync`` has, the share that takes care of ends, with its threads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 import ale_py
@@ -29,32 +30,37 @@ from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.interface import Task
+from vebench.backends.shared_memory.gymnasium_share import Remarks
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 # What is in a row before anything was written: rows that are never written to are then found.
 UNTOUCHED = 0xA5
 KEPT_CHANCE = 0.5  # that an action lasts for another step
-OF_THE_EMULATOR = {"repeat_action_probability", "full_action_space", "max_num_frames_per_episode", "mode", "difficulty"}
+OF_THE_EMULATOR = {
+    "repeat_action_probability",
+    "full_action_space",
+    "max_num_frames_per_episode",
+    "mode",
+    "difficulty",
+    "render_mode",
+}
 
 
 class Way(NamedTuple):
-    """How our class steps: with compiled parts or without, in one batch or each environment in a batch of its own."""
+    """How our class steps: with so many threads, and all environments at once or each asked for by itself."""
 
-    compiled: bool
-    one_by_one: bool = False
+    threads: int = 2
+    singly: bool = False
 
     def __str__(self) -> str:
-        return ("compiled" if self.compiled else "by OpenCV") + (", one by one" if self.one_by_one else "")
-
-
-BOTH = (Way(compiled=True), Way(compiled=False))
+        return f"{self.threads} threads{', singly' if self.singly else ''}"
 
 
 class Build(Protocol):
     """Builds our class."""
 
-    def __call__(self, *, compiled: bool) -> FastTask:
+    def __call__(self) -> FastTask:
         """Return the task."""
 
 
@@ -79,7 +85,7 @@ class Case:
     autoreset: Autoreset = "NextStep"
     action_type: type[np.generic] | None = None
     beyond: float = 1.0
-    ways: tuple[Way, ...] = (Way(compiled=True),)
+    ways: tuple[Way, ...] = (Way(),)
 
 
 @dataclass
@@ -243,22 +249,18 @@ class _Theirs:
 
 
 class _Ours:
-    """Our class, stepped by the share of one process."""
+    """Our class, stepped by the share of a team."""
 
     def __init__(self, case: Case, way: Way, actions: ArraySpec) -> None:
         self.way = way
-        task = case.ours(compiled=way.compiled)
+        task = case.ours()
         self.how = task.how
         self.spaces = (task.observation_space, task.action_space)
         space = task.observation_space
         self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
-        # As in processes that step each other's environments.
-        commons = None if way.one_by_one else task.commons(case.num_envs)
-        self._share = FastShare(
-            lambda: task, way.one_by_one, case.autoreset, self.rows, 0, case.num_envs, commons=commons
-        )
+        division = Division(case.num_envs, way.threads, one_by_one=way.singly)
+        self._share = FastShare(task, division, case.autoreset, self.rows, 0, case.num_envs)
         self._share.open()
-        self._batches = range(case.num_envs if way.one_by_one else 1)
         self.final: dict[int, bytes] = {}
 
     @property
@@ -272,10 +274,24 @@ class _Ours:
 
     def step(self, actions: NDArray[Any]) -> None:
         self.rows.actions[0][:] = actions
-        remarks = []
-        for number in self._batches:
-            remarks += self._share.step_one(number) or []
+        if self.way.singly:
+            remarks = self._step_singly()
+        else:
+            self._share.start()
+            remarks = self._share.step() or []
         self.final = {env_id: info["final_obs"].tobytes() for env_id, info in remarks}
+
+    def _step_singly(self) -> Remarks:
+        """Ask for environments one after another, the last first, and receive two at a time."""
+        left = len(self.rows.rewards)
+        for index in reversed(range(left)):
+            self._share.put([index])
+        remarks: Remarks = []
+        while left:
+            done = self._share.get(min(2, left), None)
+            left -= len(done)
+            remarks += self._share.finish(done) or []
+        return sorted(remarks, key=itemgetter(0))
 
     def close(self) -> None:
         self._share.close()

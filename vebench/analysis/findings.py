@@ -59,7 +59,7 @@ class Code(StrEnum):
 
     INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged
     OTHER_PACKAGES = "other-packages", Gravity.WARNING  # versions differ: with MuJoCo, so does the simulation
-    FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but Gymnasium's class stepped, or uncompiled code
+    FALLBACK = "fallback", Gravity.WARNING  # the rate is right, but Gymnasium's class stepped
     POLLING = "polling", Gravity.WARNING  # a backend that polls has fewer CPUs than processes, or shares them
     THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than the CPUs requested
     UNPINNED = "unpinned", Gravity.WARNING  # neither CPUs nor memory are bound as the user asked
@@ -173,13 +173,11 @@ def quota(host: HostRecord) -> Iterator[Finding]:
 
 
 def own_classes(standings: Iterable[Standing]) -> Iterator[Finding]:
-    """Yield findings on own classes that cannot be used here, or are slower than they could be, each once."""
+    """Yield findings on own classes that cannot be used here, each once."""
     found: dict[Finding, None] = {}
     for backends, _, _, own in standings:
         names = ", ".join(backends)
         if own.refused:
             message = f"{names} will use Gymnasium's class: {own.refused}"
             found[Finding(Code.FALLBACK, message, own.remedy or "leave them out with -b")] = None
-        elif own.uncompiled:
-            found[Finding(Code.FALLBACK, f"{names} could be faster: {own.how}", own.remedy)] = None
     yield from found

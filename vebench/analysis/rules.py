@@ -237,8 +237,6 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if own is not None and own.refused:
         message = f"used Gymnasium's class instead of its own: {own.refused}"
         yield Finding(Code.FALLBACK, message, own.remedy or "leave it out with -b")
-    elif own is not None and own.uncompiled:
-        yield Finding(Code.FALLBACK, f"its own class could be faster: {own.how}", own.remedy)
 
 
 def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
@@ -290,7 +288,8 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.UNPINNED, message, remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
     # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
-    in_processes = backend.steps_gymnasium and cell.threads == 1 and not cell.reference_row
+    in_threads = backend.steppers == "threads" or cell.threads > 1
+    in_processes = backend.steps_gymnasium and not in_threads and not cell.reference_row
     if in_processes and cell.most_threads > 1 and cell.status == "ok":
         message = "its processes have extra threads: a library has started threads of its own"
         remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"

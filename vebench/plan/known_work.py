@@ -9,7 +9,7 @@ the user's cache folder, but not those on third-party adapters and environments:
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
@@ -100,12 +100,12 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
-    """Return the choice as it steps a task: without compiled parts where ``own``, or what is known here, lacks them."""
+    """Return the choice as it steps a task: that with Gymnasium's class, if ``own``, or what is known here, refuses."""
     entry = backend.entry
     own = None if entry.own_classes is None else own or entry.own_classes(task)
-    if own is None or not (own.uncompiled or own.refused):
+    if own is None or not own.refused:
         return backend
-    return replace(backend, options={**backend.options, **entry.uncompiled})
+    return BackendChoice(entry.without_own, backend.options)
 
 
 class Knowledge:

@@ -83,7 +83,6 @@ def test_games_that_are_played_well_or_badly_end_as_gymnasiums_do(
     [
         ("CartPole-v1", {"render_mode": "rgb_array"}, "does not support render_mode"),
         ("MountainCar-v0", {"goal_velocity": np.float32(0.01)}, "not a number of Python's"),
-        ("Pendulum-v1", {"compiled": False}, "compiled code only"),
     ],
 )
 def test_what_our_class_does_not_know_is_stepped_by_gymnasiums(env_id: str, settings: dict[str, Any], why: str) -> None:

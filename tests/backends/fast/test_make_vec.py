@@ -1,7 +1,6 @@
 """``make_vec`` against Gymnasium's own vector environments of the same tasks, element by element."""
 
 import multiprocessing
-import pickle
 import runpy
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,9 +22,9 @@ from gymnasium.wrappers import ClipReward
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from support.same_bytes import wrapped_game
 
-from vebench.backends.fast import classes, commons, make_vec, native, physics, picture
-from vebench.backends.fast.backend import stepped_by_own_classes
-from vebench.backends.fast.share import Building
+from vebench.backends.fast import classes, make_vec, native, physics
+from vebench.backends.fast.backend import FastSync
+from vebench.backends.fast.share import build_task
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 from vebench.plan.tasks import TASKS
 
@@ -238,8 +237,9 @@ def test_an_id_that_stands_for_something_else_is_not_stepped_by_our_own_class(
         spec, **{"kwargs": {**spec.kwargs, **kwargs}, **{key: changes[key] for key in changes.keys() - kwargs}}
     )
     monkeypatch.setitem(gymnasium.registry, env_id, anew)
-    with pytest.raises(ValueError, match=why):
-        Building(env_id, {}, compiled=True)
+    task, steps = build_task(env_id, {})
+    assert task is None
+    assert why in steps.refused
 
 
 def test_what_is_registered_anew_is_what_steps_and_is_said_why(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,57 +248,41 @@ def test_what_is_registered_anew_is_what_steps_and_is_said_why(build: Build, mon
     with pytest.warns(UserWarning, match="our own class for HalfCheetah-v5: HalfCheetah-v5 is registered with ctrl_c"):
         ours = build(CHEETAH, 2, context="fork")
     agree(ours, loop(CHEETAH, 2), steps=5)
-    stepped = stepped_by_own_classes(TASKS["HalfCheetah"], compiled=True)
+    stepped = FastSync.stepped(TASKS["HalfCheetah"])
     assert stepped.own_classes is not None
     assert "Gymnasium's class: our own class for HalfCheetah-v5: HalfCheetah-v5 is" in stepped.own_classes.words
 
 
-@pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
-def test_pictures_that_are_not_opencvs_are_reported_unless_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "_same_as_opencv", lambda _drawing: False)
-    own, asked = (stepped_by_own_classes(TASKS["Pong"], compiled=way).own_classes for way in (True, False))
-    assert own is not None
-    assert asked is not None
-    assert (own.uncompiled, asked.uncompiled) == (True, False)
-    assert picture.DIFFERS in own.how
-    assert "pip install" in own.remedy
-
-
-@pytest.mark.parametrize("missing", ["the library", "MuJoCo's library", "nothing but the wish"])
+@pytest.mark.parametrize("missing", ["the library", "MuJoCo's library"])
 def test_without_compiled_physics_gymnasiums_class_steps_and_the_work_is_the_same(
     build: Build, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     if missing == "the library":
         monkeypatch.setattr(native, "library", lambda: None)
-    elif missing == "MuJoCo's library":
-        monkeypatch.setattr(commons, "_NEEDED", ("mj_nothing",))
-        commons.mujoco_library.cache_clear()
-    compiled = missing != "nothing but the wish"
+    else:
+        monkeypatch.setattr(physics.mujoco, "__file__", "nowhere")
+        physics.mujoco_library.cache_clear()
     with pytest.warns(UserWarning, match="HalfCheetah-v5 is stepped by Gymnasium's class: "):
-        ours = build(CHEETAH, 2, compiled=compiled, max_episode_steps=7)
+        ours = build(CHEETAH, 2, max_episode_steps=7)
     assert agree(ours, loop(CHEETAH, 2, max_episode_steps=7), steps=20) > 3
     with pytest.raises(ValueError, match="own_classes=True"):
-        make_vec(CHEETAH, compiled=compiled, own_classes=True)
-    own = stepped_by_own_classes(TASKS["HalfCheetah"], compiled=compiled).own_classes
+        make_vec(CHEETAH, own_classes=True)
+    own = FastSync.stepped(TASKS["HalfCheetah"]).own_classes
     assert own is not None
     assert (own.words, own.remedy) == (ours.stepped_by, native.REMEDY if missing == "the library" else "")
 
 
-def test_a_task_is_built_once_in_the_process_that_looks_at_it(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_is_built_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     init = physics.PhysicsTask.__init__
 
-    def counted(self: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the task's own
+    def counted(self: Any, *args: Any) -> None:  # noqa: ANN401 - as the task's own
         built.append(self)
-        init(self, *args, **options)
+        init(self, *args)
 
     monkeypatch.setattr(physics.PhysicsTask, "__init__", counted)
-    build(CHEETAH, 2, num_processes=1).reset(seed=1)
+    build(CHEETAH, 2, num_processes=2).reset(seed=1)
     assert len(built) == 1
-    make = Building(CHEETAH, {}, compiled=True)
-    assert [make() is make.example, make() is make.example] == [True, False]
-    elsewhere = pickle.loads(pickle.dumps(make))  # noqa: S301 - its own bytes
-    assert elsewhere() is not elsewhere()
 
 
 def test_a_step_after_an_end_names_the_environment_whose_episode_is_over(build: Build) -> None:
@@ -395,10 +379,6 @@ def test_an_action_that_a_game_lacks_is_refused_by_name_and_steps_nothing(build:
         theirs.reset(seed=1)
         same((ours.step(np.array([2, 5]))[0], {}), (theirs.step(np.array([2, 5]))[0], {}))
         theirs.close()
-
-
-def test_processes_that_are_not_forked_step_our_own_classes_too(build: Build) -> None:
-    agree(build(CHEETAH, 2, context="spawn"), loop(CHEETAH, 2), steps=5)
 
 
 def test_two_threads_that_each_step_environments_of_their_own_get_what_one_would(build: Build) -> None:

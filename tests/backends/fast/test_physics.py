@@ -1,14 +1,9 @@
 """Our class for MuJoCo's tasks against Gymnasium's: the same bytes."""
 
 import inspect
-import multiprocessing
-import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import gymnasium
@@ -23,7 +18,7 @@ from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.interface import Task
-from vebench.backends.shared_memory.memory_layout import RowArrays
+from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 from vebench.plan.tasks import TASKS
 
 COUNT = 3
@@ -78,13 +73,17 @@ class Side:
         observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
         flags = np.zeros((2, COUNT), np.bool_)
         self.rows = RowArrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
-        self.share = FastShare(lambda: task, False, "NextStep", self.rows, 0, COUNT)
+        self.share = FastShare(task, Division(COUNT, 2), "NextStep", self.rows, 0, COUNT)
         self.share.open()
 
     def step(self, actions: np.ndarray[Any, Any]) -> list[tuple[bytes, bytes, bool, bool]]:
         self.actions[:] = actions
-        self.share.step()
+        self.act()
         return self.seen()
+
+    def act(self) -> None:
+        self.share.start()
+        self.share.step()
 
     def seen(self) -> list[tuple[bytes, bytes, bool, bool]]:
         (observations,), rewards, terminated, truncated, _ = self.rows
@@ -132,25 +131,25 @@ def test_however_they_end_and_begin_episodes_have_the_bytes_of_gymnasiums_class(
 def test_one_wrong_byte_is_found() -> None:
     case = made_case("a wrong byte", HOPPER, 20, {})
 
-    def wrong(*, compiled: bool) -> FastTask:
-        task: Any = case.ours(compiled=compiled)
+    def wrong() -> FastTask:
+        task: Any = case.ours()
         build = task.batch
 
-        def batch(rows: Any, area: Any) -> Any:  # noqa: ANN401 - as the task's own
-            built = build(rows, area)
-            step = built.step
+        def batch(rows: Any) -> Any:  # noqa: ANN401 - as the task's own
+            built = build(rows)
+            finish = built.finish
 
-            def stepped(resting: Any) -> Any:  # noqa: ANN401 - likewise
-                ended = step(resting)
-                rows.observations[0].view("u1")[1, -1] ^= 1
+            def finished(indices: Any) -> Any:  # noqa: ANN401 - likewise
+                ended = finish(indices)
+                rows.observations[0].view("u1")[1, -1] ^= indices is None
                 return ended
 
-            return _With(built, step=stepped)
+            return _With(built, finish=finished)
 
         return _With(task, batch=batch)
 
     found = compare(replace(case, ours=wrong))
-    assert found.difference.startswith("a wrong byte, compiled, step 1: observations[1, 10] is ")
+    assert found.difference.startswith("a wrong byte, 2 threads, step 1: observations[1, 10] is ")
     assert found.difference.endswith("1 of 22 values differ")
 
 
@@ -193,11 +192,18 @@ def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_en
     side.share.answer("reset", 0)
     integrator, task.model.opt.integrator = task.model.opt.integrator, 99
     with pytest.raises(mujoco.FatalError, match="integrator"):
-        side.share.step()
+        side.act()
     assert side.share.current == 0
+    # Of those that are asked for singly, each has an error of its own.
+    for index in range(COUNT):
+        side.share.put([index])
+    done = side.share.get(COUNT, None)
+    for _ in range(COUNT):
+        with pytest.raises(mujoco.FatalError, match="integrator"):
+            side.share.finish(done)
+        done.remove(side.share.current)
     task.model.opt.integrator = integrator
-    side.share.step()
-    assert side.share.current == COUNT - 1
+    side.act()
 
 
 def test_a_callback_of_the_users_is_called_again_once_environments_are_built() -> None:
@@ -207,7 +213,7 @@ def test_a_callback_of_the_users_is_called_again_once_environments_are_built() -
         side = Side(task)
         side.share.answer("reset", 0)
         before = len(calls)
-        side.share.step()
+        side.act()
         assert len(calls) - before >= COUNT * task.frame_skip
     finally:
         mujoco.set_mjcb_control(None)
@@ -228,55 +234,6 @@ def test_a_height_of_no_number_ends_what_it_ends_at_gymnasium(tmp_path: Path, mo
         (found, *_), expected = side.step(actions), stepped(theirs, actions[0])
         assert np.isnan(np.frombuffer(found[0])).any()
         assert found[2:] == expected[2:]
-
-
-def test_threads_that_step_or_build_take_turns_with_what_a_process_has_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = PhysicsTask("Swimmer-v5", {})
-    together, met = Barrier(2), []
-
-    def meet(*_: object) -> None:
-        # Nobody comes: one thread at a time. The others then need not wait.
-        with suppress(BrokenBarrierError):
-            met.append(together.wait(0.1))
-
-    forward = mujoco.mj_forward
-    with ThreadPoolExecutor(2) as threads:
-        monkeypatch.setattr(mujoco, "mj_forward", lambda *given: (meet(), forward(*given)))
-        sides = list(threads.map(lambda _: Side(task), range(2)))
-        monkeypatch.undo()
-        together.reset()
-        for side in sides:
-            side.share.answer("reset", 0)
-        mujoco.set_mjcb_control(meet)
-        try:
-            list(threads.map(lambda side: side.share.step(), sides))
-        finally:
-            mujoco.set_mjcb_control(None)
-    assert met == []
-
-
-def test_a_process_that_is_forked_while_another_thread_steps_can_step_too() -> None:
-    side = Side(PhysicsTask("Swimmer-v5", {}))
-    side.share.answer("reset", 0)
-    steps = Event()
-
-    def rest(*_: object) -> None:
-        steps.set()
-        time.sleep(0.002)
-
-    mujoco.set_mjcb_control(rest)
-    with ThreadPoolExecutor(1) as threads:
-        try:
-            stepping = threads.submit(side.share.step)
-            steps.wait()
-            forked = multiprocessing.get_context("fork").Process(target=side.share.step, daemon=True)
-            forked.start()
-            stepping.result()
-        finally:
-            mujoco.set_mjcb_control(None)
-    forked.join(20)
-    forked.kill()  # if it waits for ever
-    assert forked.exitcode == 0
 
 
 def test_a_setting_that_gymnasiums_space_does_not_follow_is_refused() -> None:

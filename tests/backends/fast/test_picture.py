@@ -1,6 +1,4 @@
-"""Pictures by the compiled part against those that OpenCV makes, of screens that a made-up emulator shows."""
-
-from typing import Any
+"""Pictures by the compiled part against those that OpenCV makes, of screens that are made up."""
 
 import numpy as np
 import pytest
@@ -9,31 +7,26 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 cv2 = pytest.importorskip("cv2")
-pytest.importorskip("ale_py")
 
 from vebench.backends.fast import native, picture  # noqa: E402 - they need OpenCV
-from vebench.backends.fast.picture import BY_OPENCV, COMPILED, PictureMaker  # noqa: E402 - likewise
+from vebench.backends.fast.picture import PictureMaker, by_opencv, check_pictures, pointer  # noqa: E402 - likewise
 
 WIDTH = 160
 HEIGHTS = (210, 214, 220, 230, 250)
-needs_the_library = pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
+pytestmark = pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
 
 
-class Emulator:
-    """Shows a screen that can be drawn on; any raw value has a grey."""
+class Game:
+    """Screens that change, their picture by the compiled part, and what ``AtariPreprocessing`` makes of them."""
 
-    def __init__(self, height: int, seed: int = 0) -> None:
-        self.greys = np.random.default_rng(seed).integers(256, size=256).astype(np.uint8)
+    def __init__(self, maker: PictureMaker, greys: NDArray[np.uint8], height: int, size: tuple[int, int]) -> None:
+        self._greys, self._size, self.maker = greys, size, maker
         self.screen = np.zeros((height, WIDTH), np.uint8)
-
-    def getScreenDims(self) -> tuple[int, int]:  # noqa: N802 - its name there
-        return self.screen.shape[0], WIDTH
-
-    def getScreen(self, into: NDArray[np.uint8]) -> None:  # noqa: N802 - its name there
-        into[:] = self.screen
-
-    def getScreenGrayscale(self, into: NDArray[np.uint8]) -> None:  # noqa: N802 - its name there
-        into[:] = self.greys[self.screen]
+        self.into = np.zeros((1, size[1], size[0]), np.uint8)
+        self._memory = maker.pictures(self.into)
+        self.expected: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        # As there: the screen shown last, the larger one, if it was made of two; and the first of two.
+        self._larger = self._first = self._greys[self.screen]
 
     def change(self, seed: int, boxes: int) -> None:
         """Fill a few boxes with one value or many; now and then the whole screen."""
@@ -44,20 +37,32 @@ class Emulator:
             box = self.screen[top : top + height, left : left + width]
             box[:] = random.integers(256, size=box.shape if random.random() < 0.3 else ())
 
+    def draw(self, name: str) -> None:
+        """Take the screen as it is, as the first of two, the second, alone, or draw the stale picture without it."""
+        screen = [] if name == "stale" else [pointer(self.screen)]
+        native.needed()[f"vebench_picture_{name}"](pointer(self._memory), *screen)
+        if name == "first":
+            self._first = self._greys[self.screen]
+            return
+        if name != "stale":
+            self._larger = self._greys[self.screen]
+        if name != "alone":
+            self._larger = np.maximum(self._larger, self._first)
+        self.expected = by_opencv(self._larger, self._size)
 
-def pictures(maker: PictureMaker, emulator: Emulator, size: tuple[int, int]) -> tuple[Any, NDArray[np.uint8]]:
-    into = np.zeros((size[1], size[0]), np.uint8)
-    return maker.picture(emulator, into), into  # type: ignore[arg-type]
+    def check(self) -> None:
+        np.testing.assert_array_equal(self.into[0], self.expected)
 
 
-@needs_the_library
+def greys_of(seed: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(256, size=256).astype(np.uint8)
+
+
 @given(
     height=st.sampled_from(HEIGHTS),
     size=st.sampled_from([(84, 84), (84, 84), (96, 72), (160, 200), (41, 13), (3, 1)]),
     changes=st.lists(
-        st.tuples(
-            st.sampled_from(["both", "both", "both", "alone", "stale", "first only"]), st.integers(0), st.integers(0, 3)
-        ),
+        st.tuples(st.sampled_from(["second", "second", "second", "alone", "stale"]), st.integers(0), st.integers(0, 3)),
         max_size=12,
     ),
 )
@@ -65,85 +70,49 @@ def pictures(maker: PictureMaker, emulator: Emulator, size: tuple[int, int]) -> 
 def test_whatever_changes_between_screens_the_pictures_are_opencvs(
     height: int, size: tuple[int, int], changes: list[tuple[str, int, int]]
 ) -> None:
-    emulator = Emulator(height)
-    makers = [PictureMaker(emulator, size, grey=True, compiled=compiled) for compiled in (True, False)]  # type: ignore[arg-type]
-    assert [maker.how for maker in makers] == [COMPILED, BY_OPENCV]
-    (ours, ours_into), (opencv, opencv_into) = [pictures(maker, emulator, size) for maker in makers]
-    both = (ours, opencv)
-
+    check_pictures((height, WIDTH), size)
+    greys = greys_of(0)
+    game = Game(PictureMaker((height, WIDTH), size, greys), greys, height, size)
     for kind, seed, boxes in [("alone", 0, 1), *changes]:
-        emulator.change(seed, boxes)
-        if kind in {"both", "stale", "first only"}:
-            for one in both:
-                one.first()
-            emulator.change(seed + 1, boxes)
-        for one in both:
-            if kind == "both":
-                one.second()
-            elif kind == "alone":
-                one.alone()
-            elif kind == "stale":
-                one.stale()
-        np.testing.assert_array_equal(ours_into, opencv_into)
-        if kind == "stale":
-            for one in both:
-                one.alone()
-            np.testing.assert_array_equal(ours_into, opencv_into)
+        game.change(seed, boxes)
+        if kind != "alone":
+            game.draw("first")
+            game.change(seed + 1, boxes)
+        game.draw(kind)
+        game.check()
 
 
-@needs_the_library
 def test_pictures_of_several_games_do_not_meet() -> None:
-    emulators = [Emulator(210, seed=1) for _ in range(2)]
-    maker = PictureMaker(emulators[0], (84, 84), grey=True, compiled=True)  # type: ignore[arg-type]
-    games = [(emulator, *pictures(maker, emulator, (84, 84))) for emulator in emulators]
+    greys = greys_of(1)
+    maker = PictureMaker((210, WIDTH), (84, 84), greys)
+    games = [Game(maker, greys, 210, (84, 84)) for _ in range(2)]
     for step in range(6):
-        for number, (emulator, game, into) in enumerate(games):
-            emulator.change(10 * step + number, 2)
-            first = emulator.greys[emulator.screen]
-            game.first()
-            emulator.change(100 * step + number, 2)
-            game.second()
-            larger = np.maximum(first, emulator.greys[emulator.screen])
-            np.testing.assert_array_equal(into, cv2.resize(larger, (84, 84), interpolation=cv2.INTER_AREA))
+        for name in ("first", "second"):
+            for number, game in enumerate(games):
+                game.change(100 * step + 10 * number + (name == "first"), 2)
+                game.draw(name)
+        for game in games:
+            game.check()
 
 
-def test_where_the_compiled_part_is_not_used_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    emulator: Any = Emulator(210)
-
-    def how(size: tuple[int, int] = (84, 84), *, grey: bool = True) -> str:
-        return PictureMaker(emulator, size, grey=grey, compiled=True).how
-
-    if native.library() is not None:
-        assert how((200, 300)) == "pictures by OpenCV (not compiled: 200 x 300 from 160 x 210)"
+@pytest.mark.parametrize(
+    ("columns", "rows", "relation"),
+    [
+        (200, 300, "from"),
         # For these OpenCV adds in integers: a few pixels in a thousand pictures differ.
-        for columns, rows in ((80, 70), (10, 70), (20, 14), (40, 5), (2, 105), (1, 1), (160, 210)):
-            why = f"not compiled: {columns} x {rows} goes a whole number of times into 160 x 210"
-            assert how((columns, rows)) == f"pictures by OpenCV ({why})"
-        assert how(grey=False) == "pictures by OpenCV (not compiled: colour)"
-        with monkeypatch.context() as patch:
-            patch.setattr(picture, "_same_as_opencv", lambda _drawing: False)
-            assert how() == f"pictures by OpenCV ({picture.DIFFERS})"
-    monkeypatch.setattr(picture, "library", lambda: None)
-    assert how() == f"pictures by OpenCV ({native.NOT_BUILT})"
+        *((*size, "goes a whole number of times into") for size in ((80, 70), (10, 70), (20, 14), (40, 5), (2, 105))),
+        *((*size, "goes a whole number of times into") for size in ((1, 1), (160, 210))),
+    ],
+)
+def test_sizes_that_opencv_makes_otherwise_are_refused(columns: int, rows: int, relation: str) -> None:
+    with pytest.raises(ValueError, match=f"^no compiled pictures: {columns} x {rows} {relation} 160 x 210$"):
+        PictureMaker((210, WIDTH), (columns, rows), greys_of(0))
 
 
-def test_opencvs_threads_are_the_users_unless_it_resizes_to_pictures_that_would_take_several() -> None:
-    before = cv2.getNumThreads()
-    try:
-        cv2.setNumThreads(3)
-        for size, expected in (((84, 84), 3), ((300, 300), 1)):
-            for compiled in (True, False):
-                pictures(PictureMaker(Emulator(210), size, grey=True, compiled=compiled), Emulator(210), size)  # type: ignore[arg-type]
-            assert cv2.getNumThreads() == expected
-    finally:
-        cv2.setNumThreads(before)
+def test_pictures_that_differ_from_those_of_this_opencv_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def another(grey: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+        return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
-
-@needs_the_library
-def test_a_value_whose_grey_has_changed_is_an_error_and_no_wrong_picture() -> None:
-    emulator: Any = Emulator(210)
-    game, _ = pictures(PictureMaker(emulator, (84, 84), grey=True, compiled=True), emulator, (84, 84))
-    game.alone()
-    emulator.greys += 1
-    with pytest.raises(RuntimeError, match="in two greys"):
-        game.alone()
+    monkeypatch.setattr(picture, "by_opencv", another)
+    with pytest.raises(ValueError, match="differ from those of this OpenCV"):
+        check_pictures((210, WIDTH), (84, 84))

@@ -1,33 +1,47 @@
-"""The share of one process, with made-up batches: who is stepped, and who is named where one must not be."""
+"""The share of a team, with made-up batches: who is stepped, and who is named where one must not be."""
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from vebench.backends.fast import native
 from vebench.backends.fast.share import FastShare
-from vebench.backends.shared_memory.memory_layout import RowArrays
+from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
+pytestmark = pytest.mark.skipif(native.library() is None, reason=native.NOT_BUILT)
 COUNT = 3
 
 
 class Batch:
     """Environments that count their steps in their observations; each episode has as many as its environment's id."""
 
-    def __init__(self, rows: RowArrays, _area: None) -> None:
+    restarts = False
+    context = 0
+
+    def __init__(self, rows: RowArrays) -> None:
         self.current = 0
         (self._observations,), _, self._terminated, _, (self._lengths,) = rows
+        self._begins: set[int] = set()
+        self._work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self._step)
+        self.work: Any = ctypes.cast(self._work, ctypes.c_void_p).value
 
-    def reset(self, index: int, _seed: int | None) -> None:
+    def _step(self, _: int, first: int, last: int) -> None:
+        for index in range(first, last):
+            self._observations[index] = 0 if index in self._begins else self._observations[index] + 1
+            self._begins.discard(index)
+
+    def begin(self, index: int, _seed: int | None) -> None:
         self.current = index
-        self._observations[index] = 0
+        self._begins.add(index)
 
-    def step(self, _resting: Sequence[int]) -> Sequence[int]:
-        self.current = len(self._lengths) - 1
-        self._observations += 1
-        self._terminated[:] = self._observations == self._lengths
-        return np.flatnonzero(self._terminated).tolist()
+    def finish(self, indices: Sequence[int] | None) -> list[int]:
+        chosen = range(COUNT) if indices is None else indices
+        for index in chosen:
+            self._terminated[index] = self._observations[index] == self._lengths[index]
+        return [index for index in chosen if self._terminated[index]]
 
     def frames(self, index: int) -> int:
         return int(self._observations[index])
@@ -38,37 +52,66 @@ class Batch:
 
 class Task:
     batch = Batch
+    chunk = 1
 
 
-def share(autoreset: Any, *, one_by_one: bool) -> tuple[FastShare, RowArrays]:  # noqa: ANN401 - a name of three
-    flags = np.zeros((2, COUNT), np.bool_)
-    lengths = np.array([9, 1, 2])
-    rows = RowArrays((np.zeros(COUNT, np.int64),), np.zeros(COUNT), flags[0], flags[1], (lengths,))
-    made: Any = Task
-    built = FastShare(lambda: made, one_by_one, autoreset, rows, 0, COUNT)
-    built.open()
-    built.answer("reset", 0)
-    return built, rows
+@pytest.fixture(params=[1, 2, 7])
+def made(request: Any) -> Any:  # noqa: ANN401 - by autoreset, the share and its rows
+    def share(autoreset: Any) -> tuple[FastShare, RowArrays]:  # noqa: ANN401 - a name of three
+        flags = np.zeros((2, COUNT), np.bool_)
+        rows = RowArrays((np.zeros(COUNT, np.int64),), np.zeros(COUNT), flags[0], flags[1], (np.array([9, 1, 2]),))
+        task: Any = Task
+        built = FastShare(task, Division(COUNT, request.param), autoreset, rows, 0, COUNT)
+        built.open()
+        opened.append(built)
+        built.answer("reset", 0)
+        return built, rows
+
+    opened: list[FastShare] = []
+    yield share
+    for each in opened:
+        each.close()
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_a_step_is_a_step_of_every_batch_with_the_remarks_of_all(one_by_one: bool) -> None:
-    environments, rows = share("SameStep", one_by_one=one_by_one)
-    assert [environments.step() for _ in range(2)] == [
+def test_a_step_is_a_step_of_every_environment_with_the_remarks_of_all(made: Any) -> None:  # noqa: ANN401
+    environments, rows = made("SameStep")
+    remarks = []
+    for _ in range(2):
+        environments.start()
+        remarks.append(environments.step())
+    assert remarks == [
         [(1, {"final_obs": 1, "final_info": {}})],
         [(1, {"final_obs": 1, "final_info": {}}), (2, {"final_obs": 2, "final_info": {}})],
     ]
     assert rows.observations[0].tolist() == [2, 0, 0]
+    assert rows.terminated.tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_the_environment_is_named_whose_episode_is_over_until_it_begins_again(one_by_one: bool) -> None:
-    environments, rows = share("Disabled", one_by_one=one_by_one)
+def test_the_environment_is_named_whose_episode_is_over_until_it_begins_again(made: Any) -> None:  # noqa: ANN401
+    environments, rows = made("Disabled")
+    environments.start()
     environments.step()
+    environments.start()
     with pytest.raises(AssertionError, match="the episode is over"):
         environments.step()
     assert environments.current == 1
     environments.answer("reset", ([None] * COUNT, [True] * COUNT, None))
     assert rows.observations[0].tolist() == [0, 0, 0]
+    environments.start()
     environments.step()
-    assert environments.current == COUNT - 1
+    assert rows.observations[0].tolist() == [1, 1, 1]
+
+
+def test_environments_that_are_asked_for_singly_come_back_once_each(made: Any) -> None:  # noqa: ANN401
+    environments, rows = made("NextStep")
+    for _ in range(50):
+        for index in range(COUNT):
+            environments.put([index])
+        received: list[int] = []
+        while len(received) < COUNT:
+            done = environments.get(1, None)
+            environments.finish(done)
+            received += done
+        assert sorted(received) == [0, 1, 2]
+    assert rows.observations[0].tolist() == [50 % 10, 50 % 2, 50 % 3]
+    assert environments.get(0, 0.0) == []

@@ -233,7 +233,7 @@ def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_w
 
 def test_classes_of_their_own_are_among_the_known_differences() -> None:
     for own, lines in (
-        (OwnClasses("pictures compiled"), ("own classes for this task, pictures compiled", "no infos")),
+        (OwnClasses("games compiled"), ("own classes for this task, games compiled", "no infos")),
         (OwnClasses(refused="gymnasium is newer"), ("Gymnasium's class: gymnasium is newer", "no infos")),
     ):
         cell = make_cell("fast-sync", 1, (2000,) * 4, own_classes=own, differences=("no infos",))

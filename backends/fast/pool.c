@@ -16,16 +16,24 @@
 #include <unistd.h>
 #ifdef __linux__
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #endif
 
-enum { LINE = 128, LEAST_POLL_NS = 2000, NAP_NS = 50000 };
+enum { LINE = 128, LEAST_POLL_NS = 2000, NAP_NS = 50000, AGAIN_NS = 20000000, CROWDED_NS = 50000000 };
 
 /* Does what is due for the environments from `first` up to `last`. */
 typedef void (*work)(void *all, int64_t first, int64_t last);
 
 /* Environments from one number up to another: the first in the lower half, the end in the upper. An end is never 0. */
 typedef uint64_t range;
+
+/* For how long a thread polls, by its last waits. */
+struct patience {
+	int64_t poll_ns;
+	int64_t switches, switched_ns; /* how often it had lost its CPU to others when it last looked, and when it saw that */
+	int64_t crowded_ns;            /* until when it does not poll */
+};
 
 struct pool {
 	work work;
@@ -36,7 +44,7 @@ struct pool {
 	_Atomic range *asked, *done;
 	int64_t asked_for, received; /* environments; the caller's own account */
 	uint64_t read;               /* places of `done` */
-	int64_t caller_poll_ns;
+	struct patience caller;
 	pid_t owner;
 	pthread_t *handles;
 	/* In lines of their own, since several threads write them. */
@@ -87,11 +95,27 @@ static void pause_a_moment(void)
 #endif
 }
 
-/* How long to poll the next time, after a wait of so long: a wait that was in reach pays, any other is for nothing. */
-static int64_t adapted(const struct pool *pool, int64_t poll_ns, int64_t waited_ns)
+/* A thread that others take the CPU from, again and again, does not poll: it would only lose it in the middle of work. */
+static int64_t poll_ns(struct patience *patience, int64_t time)
 {
-	int64_t longer = waited_ns < pool->most_poll_ns ? 2 * poll_ns : LEAST_POLL_NS;
-	return longer < pool->most_poll_ns ? longer : pool->most_poll_ns;
+#ifdef __linux__
+	struct rusage usage;
+	getrusage(RUSAGE_THREAD, &usage);
+	if (usage.ru_nivcsw != patience->switches) {
+		patience->switches = usage.ru_nivcsw;
+		if (time - patience->switched_ns < AGAIN_NS)
+			patience->crowded_ns = time + CROWDED_NS;
+		patience->switched_ns = time;
+	}
+#endif
+	return time < patience->crowded_ns ? 0 : patience->poll_ns;
+}
+
+/* After a wait of so long: one that was in reach pays, any other is for nothing. */
+static void adapt(struct patience *patience, int64_t most_ns, int64_t waited_ns)
+{
+	int64_t longer = waited_ns < most_ns ? 2 * patience->poll_ns : LEAST_POLL_NS;
+	patience->poll_ns = longer < most_ns ? longer : most_ns;
 }
 
 static bool take(struct pool *pool, range *taken)
@@ -123,13 +147,13 @@ static bool is_called(struct pool *pool)
 static void *run(void *argument)
 {
 	struct pool *pool = argument;
-	int64_t poll_ns = pool->most_poll_ns;
+	struct patience patience = {.poll_ns = pool->most_poll_ns};
 	while (!atomic_load(&pool->stop)) {
 		range one;
 		while (take(pool, &one))
 			finish(pool, one);
-		int64_t start = now(), time = start;
-		while (!is_called(pool) && (time = now()) - start < poll_ns)
+		int64_t start = now(), time = start, polls_ns = poll_ns(&patience, start);
+		while (!is_called(pool) && (time = now()) - start < polls_ns)
 			pause_a_moment();
 		while (!is_called(pool)) {
 			uint32_t rung = atomic_load(&pool->bell);
@@ -139,7 +163,7 @@ static void *run(void *argument)
 			atomic_fetch_sub(&pool->asleep, 1);
 			time = now();
 		}
-		poll_ns = adapted(pool, poll_ns, time - start);
+		adapt(&patience, pool->most_poll_ns, time - start);
 	}
 	return NULL;
 }
@@ -224,9 +248,9 @@ int64_t vebench_pool_get(struct pool *pool, int64_t least, int64_t *environments
 		/* Where environments are asked for singly, so many ranges are missing; else all that were asked for. */
 		uint32_t missing = pool->chunk == 1 ? (uint32_t)(least - count) : 1;
 		uint32_t wanted = (uint32_t)pool->read + missing;
-		int64_t begin = now(), time = begin;
+		int64_t begin = now(), time = begin, polls_ns = poll_ns(&pool->caller, begin);
 		bool here = false;
-		while (!(here = (int32_t)(atomic_load(&pool->finished) - wanted) >= 0) && time - begin < pool->caller_poll_ns) {
+		while (!(here = (int32_t)(atomic_load(&pool->finished) - wanted) >= 0) && time - begin < polls_ns) {
 			pause_a_moment();
 			time = now();
 		}
@@ -234,7 +258,7 @@ int64_t vebench_pool_get(struct pool *pool, int64_t least, int64_t *environments
 			await(pool, wanted, left);
 		else if (time == begin)
 			sched_yield(); /* a thread lost its CPU between its place in the ring and what it writes there */
-		pool->caller_poll_ns = adapted(pool, pool->caller_poll_ns, now() - begin);
+		adapt(&pool->caller, pool->most_poll_ns, now() - begin);
 	}
 }
 
@@ -288,7 +312,7 @@ struct pool *vebench_pool_start(work work, void *all, int64_t environments, int6
 	if (!pool)
 		return NULL;
 	*pool = (struct pool){.work = work, .all = all, .environments = environments, .chunk = chunk, .helps = helps,
-			      .most_poll_ns = most_poll_ns, .caller_poll_ns = most_poll_ns, .owner = getpid(), .places = 1};
+			      .most_poll_ns = most_poll_ns, .caller = {.poll_ns = most_poll_ns}, .owner = getpid(), .places = 1};
 	while (pool->places < (uint64_t)environments)
 		pool->places *= 2;
 	pool->asked = calloc(pool->places, sizeof *pool->asked);

@@ -2,7 +2,7 @@
 
 Begin reading with ``share``: what the environments are, as the rest sees them. What fills it in:
 
-- ``atari``: the emulator, called straight; ``picture``: its screens made into observations;
+- ``atari``: the emulator's C++ methods, called by C; ``picture``: its screens made into observations;
 - ``physics``: MuJoCo; ``physics_tasks``: what each of its tasks shows and rewards, and when it ends;
 - ``classic``: classic control;
 - ``native``: the compiled part, if there is one: ``pool.c``, the threads, and a file for each of these.

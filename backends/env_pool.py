@@ -105,7 +105,8 @@ def version_inside(library: bytes, pattern: re.Pattern[bytes]) -> str | None:
     return found.pop().decode() if len(found) == 1 else None
 
 
-def _settings(task: Task) -> dict[str, Any]:
+def envpool_settings(task: Task) -> dict[str, Any]:
+    """Return the settings with which EnvPool steps a task as every backend does."""
     if task.suite == "mujoco" and task.exact:
         import envpool  # noqa: PLC0415 - imported on use
 
@@ -186,7 +187,7 @@ class EnvPoolAsync:
             num_threads=self._threads,
             thread_affinity_offset=-1,  # it would count CPUs from 0 on, whichever the cell owns
             seed=seed,
-            **_settings(self._setup.task),
+            **envpool_settings(self._setup.task),
         )
         if self._setup.pinned:
             # The pool's last threads are those that step environments.

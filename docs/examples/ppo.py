@@ -44,9 +44,14 @@ def make_env(task: str) -> gymnasium.Env:
 
 def make_envs(task: str, count: int, *, with_gymnasium: bool) -> gymnasium.vector.VectorEnv:
     envs = AsyncVectorEnv([lambda: make_env(task)] * count) if with_gymnasium else make_vec(task, count)
+    return wrapped(envs)
+
+
+def wrapped(envs: gymnasium.vector.VectorEnv) -> gymnasium.vector.VectorEnv:
+    """Return what ``train`` trains on, from any vector environment with ``AutoresetMode.NEXT_STEP``."""
     envs = RecordEpisodeStatistics(envs)
     # The network scales pixels; positions and velocities each have a size of their own.
-    return envs if task.startswith("ALE/") else NormalizeObservation(envs)
+    return envs if envs.single_observation_space.dtype == np.uint8 else NormalizeObservation(envs)
 
 
 class Agent(nn.Module):
@@ -104,20 +109,23 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, data: Sequence[Tensor]
             optimizer.step()
 
 
-def train(task: str, num_envs: int, total: int, seed: int, *, with_gymnasium: bool) -> list[float]:
-    """Train for ``total`` steps of all environments together; return the returns of the episodes that have ended."""
+def train(envs: gymnasium.vector.VectorEnv, total: int, seed: int) -> tuple[list[float], float]:
+    """Train for ``total`` steps of all environments together, or some more.
+
+    Returns the returns of the episodes that have ended, and the steps per second, learning included.
+    """
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
     random = np.random.default_rng(seed)
-    envs = make_envs(task, num_envs, with_gymnasium=with_gymnasium)
-    space = envs.single_action_space
+    num_envs, space = envs.num_envs, envs.single_action_space
     seen = torch.as_tensor(envs.reset(seed=seed)[0])
     agent = Agent(envs)
     agent(seen)  # creates the lazy layers
     optimizer = torch.optim.Adam(agent.parameters(), LEARNING_RATE, eps=1e-5)
     begins = torch.zeros(num_envs, dtype=torch.bool)
     returns: list[float] = []
-    for _ in range(-(-total // (STEPS * num_envs))):
+    updates, start = -(-total // (STEPS * num_envs)), time.perf_counter()
+    for _ in range(updates):
         rows = []
         for _ in range(STEPS):
             with torch.no_grad():
@@ -143,8 +151,9 @@ def train(task: str, num_envs: int, total: int, seed: int, *, with_gymnasium: bo
         learn(agent, optimizer, [column[real] for column in data], random)
         last = f", of the last 20 a mean return of {np.mean(returns[-20:]):.6f}" if returns else ""
         print(f"reward {rewards.sum():.6f} in this batch; {len(returns)} episodes{last}")
+    rate = updates * STEPS * num_envs / (time.perf_counter() - start)
     envs.close()
-    return returns
+    return returns, rate
 
 
 if __name__ == "__main__":
@@ -157,6 +166,5 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=1, help="of torch: more take CPUs from the environments")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    start = time.perf_counter()
-    train(given.task, given.envs, given.steps, given.seed, with_gymnasium=given.gymnasium)
-    print(f"{given.steps / (time.perf_counter() - start):.0f} steps a second, learning included")
+    trained = train(make_envs(given.task, given.envs, with_gymnasium=given.gymnasium), given.steps, given.seed)
+    print(f"{trained[1]:.0f} steps a second, learning included")

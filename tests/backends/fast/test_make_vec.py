@@ -395,8 +395,9 @@ def test_two_threads_that_each_step_environments_of_their_own_get_what_one_would
 
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:
     pytest.importorskip("torch", reason="needs torch: make test-all")
-    train = runpy.run_path(str(EXAMPLE))["train"]
-    ours, theirs = (train(CHEETAH, 2, 2_100, 1, with_gymnasium=with_gymnasium) for with_gymnasium in (False, True))
+    example = runpy.run_path(str(EXAMPLE))
+    train, make_envs = example["train"], example["make_envs"]
+    ours, theirs = (train(make_envs(CHEETAH, 2, with_gymnasium=theirs), 2_100, 1)[0] for theirs in (False, True))
     assert ours == theirs
     assert len(ours) == 2
 

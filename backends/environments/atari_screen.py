@@ -48,6 +48,7 @@ class AtariScreen(AtariPreprocessing):
             for _ in range(int(self.env.unwrapped.np_random.integers(1, self._waits + 1))):
                 self.ale.act(Action.NOOP)
             self.lives = self.ale.lives()
+            info |= self.env.unwrapped._get_info()  # type: ignore[attr-defined] # noqa: SLF001 - of ``AtariEnv``
             self._read_screen()
             self.obs_buffer[1].fill(0)
             observation = self._get_obs()  # type: ignore[no-untyped-call] # Gymnasium leaves it without types

@@ -89,6 +89,7 @@ class AtariSettings:
     max_num_frames_per_episode: int | None = FRAME_LIMIT
     last_frames: bool = False
     any_noop: bool = False
+    render_mode: str | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -194,11 +195,11 @@ class AtariTask:
                 raise ValueError(f"C sees another game than Python after {step} steps")
 
 
-def seed_emulator(ale: ALEInterface, seed: int | None) -> int:
-    """Seed an emulator as ``AtariEnv`` does, for the next load; return the seed of the environment's own generator."""
-    words = np.random.SeedSequence(seed).generate_state(n_words=2)
-    ale.setInt("random_seed", int(words[1].astype(np.int32)))
-    return int(words[0])
+def seed_emulator(ale: ALEInterface, seed: int | None) -> tuple[np.uint32, np.uint32]:
+    """Seed an emulator as ``AtariEnv`` does, for the next load; return the environment's own seed, and this one."""
+    own, its = np.random.SeedSequence(seed).generate_state(n_words=2)
+    ale.setInt("random_seed", int(its.astype(np.int32)))
+    return own, its
 
 
 class AtariBatch:
@@ -220,6 +221,9 @@ class AtariBatch:
         self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
         facts = np.zeros((len(_INFOS), count), np.int64)
         self.infos: dict[str, NDArray[np.int64]] = dict(zip(_INFOS, facts, strict=True)) if infos else {}
+        # At a reset with a seed, the seeds made of it, too.
+        self._told_seeds: NDArray[np.object_] = np.full(count, None)
+        self.first_infos: dict[str, NDArray[Any]] = {**self.infos, "seeds": self._told_seeds}
         legal = np.array([action.value for action in task.actions], np.int32)
         arrays = (legal, actions, observations, rewards, self._terminated, self._truncated, facts, self._games)
         self._kept = task, pictures, arrays
@@ -238,8 +242,10 @@ class AtariBatch:
         """Let the next work on one environment begin an episode, as ``AtariEnv`` and the wrappers do."""
         self.current, game, random = index, self._games[index], self._random[index]
         if seed is not None or random is None:
-            self._seeds[index] = seed_emulator(self._ales[index], seed)
+            seeds = seed_emulator(self._ales[index], seed)
+            self._seeds[index] = int(seeds[0])
             game["loads"], game["seeded"] = True, seed is not None
+        self._told_seeds[index] = None if seed is None else seeds
         if game["loads"] or game["restarted"] or random is None:
             random, _ = seeding.np_random(self._seeds[index])
             self._random[index] = random

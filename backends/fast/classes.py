@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.suites import known_as
 from vebench.backends.fast import native
@@ -16,7 +17,7 @@ from vebench.backends.interface import OwnClasses
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from vebench.backends.interface import Task
     from vebench.backends.packages import Package
@@ -48,7 +49,7 @@ _ATARI = FastClass(
     target="vebench.backends.fast.atari:AtariTask",
     entry_point="ale_py.env:AtariEnv",
     packages=(GYMNASIUM, ALE_PY, NUMPY),
-    unsupported=frozenset({"grayscale_newaxis", "max_episode_steps", "render_mode", "scale_obs"}),
+    unsupported=frozenset({"grayscale_newaxis", "max_episode_steps", "scale_obs"}),
     # Each is set by a setting, or by what is put around the game.
     defaults={
         "game": "",
@@ -60,14 +61,12 @@ _ATARI = FastClass(
     free=frozenset({"game", "frameskip"}),
 )
 
-# Pictures are for those who read Gymnasium's attributes, and other models have other rules.
-_PICTURES = {"camera_id", "camera_name", "default_camera_config", "height", "max_geom", "visual_options", "width"}
 _PHYSICS: Mapping[str, FastClass] = {
     f"{name}-v5": FastClass(
         target="vebench.backends.fast.physics:PhysicsTask",
         entry_point=f"gymnasium.envs.mujoco.{module}_v5:{name}Env",
         packages=(GYMNASIUM, MUJOCO, NUMPY),
-        unsupported=frozenset(_PICTURES | {"disable_env_checker", "render_mode", "xml_file"}),
+        unsupported=frozenset({"disable_env_checker", "xml_file"}),  # another model has other rules
     )
     for name, module in (
         ("Ant", "ant"),
@@ -88,7 +87,7 @@ _CLASSIC: Mapping[str, FastClass] = {
         target="vebench.backends.fast.classic:ClassicTask",
         entry_point=f"gymnasium.envs.classic_control.{module}",
         packages=(GYMNASIUM, NUMPY),
-        unsupported=frozenset({"disable_env_checker", "render_mode"}),
+        unsupported=frozenset({"disable_env_checker"}),
     )
     for env_id, module in (
         ("Acrobot-v1", "acrobot:AcrobotEnv"),
@@ -116,14 +115,15 @@ def expected_classes(task: Task) -> OwnClasses | None:
     return OwnClasses()
 
 
-def refusal(env_id: str, settings: Collection[str] = ()) -> OwnClasses | None:
+def refusal(env_id: str, settings: Mapping[str, Any] = MappingProxyType({})) -> OwnClasses | None:
     """Return why Gymnasium's class is to step a task with these settings, and the remedy, or None if ours can."""
     ours = class_of(env_id)
     if ours is None:
         other = known_as(env_id)
         only = "" if other is None or class_of(other) is None else f", only for {other}"
         return OwnClasses(refused=f"there is no class of our own for {env_id}{only}")
-    if lacking := sorted(ours.unsupported & set(settings)):
+    shown = settings.get("render_mode") in {None, "rgb_array"}
+    if lacking := sorted((ours.unsupported if shown else ours.unsupported | {"render_mode"}) & settings.keys()):
         why = f"our own class for {env_id} does not support {', '.join(lacking)}"
         return OwnClasses(refused=why, remedy="omit these settings")
     for package in ours.packages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -16,6 +17,8 @@ from vebench.backends.fast.share import episode_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from vebench.backends.interface import Task
     from vebench.backends.shared_memory.memory_layout import RowArrays
@@ -65,7 +68,7 @@ class ClassicTask:
         """Return no settings: every backend steps the defaults."""
         return {}
 
-    def batch(self, rows: RowArrays) -> ClassicBatch:
+    def batch(self, rows: RowArrays, *, infos: bool = False) -> ClassicBatch:  # noqa: ARG002 - there are none
         """Build as many environments as there are rows."""
         return ClassicBatch(self, rows)
 
@@ -101,10 +104,12 @@ class ClassicBatch:
     """Environments whose episodes C begins anew after an end, but for Acrobot's."""
 
     current = 0
+    infos = first_infos = MappingProxyType[str, "NDArray[Any]"]({})
 
     def __init__(self, task: ClassicTask, rows: RowArrays) -> None:
         native, count = needed(), len(rows.rewards)
         (self._observations,), *results, (actions,) = rows
+        self._actions = actions
         self._task, self._state, self.restarts = task, np.zeros((count, 4)), not task.in_float32
         self._terminated, self._truncated = results[1:]
         self._random: list[np.random.Generator | None] = [None] * count
@@ -146,5 +151,17 @@ class ClassicBatch:
         """Return 0: a step has no frames of its own to be counted."""
         return 0
 
+    def render(self, index: int) -> NDArray[np.uint8]:
+        """Return a picture of one environment, ``(height, width, 3)``, as Gymnasium's class draws it by its state."""
+        origin, steps = self._task.origin, self._ages[index]
+        name = type(origin).__name__
+        in_float32 = steps == 0 if name == "AcrobotEnv" else steps != 0 and name == "Continuous_MountainCarEnv"
+        origin.state = self._state[index].astype(np.float32 if in_float32 else np.float64)
+        if name == "PendulumEnv":
+            origin.last_u = None if steps == 0 else np.clip(self._actions[index], -2.0, 2.0)[0]
+        picture: NDArray[np.uint8] = origin.render()
+        return picture
+
     def close(self) -> None:
-        """Have nothing to free but arrays."""
+        """Close what pictures are drawn on, if there is anything."""
+        self._task.origin.close()

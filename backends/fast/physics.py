@@ -76,9 +76,9 @@ class PhysicsTask:
         noise = {"reset_noise_scale": 0.0} if task.exact and task.id not in ALWAYS_DRAWN else {}
         return {"frame_skip": task.frame_skip, **noise}
 
-    def batch(self, rows: RowArrays) -> PhysicsBatch:
+    def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
         """Build as many environments as there are rows."""
-        return PhysicsBatch(self, rows)
+        return PhysicsBatch(self, rows, infos=infos)
 
 
 class PhysicsBatch:
@@ -86,17 +86,22 @@ class PhysicsBatch:
 
     restarts = False
 
-    def __init__(self, task: PhysicsTask, rows: RowArrays) -> None:
+    def __init__(self, task: PhysicsTask, rows: RowArrays, *, infos: bool) -> None:
         self._task, self._rows, self.current = task, rows, 0
         (observations,), rewards, _, _, (actions,) = rows
         count, rules = len(rewards), task.rules
         self._data = [mujoco.MjData(task.model) for _ in range(count)]
         self._random: list[np.random.Generator | None] = [None] * count
         around = np.zeros((2, count, _view_of(task.data, rules.around).size))
-        after = {name: np.zeros((count, _view_of(task.data, part).size)) for name, part in rules.after.items()}
-        self._seen = Seen(actions, around, after, np.ones(count), observations, rewards)
-        self._reward = rules.reward(self._seen)
+        self._told = rules.infos if infos else {}
+        self._parts = {**rules.after, **{name: info.part for name, info in self._told.items()}}
+        after = {name: np.zeros((count, _view_of(task.data, part).size)) for name, part in self._parts.items()}
+        self._seen = Seen(actions, around, after, np.ones(count), observations, rewards, {})
+        self._reward = rules.rewarding(self._seen)
+        self._cameras: dict[int, Any] = {}
         self._some: tuple[Seen, Callable[[], None]] | None = None
+        self.infos = {name: told() for name, told in self._seen.told.items()} if infos else {}
+        self.first_infos = {name: self.infos[name] for name in self._told}
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.
         self._begun: dict[int, NDArray[np.float64]] = {}
         self._ages = np.zeros(count, np.int64)
@@ -117,7 +122,7 @@ class PhysicsBatch:
             for part in rules.row:
                 after.append(_part(one, part, seen.observations[index, at:]))
                 at += after[-1].count
-            after += [end, *(_part(one, part, seen.after[name][index]) for name, part in rules.after.items())]
+            after += [end, *(_part(one, part, seen.after[name][index]) for name, part in self._parts.items())]
         healthy = [_bound(one, bound) for one in self._data for bound in rules.healthy]
         tables: tuple[ctypes.Array[Any], ...] = (
             (ctypes.c_void_p * len(self._data))(*(one._address for one in self._data)),  # noqa: SLF001 - it is public
@@ -137,7 +142,7 @@ class PhysicsBatch:
             task.frame_skip,
             int(task.model.nu),
             1,  # around
-            len(rules.row) + 1 + len(rules.after),
+            len(rules.row) + 1 + len(self._parts),
             len(rules.healthy),
             task.limit,
             seen.actions.dtype == np.float32,
@@ -156,6 +161,8 @@ class PhysicsBatch:
         origin.data, origin.np_random = data, self._random[index]
         mujoco.mj_resetData(self._task.model, data)
         self._begun[index] = origin.reset_model()
+        for name, info in self._told.items():
+            self._seen.after[name][index] = _view_of(data, info.part)
         self._ages[index], self._failed[index] = -1, False
 
     def finish(self, indices: Sequence[int] | None) -> list[int]:
@@ -167,7 +174,9 @@ class PhysicsBatch:
             self._check_failed(indices)
         if indices is None:
             self._reward()
-        elif not self._begun.keys() >= set(indices):
+            for name, array in self.infos.items():
+                array[...] = self._seen.told[name]()
+        elif self.infos or not self._begun.keys() >= set(indices):
             self._reward_some(np.array(indices))
         if self._begun:
             for index in [*self._begun] if indices is None else self._begun.keys() & indices:
@@ -193,19 +202,45 @@ class PhysicsBatch:
         seen, count = self._seen, len(indices)
         if self._some is None or len(self._some[0].rewards) < count:
             copies = seen.empty(count)
-            self._some = copies, self._task.rules.reward(copies)
+            self._some = copies, self._task.rules.rewarding(copies)
         some, reward = self._some
         for whole, part in zip(seen.arrays(), some.arrays(), strict=True):
             whole.take(indices, -2, part[..., :count, :], "clip")  # what "raise" does by way of one more copy
         reward()
         seen.observations[indices], seen.rewards[indices] = some.observations[:count], some.rewards[:count]
+        for name, array in self.infos.items():
+            array[indices] = some.told[name]()[:count]
 
     def frames(self, index: int) -> int:
         """Return the sub-steps of one environment's episode."""
         return int(round(self._data[index].time / self._task.model.opt.timestep))  # noqa: RUF046 - MuJoCo has no types
 
+    def render(self, index: int) -> NDArray[np.uint8]:
+        """Return a picture of one environment, ``(height, width, 3)``, as the renderer of Gymnasium's class makes it.
+
+        All share one viewer. Each has a camera of its own, which keeps what it looked at first, as there.
+        """
+        renderer = self._task.origin.mujoco_renderer
+        renderer.data = self._data[index]
+        viewer = renderer._get_viewer("rgb_array")  # noqa: SLF001 - Gymnasium's own
+        viewer.data = renderer.data
+        if index not in self._cameras:
+            self._cameras[index] = viewer.cam = mujoco.MjvCamera()
+            viewer._init_camera()  # noqa: SLF001 - likewise
+            renderer._set_cam_config()  # noqa: SLF001 - likewise
+        viewer.cam = self._cameras[index]
+        viewer.make_context_current()
+        picture: NDArray[np.uint8] = renderer.render("rgb_array")
+        return picture
+
     def close(self) -> None:
-        """Free the environments' data."""
+        """Free the environments' data, and what pictures are made with."""
+        renderer = self._task.origin.mujoco_renderer
+        if renderer.viewer is not None:
+            # In its context: elsewhere that would free what another viewer draws with.
+            renderer.viewer.make_context_current()
+            renderer.viewer.con.free()
+            renderer.close()
         # The class's own, or it would keep one of these.
         self._task.origin.data = self._task.data
         self._data, self._tables = [], ()

@@ -71,8 +71,8 @@ class Seen(NamedTuple):
 
     ``around``: the part that the task reads before and after the physics, ``(2, environments, numbers)``. ``after``:
     those that it reads only afterwards, ``(environments, numbers)``, by its names for them. ``healthy``: 1.0 or 0.0.
-    ``rewards`` are written; ``observations`` are, where more than MuJoCo's own numbers is shown. ``told``, if there are
-    infos, is filled with what returns a new array of what a reward is made of, by the names that infos have for it.
+    ``rewards`` are written; ``observations`` are, where more than MuJoCo's own numbers is shown. ``told`` is
+    filled with what returns a new array of what a reward is made of, by the names that infos have for it.
     """
 
     actions: NDArray[Any]
@@ -81,19 +81,14 @@ class Seen(NamedTuple):
     healthy: NDArray[np.float64]
     observations: NDArray[np.float64]
     rewards: NDArray[np.float64]
-    told: dict[str, Callable[[], NDArray[Any]]] | None = None
-
-    def tell(self, **parts: Callable[[], NDArray[Any]]) -> None:
-        """Let infos have these parts of a reward."""
-        if self.told is not None:
-            self.told.update(parts)
+    told: dict[str, Callable[[], NDArray[Any]]]
 
     def empty(self, count: int) -> Seen:
         """Return arrays for so many environments, of zeros."""
         around = np.zeros((2, count, self.around.shape[2]))
         after = {name: np.zeros((count, numbers.shape[1])) for name, numbers in self.after.items()}
         actions, observations = (np.zeros((count, of.shape[1]), of.dtype) for of in (self.actions, self.observations))
-        return Seen(actions, around, after, np.zeros(count), observations, np.zeros(count))
+        return Seen(actions, around, after, np.zeros(count), observations, np.zeros(count), {})
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return what rewards are made of: ``(..., environments, numbers)`` each."""
@@ -124,6 +119,13 @@ class Rules:
         """Whether forces of contacts are read, which ``mj_rnePostConstraint`` computes."""
         parts = (*self.row, *self.after.values())
         return any(part.field in {"cacc", "cfrc_int", "cfrc_ext"} for part in parts)
+
+    def rewarding(self, seen: Seen) -> Callable[[], None]:
+        """Return what writes the rewards of a batch after each step. Infos tell what was seen under their names."""
+        for name, info in self.infos.items():
+            if name in seen.after:
+                seen.told[name] = partial(info.told, seen.after[name])
+        return self.reward(seen)
 
 
 def _constant(number: float) -> NDArray[np.float64]:
@@ -222,16 +224,16 @@ class _Travel:
         velocity, forward = np.empty_like(after), np.empty_like(rewards)
         speed = velocity[:, 0]
         control, pay_control = _squared_cost(self.control, seen.after.get("control", seen.actions))
-        seen.tell(**{f"{axis}_velocity": velocity[:, at].copy for at, axis in enumerate("xy"[: velocity.shape[1]])})
-        seen.tell(reward_forward=forward.copy, reward_ctrl=partial(np.negative, control))
+        seen.told.update({f"{axis}_velocity": along.copy for axis, along in zip("xy", velocity.T, strict=False)})
+        seen.told.update(reward_forward=forward.copy, reward_ctrl=partial(np.negative, control))
         bonus = None if self.bonus is None else _constant(self.bonus)
         survival = np.zeros_like(rewards)
         if self.bonus is not None:
-            seen.tell(reward_survive=partial(survival.astype, np.asarray(self.bonus).dtype))
+            seen.told.update(reward_survive=partial(survival.astype, np.asarray(self.bonus).dtype))
         contact = None
         if self.contact is not None:
             contact, pay_contact = _limited_cost(self.contact, self.contact_range, seen.after["contact"])
-            seen.tell(reward_contact=partial(np.negative, contact))
+            seen.told.update(reward_contact=partial(np.negative, contact))
 
         def write() -> None:
             if move is not None:
@@ -395,7 +397,7 @@ def _humanoid_standup(origin: _Origin) -> Rules:
         height, rewards, one = seen.after["height"][:, 0], seen.rewards, _constant(1)
         up = np.empty_like(rewards)
         minus = {"reward_quadctrl": control, "reward_impact": impact}
-        seen.tell(reward_linup=up.copy, **{name: partial(np.negative, cost) for name, cost in minus.items()})
+        seen.told.update(reward_linup=up.copy, **{name: partial(np.negative, cost) for name, cost in minus.items()})
 
         def write() -> None:
             pay_control()
@@ -417,7 +419,7 @@ def _inverted_pendulum(_origin: _Origin) -> Rules:
     upright = Bound(Slice("qpos", 1, 2), -0.2, 0.2, closed=True)
 
     def reward(seen: Seen) -> Callable[[], None]:
-        seen.tell(reward_survive=partial(seen.healthy.astype, np.int64))
+        seen.told.update(reward_survive=partial(seen.healthy.astype, np.int64))
         return lambda: np.copyto(seen.rewards, seen.healthy)
 
     return Rules(row, reward, healthy=(*map(Bound, row), upright), ends=True)
@@ -433,8 +435,9 @@ def _inverted_double_pendulum(origin: _Origin) -> Rules:
         turn = _each_row(np.sin, seen.observations[:, 1:3]), _each_row(np.cos, seen.observations[:, 3:5])
         numbers = tips[:, 0], tips[:, 2], *speeds.T
         distance, velocity = np.empty_like(rewards), np.empty_like(rewards)
-        seen.tell(reward_survive=lambda: (healthy * alive).astype(np.asarray(alive).dtype))
-        seen.tell(distance_penalty=partial(np.negative, distance), velocity_penalty=partial(np.negative, velocity))
+        seen.told.update(reward_survive=lambda: (healthy * alive).astype(np.asarray(alive).dtype))
+        seen.told.update(distance_penalty=partial(np.negative, distance))
+        seen.told.update(velocity_penalty=partial(np.negative, velocity))
 
         def write() -> None:
             for part in turn:
@@ -463,7 +466,7 @@ def _reacher(origin: _Origin) -> Rules:
         away = observations[:, -2:]
         distance, weight = np.empty_like(rewards), _constant(-has.reward_dist_weight)
         control, pay_control = _squared_cost(has.reward_control_weight, seen.actions)
-        seen.tell(reward_dist=distance.copy, reward_ctrl=partial(np.negative, control))
+        seen.told.update(reward_dist=distance.copy, reward_ctrl=partial(np.negative, control))
 
         def write() -> None:
             for part in turn:
@@ -488,7 +491,7 @@ def _pusher(origin: _Origin) -> Rules:
         control, pay_control = _squared_cost(has.reward_control_weight, seen.actions)
         weight, near_weight = _constant(-has.reward_dist_weight), _constant(-has.reward_near_weight)
         distance, near = np.empty_like(rewards), np.empty_like(rewards)
-        seen.tell(reward_dist=distance.copy, reward_ctrl=partial(np.negative, control), reward_near=near.copy)
+        seen.told.update(reward_dist=distance.copy, reward_ctrl=partial(np.negative, control), reward_near=near.copy)
 
         def write() -> None:
             pay_control()

@@ -28,6 +28,8 @@ from vebench.backends.shared_memory.team import InFlight
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from vebench.backends.interface import Task
     from vebench.backends.shared_memory.gymnasium_share import Autoreset, Remarks
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
@@ -39,14 +41,17 @@ class FastBatch(Protocol):
     ``work`` is the address of a function of C, ``void (*)(void *all, int64_t first, int64_t last)``, which steps the
     environments from ``first`` up to ``last`` with their rows of the actions. ``context`` is that of its first
     argument. Several threads call it at once, for different environments. ``restarts``: whether the work after an end
-    begins a new episode without ``begin``, and writes whole rows, so that ``finish`` only tells of ends. ``current``:
-    the index of the environment in use now by other methods, or last.
+    begins a new episode without ``begin``, and writes whole rows, so that ``finish`` only tells of ends; it then has no
+    infos. ``current``: the index of the environment in use now by other methods, or last. ``infos``: those of steps,
+    by names, each an array with a row for each environment; ``first_infos``: those of resets, of which None is none.
     """
 
     work: int
     context: int
     restarts: bool
     current: int
+    infos: Mapping[str, NDArray[Any]]
+    first_infos: Mapping[str, NDArray[Any]]
 
     def begin(self, index: int, seed: int | None) -> None:
         """Let the next work on one environment begin an episode instead of a step, while others may be stepped.
@@ -63,6 +68,9 @@ class FastBatch(Protocol):
 
     def frames(self, index: int) -> int:
         """Return the frames that the simulator of one environment has made in its episode."""
+
+    def render(self, index: int) -> NDArray[np.uint8]:
+        """Return a picture of one environment, ``(height, width, 3)``, if the task has ``render_mode="rgb_array"``."""
 
     def close(self) -> None:
         """Free what the environments have."""
@@ -93,8 +101,8 @@ class FastTask(Protocol):
     def settings_of(task: Task) -> dict[str, Any]:
         """Return the settings with which a task is what every backend steps."""
 
-    def batch(self, rows: RowArrays) -> FastBatch:
-        """Build as many environments as there are rows."""
+    def batch(self, rows: RowArrays, *, infos: bool = False) -> FastBatch:
+        """Build as many environments as there are rows. Without ``infos`` they have none."""
 
 
 def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
@@ -143,11 +151,13 @@ def episode_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
     return None
 
 
-def make_share(task: FastTask, division: Division, autoreset: Autoreset) -> tuple[Division, MakeShare]:
+def make_share(
+    task: FastTask, division: Division, autoreset: Autoreset, *, infos: bool = False
+) -> tuple[Division, MakeShare]:
     """Return how a team has all environments in this process, with threads for the processes of a division."""
     alone = replace(division, processes=1, caller_steps=True, cpus=())
     # It lacks ``step_one``, which only ``InFlight`` asks for, and ``FastInFlight`` does not.
-    return alone, cast("MakeShare", partial(FastShare, task, division, autoreset))
+    return alone, cast("MakeShare", partial(FastShare, task, division, autoreset, infos=infos))
 
 
 _POLL_NS = 50_000  # for how long a thread with nothing to do polls at most
@@ -210,10 +220,19 @@ class FastShare:
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
-        self, task: FastTask, division: Division, autoreset: Autoreset, arrays: RowArrays, start: int, stop: int
+        self,
+        task: FastTask,
+        division: Division,
+        autoreset: Autoreset,
+        arrays: RowArrays,
+        start: int,
+        stop: int,
+        *,
+        infos: bool = False,
     ) -> None:
         self._task, self._division, self._autoreset, self._rows = task, division, autoreset, arrays
-        self._indices = range(start, stop)
+        self._indices, self._infos = range(start, stop), infos
+        self._began = np.zeros(len(self._indices), np.bool_)  # rather than stepped, by the last work on each
         self._over: set[int] = set()  # ended, and not begun since
         self._new = set(self._indices)  # not reset yet: there is nothing to be stepped
         self._problem: Exception | None = None  # why the step was not begun
@@ -225,7 +244,7 @@ class FastShare:
 
     def open(self) -> None:
         """Build every environment."""
-        self._batch = batch = self._task.batch(self._rows)
+        self._batch = batch = self._task.batch(self._rows, infos=self._infos)
         self._pool = Pool(batch, len(self._indices), self._task.chunk, self._division)
         self._work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(batch.work)
         # Whether nobody need know which episodes have ended.
@@ -244,6 +263,8 @@ class FastShare:
 
         Raises ResetNeeded and AssertionError, as Gymnasium does, for those that must be reset first.
         """
+        if self._infos:
+            self._began[slice(None) if indices is None else indices] = False
         if not self._new and not self._over:
             self._pool.put(indices)
             return
@@ -258,7 +279,7 @@ class FastShare:
         self._pool.put([index for index in asked if index not in resting])
         # Meanwhile the threads step the others.
         for index in resting:
-            self._batch.begin(index, None)
+            self._begin(index, None)
         self._pool.put([*resting])
         self._over -= resting
 
@@ -283,21 +304,49 @@ class FastShare:
         self._over.update(ended)
         return None
 
+    def _begin(self, index: int, seed: int | None) -> None:
+        self._batch.begin(index, seed)
+        self._began[index] = True
+
     def _begin_after_end(self, index: int) -> tuple[int, dict[str, Any]]:
         """Start a new episode within the step that ended one; return the remark on that end."""
         rows, ends = self._rows, (self._rows.terminated, self._rows.truncated)
         (observations,), reward, flags = rows.observations, rows.rewards[index], [end[index] for end in ends]
         last = observations[index].copy()
-        self._batch.begin(index, None)
+        final = {name: values[index].copy() for name, values in self._batch.infos.items()}
+        self._begin(index, None)
         self._work(self._batch.context, index, index + 1)
         self._batch.finish([index])
         rows.rewards[index] = reward
         for end, flag in zip(ends, flags, strict=True):
             end[index] = flag
-        return index, {"final_obs": last, "final_info": {}}
+        return index, {"final_obs": last, "final_info": final}
 
-    def answer(self, name: str, argument: Any) -> list[int] | None:  # noqa: ANN401 - each request has its own
-        """Reset environments, or return how many frames each has simulated.
+    def infos(self, rows: slice | NDArray[np.int64], reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
+        """Return the infos of the last step of some environments, or, if given, of the reset of those in a mask.
+
+        As in Gymnasium's vector environments there is an array for each name with a row for each of them, and a mask
+        that says which of them have it.
+        """
+        began = self._began[rows] if reset is None else reset
+        names = self._batch.infos
+        told: dict[str, NDArray[Any]] = {}
+        if reset is None and not began.any():  # as in nearly all steps
+            for name, mask in zip(names, np.ones((len(names), len(began)), np.bool_), strict=True):
+                told[name], told[f"_{name}"] = names[name][rows].copy(), mask
+            return told
+        for infos, have in ((self._batch.first_infos, began), (names, ~began & (reset is None))):
+            for name, values in infos.items() if have.any() else ():
+                shown, mask = values[rows], have
+                if objects := shown.dtype == np.object_:
+                    mask = have & [one is not None for one in shown]
+                if mask.any():
+                    told.setdefault(name, np.full_like(shown, None if objects else 0))[mask] = shown[mask]
+                    told.setdefault(f"_{name}", np.zeros_like(have))[mask] = True
+        return told
+
+    def answer(self, name: str, argument: Any) -> list[Any] | None:  # noqa: ANN401 - each request has its own
+        """Reset environments, or return how many frames each has simulated, or what each renders.
 
         A reset is given as the seed of environment 0, from which the others count up; or as ``SharedMemoryVectorEnv``
         gives it: a seed for each, None for none, which of them are meant, None for all, and options, which mean nothing
@@ -305,6 +354,10 @@ class FastShare:
         """
         if name == "frames":
             return [self._batch.frames(index) for index in self._indices]
+        if name == "render":
+            if self._new:
+                raise ResetNeeded("Cannot call env.render() before calling env.reset()")
+            return [self._batch.render(index) for index in self._indices]
         seeds, mask, _ = (
             ([argument + index for index in self._indices], None, None) if isinstance(argument, int) else argument
         )
@@ -312,7 +365,7 @@ class FastShare:
         if mask is None:
             self._pool.drain()  # of a step that was broken off
         for index in chosen:
-            self._batch.begin(index, seeds[index])
+            self._begin(index, seeds[index])
         self._pool.put(chosen)
         self._pool.drain()
         self._batch.finish(chosen)

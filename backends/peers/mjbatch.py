@@ -91,7 +91,8 @@ class _Simulations:
         self._healthy_parts = [(bound, self._numbers(bound.part)) for bound in rules.healthy]
         after = {name: self._numbers(part) for name, part in rules.after.items()}
         # A row's actions are its controls.
-        seen = Seen(self._control, self._around, after, self._healthy, self._rows.observations, self._rows.rewards)
+        observations, rewards = self._rows.observations, self._rows.rewards
+        seen = Seen(self._control, self._around, after, self._healthy, observations, rewards, told={})
         self._reward = rules.reward(seen)
 
     def _numbers(self, part: Slice) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.interface import Task
-from vebench.backends.shared_memory.gymnasium_share import Remarks
+from vebench.backends.shared_memory.gymnasium_share import Remarks, batch_infos
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
@@ -71,7 +71,7 @@ class Case:
     ``theirs`` makes one environment of Gymnasium's, ``ours`` builds our class with the same settings. With
     ``new_starts`` a quarter through the steps one environment is given a new seed in the middle of its episode, after a
     half all are, and after three quarters all start anew without one. Real-valued actions are drawn from ``beyond``
-    times the space.
+    times the space. ``infos``: whether ours are asked for, and compared.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Case:
     autoreset: Autoreset = "NextStep"
     action_type: type[np.generic] | None = None
     beyond: float = 1.0
+    infos: bool = True
     ways: tuple[Way, ...] = (Way(),)
 
 
@@ -194,10 +195,16 @@ class _Theirs:
         seen = ArraySpec(observations.shape or (), np.dtype(observations.dtype))
         self.rows = _rows(seen, self.actions, case.num_envs)
         self.over = [False] * case.num_envs
-        self.final: dict[int, bytes] = {}
+        self._told: list[tuple[int, dict[str, Any]]] = []
         self.frames = [0] * case.num_envs
 
+    @property
+    def infos(self) -> dict[str, Any]:
+        """Those of the last reset or step, in the form that Gymnasium's vector environments have."""
+        return batch_infos(len(self.over), self._told)
+
     def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
+        self._told = []
         for index, (seed, meant) in enumerate(zip(seeds, mask, strict=True)):
             if meant:
                 self._begin(index, seed)
@@ -206,7 +213,7 @@ class _Theirs:
 
     def step(self, actions: NDArray[Any]) -> None:
         rows, autoreset = self.rows, self._case.autoreset
-        self.final = {}
+        self._told = []
         for index, environment in enumerate(self._environments):
             if self.over[index]:
                 self._begin(index, None)
@@ -214,7 +221,7 @@ class _Theirs:
                 rows.terminated[index] = rows.truncated[index] = False
                 continue
             before = self.frames[index]
-            observation, rows.rewards[index], terminated, truncated, _ = environment.step(actions[index])
+            observation, rows.rewards[index], terminated, truncated, info = environment.step(actions[index])
             rows.observations[0][index] = observation
             rows.terminated[index], rows.truncated[index] = terminated, truncated
             self.frames[index] = self._frames(index)
@@ -222,11 +229,19 @@ class _Theirs:
                 self._ends[self._kind(index, self.frames[index] - before)] += 1
                 self.over[index] = True
                 if autoreset == "SameStep":
-                    self.final[index] = np.asarray(observation).tobytes()
+                    final = info if self._case.infos else {}
+                    self._told.append((index, {"final_obs": observation, "final_info": final}))
                     self._begin(index, None)
+                    continue
+            self._tell(index, info)
+
+    def _tell(self, index: int, info: dict[str, Any]) -> None:
+        if self._case.infos:
+            self._told.append((index, info))
 
     def _begin(self, index: int, seed: int | None) -> None:
-        self.rows.observations[0][index], _ = self._environments[index].reset(seed=seed)
+        self.rows.observations[0][index], info = self._environments[index].reset(seed=seed)
+        self._tell(index, info)
         self.frames[index] = self._frames(index)
         self.over[index] = False
 
@@ -259,9 +274,9 @@ class _Ours:
         space = task.observation_space
         self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
         division = Division(case.num_envs, way.threads, one_by_one=way.singly)
-        self._share = FastShare(task, division, case.autoreset, self.rows, 0, case.num_envs)
+        self._share = FastShare(task, division, case.autoreset, self.rows, 0, case.num_envs, infos=case.infos)
         self._share.open()
-        self.final: dict[int, bytes] = {}
+        self.infos: dict[str, Any] = {}
 
     @property
     def frames(self) -> list[int]:
@@ -271,6 +286,7 @@ class _Ours:
     def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
         counted = None not in seeds and all(mask)
         self._share.answer("reset", seeds[0] if counted else (seeds, mask, None))
+        self.infos = self._share.infos(slice(None), np.array(mask))
 
     def step(self, actions: NDArray[Any]) -> None:
         self.rows.actions[0][:] = actions
@@ -279,7 +295,7 @@ class _Ours:
         else:
             self._share.start()
             remarks = self._share.step() or []
-        self.final = {env_id: info["final_obs"].tobytes() for env_id, info in remarks}
+        self.infos = batch_infos(len(self.rows.rewards), remarks) | self._share.infos(slice(None))
 
     def _step_singly(self) -> Remarks:
         """Ask for environments one after another, the last first, and receive two at a time."""
@@ -314,11 +330,30 @@ def _difference(theirs: _Theirs, ours: _Ours) -> str:
             return f"{name} are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}"
         if expected.tobytes() != found.tobytes():
             return _where(name, expected, found)
-    if theirs.final != ours.final:
-        return f"last observations of environments {sorted(theirs.final)}, of ours {sorted(ours.final)}"
     if theirs.frames != ours.frames:
         return f"frames {ours.frames}, not {theirs.frames}"
+    return different_infos(theirs.infos, ours.infos)
+
+
+def different_infos(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Return in words where infos of vector environments differ, nothing if they do not."""
+    if theirs.keys() != ours.keys():
+        return f"infos are {sorted(ours)}, not {sorted(theirs)}"
+    for name, expected in theirs.items():
+        found = ours[name]
+        if isinstance(expected, dict):
+            if problem := different_infos(expected, found):
+                return f"{name}: {problem}"
+        elif (found.dtype, found.shape) != (expected.dtype, expected.shape):
+            return f"infos[{name!r}] are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}"
+        elif _values(found) != _values(expected):
+            return f"infos[{name!r}] are {found!r}, not {expected!r}"
     return ""
+
+
+def _values(values: NDArray[Any]) -> list[tuple[type, bytes]]:
+    """Return the bytes of each value: an array, numbers that are one value, or None."""
+    return [(type(value), np.asarray(value).tobytes()) for value in values]
 
 
 def _where(name: str, expected: NDArray[Any], found: NDArray[Any]) -> str:
@@ -342,9 +377,9 @@ def ours_of(env_id: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - 
 
 
 def benchmark_case(name: str, task: Task, steps: int, **parts: Any) -> Case:  # noqa: ANN401 - fields of a case
-    """Return a comparison with the reference of every backend, as the benchmark steps it."""
+    """Return a comparison with the reference of every backend, as the benchmark steps it: without infos."""
     settings = ours_of(task.id, {}).func.settings_of(task)
-    return Case(name, task, partial(making.make, task), ours_of(task.id, settings), steps, **parts)
+    return Case(name, task, partial(making.make, task), ours_of(task.id, settings), steps, infos=False, **parts)
 
 
 def made_case(name: str, task: Task, steps: int, settings: Mapping[str, Any], **parts: Any) -> Case:  # noqa: ANN401

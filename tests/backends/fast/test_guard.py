@@ -104,7 +104,7 @@ def test_any_opencv_will_do_for_games(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None:
-    refused = classes.refusal(TASK, {"frame_skip", "xml_file"})
+    refused = classes.refusal(TASK, {"frame_skip": 5, "xml_file": "other.xml", "render_mode": "rgb_array"})
     assert refused is not None
     assert refused.refused == "our own class for HalfCheetah-v5 does not support xml_file"
 

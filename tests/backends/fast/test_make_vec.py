@@ -13,6 +13,7 @@ from typing import Any
 
 import ale_py
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
@@ -20,7 +21,7 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import ClipReward
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from support.same_bytes import wrapped_game
+from support.same_bytes import different_infos, wrapped_game
 
 from vebench.backends.fast import classes, make_vec, native, physics
 from vebench.backends.fast.backend import FastSync
@@ -61,34 +62,30 @@ def loop(env_id: str, count: int, autoreset: str = "NextStep", **settings: Any) 
     return SyncVectorEnv([partial(gymnasiums, env_id, **settings)] * count, autoreset_mode=autoreset)
 
 
-def same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
-    """Compare what two resets or two steps have returned: all but the infos that our own classes leave out."""
+def same(ours: tuple[Any, ...], theirs: tuple[Any, ...], *, infos: bool = False) -> None:
+    """Compare what two resets or two steps have returned; without ``infos``, all but those that are left out then."""
     for mine, its in zip(ours[:-1], theirs[:-1], strict=True):
         assert mine.dtype == its.dtype
         assert mine.shape == its.shape
         assert mine.tobytes() == its.tobytes()
-    infos, others = ours[-1], theirs[-1]
-    assert infos.keys() == others.keys() & {"final_obs", "_final_obs", "final_info", "_final_info"}
-    if infos:
-        assert infos["_final_obs"].tolist() == others["_final_obs"].tolist() == infos["_final_info"].tolist()
-        for mine, its in zip(infos["final_obs"], others["final_obs"], strict=True):
-            assert (mine is None) == (its is None)
-            assert mine is None or mine.tobytes() == its.tobytes()
+    left = {"final_obs", "_final_obs", "final_info", "_final_info"} & theirs[-1].keys()
+    expected = theirs[-1] if infos else {name: {} if name == "final_info" else theirs[-1][name] for name in left}
+    assert different_infos(expected, ours[-1]) == ""
 
 
-def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3) -> int:
+def agree(ours: Envs, theirs: Envs, steps: int, seed: int = 3, *, infos: bool = False) -> int:
     """Step both with the same actions and compare what they return; return how many episodes have ended."""
-    same(ours.reset(seed=seed), theirs.reset(seed=seed))
+    same(ours.reset(seed=seed), theirs.reset(seed=seed), infos=infos)
     ours.action_space.seed(seed)
     ends = 0
     for _ in range(steps):
         actions = ours.action_space.sample()
         mine, its = ours.step(actions), theirs.step(actions)
-        same(mine, its)
+        same(mine, its, infos=infos)
         over = mine[2] | mine[3]
         ends += int(over.sum())
         if over.any() and ours.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
-            same(*(vector.reset(options={"reset_mask": over.copy()}) for vector in (ours, theirs)))
+            same(*(vector.reset(options={"reset_mask": over.copy()}) for vector in (ours, theirs)), infos=infos)
     theirs.close()
     return ends
 
@@ -98,6 +95,72 @@ def test_rows_are_those_of_gymnasiums_class_however_episodes_begin_again(build: 
     ours = build(CHEETAH, 3, autoreset_mode=mode, own_classes=True, max_episode_steps=7)
     assert ours.stepped_by.startswith("own classes for this task")
     assert agree(ours, loop(CHEETAH, 3, mode, max_episode_steps=7), steps=20) > 5
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_infos_are_those_of_gymnasiums_class_at_resets_and_at_steps(build: Build, mode: str) -> None:
+    for env_id, settings in ((CHEETAH, {"max_episode_steps": 7}), (PONG, {"max_num_frames_per_episode": 49})):
+        ours = build(env_id, 3, autoreset_mode=mode, own_classes=True, infos=True, **settings)
+        assert agree(ours, loop(env_id, 3, mode, **settings), steps=30, infos=True) > 5
+
+
+def test_environments_that_are_received_singly_have_the_infos_that_they_would_have_together(build: Build) -> None:
+    def histories(**asked: Any) -> list[list[Any]]:  # noqa: ANN401 - as make_vec's own
+        envs = build("Hopper-v5", 3, infos=True, max_episode_steps=5, **asked)
+        envs.reset(seed=2)
+        seen: list[list[Any]] = [[], [], []]
+        if asked:
+            envs.send(np.zeros((3, 3)))
+        while min(map(len, seen)) < 20:
+            infos, env_ids = envs.recv()[4:] if asked else (envs.step(np.zeros((3, 3)))[4], range(3))
+            for row, env_id in enumerate(env_ids):
+                told = [name for name in infos if f"_{name}" in infos and infos[f"_{name}"][row]]
+                seen[env_id].append({name: infos[name][row] for name in told})
+            if asked:
+                envs.send(np.zeros((len(env_ids), 3)))
+        return [each[:20] for each in seen]
+
+    together = histories()
+    assert histories(batch_size=2) == together
+    assert [len(told) for told in together[0][:6]] == [6, 6, 6, 6, 6, 2]  # the last one tells of a reset
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings"),
+    [
+        (PONG, {"noop_max": 2}),
+        (CHEETAH, {"max_episode_steps": 3, "width": 80, "height": 60, "default_camera_config": {"distance": 3.0}}),
+        ("Pendulum-v1", {"max_episode_steps": 3}),
+    ],
+)
+def test_frames_are_those_that_gymnasiums_class_renders(
+    build: Build, monkeypatch: pytest.MonkeyPatch, env_id: str, settings: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    if env_id == "Pendulum-v1":
+        pytest.importorskip("pygame", reason="Gymnasium draws classic control with it")
+
+    def rendered(envs: Any, seed: int) -> list[bytes]:  # noqa: ANN401 - a vector environment
+        envs.reset(seed=seed)
+        frames = []
+        for _ in range(6):
+            frames += [frame.tobytes() for frame in envs.render()]
+            envs.step(np.full_like(envs.action_space.sample(), 1))
+        return frames
+
+    ours = build(env_id, 2, own_classes=True, render_mode="rgb_array", **settings)
+    with pytest.raises(ResetNeeded):
+        ours.render()
+    try:
+        found = rendered(ours, 4)
+    except mujoco.FatalError:
+        pytest.skip("there is no OpenGL here")
+    ours.close()
+    for index in range(2):
+        theirs = loop(env_id, 1, render_mode="rgb_array", **settings)
+        assert (ours.render_mode, ours.metadata) == (theirs.render_mode, theirs.metadata)
+        assert rendered(theirs, 4 + index) == found[index::2]
+        theirs.close()
 
 
 def test_a_game_that_is_lost_ends_as_gymnasiums_does(build: Build) -> None:
@@ -297,12 +360,7 @@ def test_a_step_after_an_end_names_the_environment_whose_episode_is_over(build: 
     assert str(raised.value.__cause__).startswith(f"environment {first}: AssertionError: the episode is over")
 
 
-def test_who_reads_infos_or_attributes_gets_gymnasiums_classes(build: Build) -> None:
-    with pytest.warns(UserWarning, match="no infos"):
-        told = build(CHEETAH, 2, infos=True)
-    theirs = loop(CHEETAH, 2)
-    assert told.reset(seed=0)[1].keys() == theirs.reset(seed=0)[1].keys()
-    theirs.close()
+def test_who_reads_attributes_needs_gymnasiums_classes(build: Build) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asked = build(CHEETAH, 2, own_classes=False)

@@ -135,8 +135,8 @@ def test_one_wrong_byte_is_found() -> None:
         task: Any = case.ours()
         build = task.batch
 
-        def batch(rows: Any) -> Any:  # noqa: ANN401 - as the task's own
-            built = build(rows)
+        def batch(rows: Any, infos: Any) -> Any:  # noqa: ANN401 - as the task's own
+            built = build(rows, infos=infos)
             finish = built.finish
 
             def finished(indices: Any) -> Any:  # noqa: ANN401 - likewise
@@ -164,13 +164,13 @@ class _With:
         return getattr(self._one, name)
 
 
-def test_every_setting_of_gymnasiums_class_is_supported_but_the_model_and_the_camera() -> None:
+def test_every_setting_of_gymnasiums_class_is_supported_but_the_model() -> None:
     for env_id in RULES:
         kind = type(gymnasium.make(env_id).unwrapped)
         arguments = set(inspect.signature(kind.__init__).parameters) - {"self", "kwargs"}
         ours = class_of(env_id)
         assert ours is not None
-        assert arguments & ours.unsupported == {"xml_file", "default_camera_config"}
+        assert arguments & ours.unsupported == {"xml_file"}
 
 
 def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ class Batch:
 
     restarts = False
     context = 0
+    infos = first_infos = MappingProxyType[str, Any]({})
 
-    def __init__(self, rows: RowArrays) -> None:
+    def __init__(self, rows: RowArrays, *, infos: bool) -> None:  # noqa: ARG002 - there are none
         self.current = 0
         (self._observations,), _, self._terminated, _, (self._lengths,) = rows
         self._begins: set[int] = set()

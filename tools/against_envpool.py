@@ -269,7 +269,7 @@ CLASSIC = "CartPole,Acrobot,MountainCar,MountainCarContinuous,Pendulum"
 # By command: rows, columns; then the defaults: tasks, sizes, repeats, seconds of a window.
 COMMANDS = {
     "beside": (beside, "busy,rows/s,to EnvPool,to SyncVectorEnv", BOTH, "1,2,8,64,256", 5, 0.4),
-    "best": (best, "make_vec,EnvPool,rows/s,to EnvPool", SEVEN, "1,8,64,256", 10, 0.2),
+    "best": (best, "make_vec,EnvPool,rows/s,to EnvPool", SEVEN, "1,8,64,256", 10, 0.3),
     "classic": (classic, "EnvPool's best,rows/s,to that,to SyncVectorEnv", CLASSIC, "1,8,64,1024,4096", 5, 0.2),
     "training": (training, "threads of torch,steps/s,to EnvPool", BOTH, "8,64", 3, 0.0),
     "options": (options, "option,rows/s,to EnvPool,without contact forces", "HalfCheetah,Ant,Pong", "8,64", 5, 0.4),

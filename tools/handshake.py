@@ -118,7 +118,7 @@ def stress_one_by_one(team: Team, handshakes: int, rng: np.random.Generator) -> 
     (actions,), (observations,) = team.arrays.actions, team.arrays.observations
     count = team.division.num_envs
     asked = InFlight(team)
-    asked.put_back(range(count))
+    asked.put_back(range(count), ready=True)
     counts = np.zeros(count, np.int64)
     done = 0
     while done < handshakes:
@@ -145,8 +145,6 @@ def stress(options: argparse.Namespace) -> None:
     """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
     for module in (worker, team):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
-    if options.bell == "pipe":
-        worker.FUTEX = 0
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False
     each = options.handshakes // (2 * len(options.workers))
@@ -237,7 +235,6 @@ def main() -> None:
     parser.add_argument("--handshakes", type=int, default=20_000)
     parser.add_argument("--workers", type=lambda text: [int(number) for number in text.split(",")], default=[1, 2, 4])
     parser.add_argument("--spin", type=float, default=None)
-    parser.add_argument("--bell", choices=("futex", "pipe"), default="futex")
     parser.add_argument("--fences", choices=("own", "arm"), default="own")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--envs", type=int, default=2)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 from dataclasses import replace
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import gymnasium
@@ -375,10 +374,11 @@ class FastShare:
 
     def close(self) -> None:
         """End the threads and free what the environments have. A second call does nothing."""
-        if hasattr(self, "_pool"):
-            self._pool.stop()
-            del self._pool
-            self._batch.close()
+        with errors.held_back():  # what is freed must not be freed again
+            if hasattr(self, "_pool"):
+                self._pool.stop()
+                del self._pool
+                self._batch.close()
 
 
 class FastInFlight(InFlight):
@@ -406,14 +406,9 @@ class FastInFlight(InFlight):
         share: Any = team.own
         team.check_idle()
         team.busy = True
-        team.inside = get_ident()
-        try:
+        with team.inside:
             if (missing := least - len(self._ready)) > 0:
                 self._keep_all(share.get(missing, timeout), share)
-        finally:
-            team.inside = 0
-            if team.closed:
-                team.leave()
         if self._failed:
             team.busy = False
             self._raise_failure()

@@ -287,7 +287,7 @@ class ShmAsync(_SharedMemoryBackend):
             raise NothingToReceiveError
         if self._asked == "reset":
             self._team.gather()
-            self._in_flight.put_back(range(self.info.num_envs))
+            self._in_flight.put_back(range(self.info.num_envs), ready=True)
             self._team.finish()
         self._asked = None
         try:

@@ -12,13 +12,11 @@ import pickle
 import signal
 import threading
 import traceback
-import weakref
-from contextlib import contextmanager
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from vebench.backends.shared_memory.memory_layout import ProcessShare
 
@@ -61,19 +59,12 @@ class WorkerFailure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, start: int, share: ProcessShare | None) -> WorkerFailure:
-        """Describe an exception that is being handled, in the share whose first environment is ``start``.
-
-        Whatever the exception does when it is looked at must not hide it, nor end the process that reports it.
-        """
-        try:
-            text = "".join((str(error), ""))  # a plain string, which can be sent
-        except BaseException as other:  # noqa: BLE001 - as said above
-            text = f"<no text: {type(other).__name__}>"
+        """Describe an exception that is being handled, in the share whose first environment is ``start``."""
         trace = traceback.format_exc()
         if share is not None and share.current is None:
-            return cls(None, error, text, trace)
+            return cls(None, error, str(error), trace)
         env_id = start + (0 if share is None else share.current or 0)
-        return cls(env_id, error, f"{type(error).__name__}: {text}", trace)
+        return cls(env_id, error, f"{type(error).__name__}: {error}", trace)
 
     @property
     def message(self) -> str:
@@ -85,11 +76,10 @@ class WorkerFailure(NamedTuple):
         """Return its bytes, without the exception itself if that cannot be sent or read back."""
         try:
             data = pickle.dumps(self)
-            if isinstance(pickle.loads(data).error, BaseException):  # noqa: S301 - its own bytes
-                return data
-        except BaseException:  # noqa: BLE001, S110 - it may fail in any way
-            pass
-        return pickle.dumps(self._replace(error=None))
+            pickle.loads(data)  # noqa: S301 - its own bytes
+        except Exception:  # noqa: BLE001 - it may fail in any way
+            return pickle.dumps(self._replace(error=None))
+        return data
 
 
 # Signal handlers.
@@ -109,26 +99,15 @@ def held_back() -> Iterator[list[int]]:
     def note(number: int, _frame: object) -> None:
         came.append(number)
 
-    handlers: dict[int, Any] = {}
-    try:
+    with ExitStack() as restoring:  # the others, too, if a handler that was restored has raised
         for number in signal.valid_signals():
             if callable(handler := signal.getsignal(number)):
-                handlers[number] = handler
+                restoring.callback(signal.signal, number, handler)
                 # From here on this one can raise nothing; if it has raised, it is still what it was.
                 signal.signal(number, note)
         yield came
-    finally:
-        try:
-            _restore(handlers)
-        finally:
-            _restore(handlers)  # a handler that was restored may have raised before the others were
     for each in dict.fromkeys(came):
         signal.raise_signal(each)
-
-
-def _restore(handlers: dict[int, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @contextmanager
@@ -157,28 +136,3 @@ def leave_to_caller() -> None:
         if callable(signal.getsignal(number)):
             signal.signal(number, lambda _number, _frame: None)
     ignore_sigint()
-
-
-# Python runs signal handlers in ``__del__`` and in a weak reference's callback, too. What that of Ctrl-C raises there
-# ends the callback, is printed, and is forgotten. So no instruction of Python runs there: C calls C, and what needs
-# Python is done by a thread of its own, in which no handler runs.
-
-_Held = TypeVar("_Held")
-
-
-class IfForgotten(weakref.ref[_Held], Generic[_Held]):
-    """A weak reference that makes a call once its object is gone, unless the reference has gone before.
-
-    ``call`` must be a function of C, such as one of ctypes or ``_thread.start_new_thread``, or a ``partial`` of it.
-    """
-
-    call: Callable[[], object]
-
-    def __new__(cls, held: _Held, call: Callable[[], object]) -> IfForgotten[_Held]:
-        """Make the reference to what is held."""
-        made = super().__new__(cls, held, _CALL)
-        made.call = call
-        return made
-
-
-_CALL: Any = methodcaller("call")  # itself a function of C: Python gives it the reference

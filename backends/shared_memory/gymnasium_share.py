@@ -100,16 +100,19 @@ class GymnasiumShare:
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
-    def open(self) -> tuple[bool, bool]:
-        """Build the environments; return whether their observations and their actions are as they should be."""
+    def open(self) -> None:
+        """Build the environments. Raises RuntimeError if the spaces of one are not as they should be."""
+        _, observation_space, action_space, same, *_ = self._config
         for index in range(self._count):
             self.current = index
-            self._environments.append(self._config.env_fns[self._start + index].fn())
-        equal: Callable[[Any, Any], bool] = (lambda a, b: a == b) if self._config.same else is_space_dtype_shape_equiv
-        return (
-            all(equal(env.observation_space, self._config.observation_space) for env in self._environments),
-            all(env.action_space == self._config.action_space for env in self._environments),
-        )
+            environment = self._config.env_fns[self._start + index].fn()
+            self._environments.append(environment)
+            found = environment.observation_space
+            if environment.action_space != action_space:
+                raise RuntimeError(f"Some environments have an action space different from `{action_space}`.")
+            if found != observation_space if same else not is_space_dtype_shape_equiv(found, observation_space):
+                hint = ". If this is intentional, use `observation_mode='different'` instead." if same else ""
+                raise RuntimeError(f"observation spaces are not equivalent: {found} and {observation_space}{hint}")
 
     def step(self) -> Remarks | tuple[Remarks, Sequence[ValueColumn]] | None:
         """Step every environment with its row of the actions."""
@@ -147,10 +150,7 @@ class GymnasiumShare:
                 info = {"final_obs": deepcopy(last), "final_info": final, **self._told(info)}
             elif autoreset == "NextStep":
                 self._ended[index] = True
-        try:  # what _put does, without a call in every step
-            self._write(index, observation)
-        except ValueError:
-            self._put(index, observation)
+        self._put(index, observation)
         return info
 
     def _begin(self, index: int, observation: Any, info: Info) -> Info:  # noqa: ANN401 - of the user's space
@@ -238,13 +238,10 @@ class VectorSpaces:
         mode: str | tuple[spaces.Space[Any], spaces.Space[Any]],
     ) -> VectorSpaces:
         """Return what the environments have, from the first of them, or from all if ``mode`` is ``different``."""
-        if isinstance(mode, tuple):
-            if [isinstance(space, spaces.Space) for space in mode] != [True, True]:
-                raise TypeError(f"observation_mode must be two spaces, batched and single, not {mode}")
-        elif mode not in ("same", "different"):
+        two_spaces = isinstance(mode, tuple) and [isinstance(space, spaces.Space) for space in mode] == [True, True]
+        if not two_spaces and mode not in ("same", "different"):
             raise ValueError(
-                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
-                f"space, actual got {mode}"
+                f"observation_mode must be 'same', 'different' or (batched space, single space), not {mode}"
             )
         example = env_fns[0]()
         alike = cls.of(example, len(env_fns))
@@ -268,19 +265,6 @@ class VectorSpaces:
         single, action = example.observation_space, example.action_space
         batched = batch_space(single, count), batch_space(action, count)
         return cls(single, batched[0], action, batched[1], dict(example.metadata), example.render_mode, same=True)
-
-    def problem(self, opened: Iterable[tuple[bool, bool]]) -> str | None:
-        """Return what is wrong, if anything, given whether observations and actions of each share are as here."""
-        if not all(actions for _, actions in opened):
-            return f"Some environments have an action space different from `{self.single_action}`."
-        if all(observations for observations, _ in opened):
-            return None
-        if not self.same:
-            return f"the environments' observation spaces are not of one shape and type ({self.single_observation})"
-        return (
-            f"the sub-environments observation spaces are not equivalent. The first has {self.single_observation}. "
-            "If this is intentional, use `observation_mode='different'` instead."
-        )
 
 
 # Parts of all other spaces have no fixed shape: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
@@ -344,20 +328,15 @@ def reader(rows: Tree) -> Callable[[int], Any]:
 # Checks of arguments. Each error names the argument.
 
 
-def checked_processes(processes: int | None, at_once: int | None, otherwise: int) -> int:
-    """Return how many processes step: as many as asked for or, without, ``otherwise``, but ``at_once`` at most.
-
-    Raises ValueError if ``at_once`` is no number of processes, or if more than that are asked for.
-    """
+def checked_processes(processes: int, at_once: int | None) -> int:
+    """Return how many processes step: ``at_once`` at most. Raises ValueError if that is no number of processes."""
     if at_once is None:
-        return otherwise if processes is None else processes
+        return processes
     if not isinstance(at_once, (int, np.integer)):
         raise ValueError(f"`max_concurrency` must be an integer or None, got {type(at_once)}")  # noqa: TRY004 - as Gymnasium
     if at_once < 1:
         raise ValueError(f"`max_concurrency` must be a positive or None, got {at_once}")
-    if processes is not None and processes > at_once:
-        raise ValueError(f"num_processes must be at most max_concurrency, {at_once}, not {processes}")
-    return min(int(at_once), otherwise) if processes is None else processes
+    return min(int(at_once), processes)
 
 
 def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

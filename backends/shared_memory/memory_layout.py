@@ -11,11 +11,9 @@ import io
 import math
 import mmap
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -40,7 +38,7 @@ class ProcessShare(Protocol):
     def current(self) -> int | None:
         """Index within the share of the environment in use now, or last; None if exceptions name their environment."""
 
-    def open(self) -> object:
+    def open(self) -> None:
         """Build every environment."""
 
     def step(self) -> object:
@@ -143,6 +141,11 @@ _PAGE = 4096
 _WORD = 8
 
 
+def _whole(size: int, unit: int) -> int:
+    """Return the least multiple of ``unit`` that is no less than ``size``."""
+    return -(-size // unit) * unit
+
+
 _RESULTS = (ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_)), ArraySpec((), np.dtype(np.bool_)))
 
 
@@ -189,78 +192,68 @@ class MemoryLayout:
     actions: tuple[ArraySpec, ...]
     ring: int = 1
 
-    @cached_property
-    def _offsets(self) -> tuple[list[int], int]:
-        """The offset of each piece, one after another, and where the last ends."""
-        sizes = [leaf.nbytes(self.num_envs) for leaf in (*self.observations, *self.actions)]
-        offsets, end = [], 0
-        for alignment, size in (
-            *((LINE, LINE) for _ in range(1 + len(self.shares) * 3)),
-            *((LINE, _WORD * self.ring) for _ in range(len(self.shares) * 2)),
-            *((_PAGE if size >= _PAGE else LINE, size) for size in sizes),
-            # Together: the results of a few environments then travel between two CPUs in a single line.
-            *zip((LINE, 1, 1), (leaf.nbytes(self.num_envs) for leaf in _RESULTS), strict=True),
-        ):
-            offsets.append(-(-end // alignment) * alignment)
-            end = offsets[-1] + size
-        return offsets, end
+    @property
+    def _of_worker(self) -> int:
+        """Bytes of the words of one worker: a line for each of three words, and whole lines for each ring."""
+        return LINE * 3 + 2 * _whole(_WORD * self.ring, LINE)
+
+    @property
+    def _leaves(self) -> tuple[list[tuple[ArraySpec, int]], int]:
+        """The arrays, each with its offset, and where the last ends."""
+        leaves, end = [], LINE + self._of_worker * len(self.shares)
+        aligned = [
+            (_PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE, leaf)
+            for leaf in (*self.observations, *self.actions)
+        ]
+        # Results lie together: those of a few environments then travel between two CPUs in a single line.
+        for unit, leaf in (*aligned, *zip((LINE, 1, 1), _RESULTS, strict=True)):
+            offset = _whole(end, unit)
+            leaves.append((leaf, offset))
+            end = offset + leaf.nbytes(self.num_envs)
+        return leaves, end
 
     @property
     def size(self) -> int:
         """Bytes needed in all, whole pages."""
-        return -(-self._offsets[1] // _PAGE) * _PAGE
-
-    @property
-    def places(self) -> int:
-        """How many texts there may be at a time: a message to all workers, and a remark for each slot of each ring."""
-        return 1 + len(self.shares) * self.ring
+        return _whole(self._leaves[1], _PAGE)
 
     def first_place(self, worker: int) -> int:
         """Return the place of the remark of one worker for the first slot of its ring; those of others follow."""
         return 1 + worker * self.ring
 
     @staticmethod
-    def message(memory: mmap.mmap) -> memoryview:
-        """Return the word that says how long the message to all workers is. It is seldom written, and never polled."""
-        return memoryview(memory)[_WORD : 2 * _WORD].cast("q")
+    def caller_words(memory: mmap.mmap) -> tuple[memoryview, memoryview]:
+        """Return the word that says whether the caller is asleep, and how long the message to all workers is.
 
-    def caller_asleep(self, memory: mmap.mmap) -> memoryview:
-        """Return the word that says whether the caller is asleep."""
-        return memoryview(memory)[0:4].cast("i")
+        That one is seldom written, and never polled.
+        """
+        words = memoryview(memory)[: 2 * _WORD].cast("q")
+        return words[:1], words[1:]
 
     def words(self, memory: mmap.mmap, worker: int) -> Words:
         """Return the words of one worker."""
-        offsets = self._offsets[0]
-        request, done, asleep = offsets[1 + 3 * worker : 4 + 3 * worker]
-        rings = 1 + 3 * len(self.shares) + 2 * worker
+        start, ring = LINE + worker * self._of_worker, _whole(_WORD * self.ring, LINE)
         view = memoryview(memory)
 
-        def words(offset: int, count: int) -> memoryview:
-            return view[offset : offset + _WORD * count].cast("q")
+        def words(offset: int, count: int = 1) -> memoryview:
+            return view[start + offset : start + offset + _WORD * count].cast("q")
 
-        return Words(
-            words(request, 1),
-            words(done, 1),
-            view[asleep : asleep + 4].cast("i"),
-            words(offsets[rings], self.ring),
-            words(offsets[rings + 1], self.ring),
-        )
+        rings = words(3 * LINE, self.ring), words(3 * LINE + ring, self.ring)
+        return Words(words(0), words(LINE), words(2 * LINE), *rings)
 
     def arrays(self, memory: mmap.mmap) -> RowArrays:
         """Return the arrays of all environments. They keep the memory mapped for as long as they are used."""
-        offsets = self._offsets[0][1 + 5 * len(self.shares) :]
-
-        def array(leaf: ArraySpec, offset: int) -> NDArray[Any]:
-            count = self.num_envs * math.prod(leaf.shape)
-            return np.frombuffer(memory, leaf.dtype, count, offset).reshape(self.num_envs, *leaf.shape)
-
-        leaves = (*self.observations, *self.actions, *_RESULTS)
-        arrays = [array(leaf, offset) for leaf, offset in zip(leaves, offsets, strict=True)]
+        count = self.num_envs
+        arrays = [
+            np.frombuffer(memory, leaf.dtype, count * math.prod(leaf.shape), offset).reshape(count, *leaf.shape)
+            for leaf, offset in self._leaves[0]
+        ]
         split, (rewards, terminated, truncated) = len(self.observations), arrays[-3:]
         return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
 MESSAGE_PLACE = 0  # the texts of others: ``MemoryLayout.first_place``
+_FAR = 1 << 32  # from one text to the next: what is not written takes no memory
 
 
 class Memory:
@@ -268,57 +261,38 @@ class Memory:
 
     Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then.
 
-    Behind what is mapped, in the same file, there are ``places`` for texts of any length. To read one takes nothing
-    away: it can be read again if an interrupt came before it was used. Texts of up to a page are in one area, those of
-    up to two in the next, then four, and so on, so that a place and a length say where a text is.
+    Behind what is mapped, in the same file, there are places for texts. To read one takes nothing away: it can be read
+    again if an interrupt came before it was used.
     """
 
-    def __init__(self, size: int, places: int = 1, file: io.FileIO | None = None) -> None:
-        self._file, self._size, self._places = file or _nameless_file(), size, places
-        number = self._file.fileno()
-        if os.fstat(number).st_size < size:
-            os.ftruncate(number, size)
-        self.map = mmap.mmap(number, size, **_UNTRACKED)
+    def __init__(self, size: int, file: io.FileIO | None = None) -> None:
+        self._file, self._size = file or _nameless_file(), size
+        if file is None:
+            os.ftruncate(self._file.fileno(), size)
+        self.map = mmap.mmap(self._file.fileno(), size)
 
     def write(self, place: int, text: bytes) -> None:
-        """Write the text of a place."""
-        at, left = self._at(place, len(text)), memoryview(text)
-        while left:
-            written = os.pwrite(self._file.fileno(), left, at)
-            at, left = at + written, left[written:]
+        """Write the text of a place, up to 2 GiB."""
+        os.pwrite(self._file.fileno(), text, self._size + place * _FAR)
 
     def read(self, place: int, length: int) -> bytes:
         """Return the text of a place."""
-        at = self._at(place, length)
-        text = os.pread(self._file.fileno(), length, at)
-        while len(text) < length:  # a system call handles 2 GiB at most
-            if not (more := os.pread(self._file.fileno(), length - len(text), at + len(text))):
-                raise EOFError(f"a text of {length} bytes ends after {len(text)}")
-            text += more
-        return text
+        return os.pread(self._file.fileno(), length, self._size + place * _FAR)
 
-    def _at(self, place: int, length: int) -> int:
-        most = _PAGE << max(0, (max(1, length) - 1).bit_length() - (_PAGE - 1).bit_length())
-        return self._size + self._places * (most - _PAGE) + place * most
-
-    def free_long(self) -> None:
-        """Give back the memory of all texts that are longer than a page."""
-        os.ftruncate(self._file.fileno(), self._size + self._places * _PAGE)
+    def free_texts(self) -> None:
+        """Give back the memory of all texts."""
+        os.ftruncate(self._file.fileno(), self._size)
 
     def close(self) -> None:
         """Have no texts any more. What is mapped stays for as long as it is used."""
         self._file.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int, int]]:
-        return _enter, (reduction.DupFd(self._file.fileno()), self._size, self._places)
+    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int]]:
+        return _enter, (reduction.DupFd(self._file.fileno()), self._size)
 
 
-def _enter(descriptor: Any, size: int, places: int) -> Memory:  # noqa: ANN401 - multiprocessing has two classes for it
-    return Memory(size, places, io.FileIO(descriptor.detach(), "r+"))
-
-
-# The map needs no descriptor of its own, as long as Python does not keep one to resize it.
-_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+def _enter(descriptor: Any, size: int) -> Memory:  # noqa: ANN401 - multiprocessing has two classes for it
+    return Memory(size, io.FileIO(descriptor.detach(), "r+"))
 
 
 def _nameless_file() -> io.FileIO:

@@ -7,11 +7,11 @@ from copy import deepcopy
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 try:
+    from stable_baselines3.common.env_util import is_wrapped
     from stable_baselines3.common.vec_env import VecEnv
 except ModuleNotFoundError as error:
     why = f"StableBaselinesVecEnv needs Stable-Baselines3: {error}: pip install stable-baselines3"
@@ -22,6 +22,8 @@ from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    import gymnasium
 
     from vebench.backends.shared_memory.gymnasium_share import Info, Value
 
@@ -135,7 +137,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         """Return whether each environment named, by default of all, has such a wrapper around it."""
         ids = self._ids(indices)
         try:
-            return self.envs.apply(_is_wrapped, ids, wrapper_class)
+            return self.envs.apply(is_wrapped, ids, wrapper_class)
         except AttributeError:  # an environment of a class of ours has no wrappers
             return [False] * len(ids)
 
@@ -156,11 +158,3 @@ def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     for env_id, info in infos:
         each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it
     return each
-
-
-def _is_wrapped(environment: Environment, wrapper: Wrapper) -> bool:
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, wrapper):
-            return True
-        environment = environment.env
-    return False

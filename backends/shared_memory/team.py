@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import _thread
-import atexit
+import math
 import os
 import pickle
 import threading
 import time
+import weakref
 from collections import deque
 from functools import partial
-from itertools import count
-from multiprocessing import process
-from threading import get_ident
+from multiprocessing import Pipe, process, util
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.shared_memory import errors
-from vebench.backends.shared_memory.handshake import Waiter, light_fence, register
+from vebench.backends.shared_memory.handshake import Waiter, light_fence
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory
-from vebench.backends.shared_memory.worker import (
-    END_WITHIN_SECONDS,
-    LOOK_SECONDS,
-    NOT_YET,
-    TeamConfig,
-    WorkerHandle,
-    bell_pipes,
-    make_bell,
-)
+from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECONDS, TeamConfig, WorkerHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,51 +29,40 @@ class Team:
 
     Every process is asked first and waited for afterwards, so that all work at the same time: that is a round. An
     exception in an environment is raised once all have answered, and the team can go on then. If a worker dies, the
-    team can only be closed. ``own`` is the caller's own share, which may be empty. ``opened`` is what ``open`` of each
-    share has returned, the caller's first.
+    team can only be closed. ``own`` is the caller's own share, which may be empty.
 
     A signal handler may raise between any two lines here, as that of Ctrl-C does. What it breaks off stays ``busy``:
     nothing but ``close`` works then, and ``ask`` for a reset ``anew``, which makes an end of whatever was asked for.
-
-    A team that is forgotten instead of closed is ended by force, by a thread.
     """
 
     def __init__(self, config: TeamConfig) -> None:
         self.division = config.division
-        self._owner = os.getpid()
+        self.owner = os.getpid()
         self.lost: str | None = None  # why nothing can be asked for any more
         self.closed = False
-        self._left = False
         self.busy = False  # something was asked for, and ``finish`` has not been called since
         self._start: Callable[[], None] | None = None  # begins a step of the own share, if it has threads for that
         self._request: Callable[[], Any] | None = None  # what a round asks of the own share, if not a step
         self._answers: list[Any] = []  # those of the round, the caller's own first
-        self.inside = 0  # the thread that is waiting for workers, or stepping the caller's own share
-        self._ending = threading.RLock()
+        self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
         self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
-        register()
         try:
             with errors.held_back():
-                self._memory = Memory(config.layout.size, config.layout.places)
+                self._memory = Memory(config.layout.size)
                 self.arrays = config.layout.arrays(self._memory.map)
-                self._message = config.layout.message(self._memory.map)
                 self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
-                _wait_for_forgotten()  # a process that is forked must not find a lock that one of their threads holds
-                self._number = next(_numbers)
-                forgotten = (self._number, self._owner, self.workers, self.own, self._memory)
-                _living[self._number] = errors.IfForgotten(
-                    self, partial(_thread.start_new_thread, _end_forgotten, forgotten)
-                )
-                *pipes, own_pipe = bell_pipes(len(self.division.shares) + 1)
-                asleep = config.layout.caller_asleep(self._memory.map)
-                self._waiter = Waiter(asleep, make_bell(self._memory, asleep, own_pipe), self.division.spin_ns)
-                for number, pipe in enumerate(pipes):
-                    self.workers.append(WorkerHandle(config, self._memory, number, pipe, own_pipe))
+                # When it is forgotten, or the interpreter ends: before workers are waited for however long they take.
+                self._end = util.Finalize(self, _end, (self.workers, self.own, self._memory), exitpriority=1)
+                _teams.add(self)
+                asleep, self._message = config.layout.caller_words(self._memory.map)
+                pipe, own_pipe = Pipe(duplex=False)
+                self._waiter = Waiter(asleep, pipe, self.division.spin_ns)
+                for number in range(len(self.division.shares)):
+                    self.workers.append(WorkerHandle(config, self._memory, number, own_pipe))
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
-            self.opened = self.gather()
-            self.finish()
+            self.receive()
             self._start = getattr(self.own, "start", None)
         except BaseException:
             if hasattr(self, "own"):
@@ -108,19 +87,14 @@ class Team:
 
         ``anew``: whatever was asked for before, and may have been broken off, is waited for and thrown away.
         """
-        if anew:
-            self.raise_if_lost()
-        else:
-            self.check_idle()
+        (self.raise_if_lost if anew else self.check_idle)()
         message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
         self.busy = True
-        for worker in self.workers if anew else ():
+        for worker in self.workers:
             worker.take_back()
-            self.wait_for(worker.is_done, None, None)
-            worker.rest()
-        if self.workers:
-            self._memory.write(MESSAGE_PLACE, message)
-            self._message[0] = len(message)
+            self.wait_for(worker.is_done)
+        self._memory.write(MESSAGE_PLACE, message)
+        self._message[0] = len(message)
         self._request = partial(self.own.answer, name, argument)
         self._answers = []
         for worker in self.workers:
@@ -140,26 +114,19 @@ class Team:
         worker that died.
         """
         answers = self._answers
-        self.inside = get_ident()
-        try:
+        with self.inside:
             if not answers:
                 try:
                     answers.append((self._request or self.own.step)())
                 except Exception as error:  # noqa: BLE001 - described as those of workers are
                     answers.append(errors.WorkerFailure.of(error, 0, self.own))
-            if self.workers:
-                deadline = None if timeout is None else time.monotonic() + timeout
-                for worker in self.workers[len(answers) - 1 :]:
-                    while (answer := worker.answer()) is NOT_YET:
-                        self.wait_for(worker.is_done, deadline, timeout)
-                    answers.append(answer)
-        finally:
-            self.inside = 0
-            if self.closed:
-                self.leave()
-                self.raise_if_lost()
+            deadline = math.inf if timeout is None else time.monotonic() + timeout
+            for worker in self.workers[len(answers) - 1 :]:
+                if not worker.is_done():
+                    self.wait_for(worker.is_done, deadline, timeout)
+                answers.append(worker.answer())
         for answer in answers:
-            if answer is not None and type(answer) is errors.WorkerFailure:
+            if type(answer) is errors.WorkerFailure:
                 self.finish()
                 self._answers = []
                 raise errors.WorkerError(answer.message, answer)
@@ -168,29 +135,23 @@ class Team:
     def finish(self) -> None:
         """Let what was asked for be over."""
         if self._request is not None:
-            for worker in self.workers:
-                worker.rest()
-            self._memory.free_long()
+            self._memory.free_texts()
             self._request = None
         self.busy = False
 
-    def wait_for(self, changed: Callable[[], bool], deadline: float | None, timeout: float | None) -> None:
+    def wait_for(self, changed: Callable[[], bool], deadline: float = math.inf, timeout: float | None = None) -> None:
         """Wait until ``changed()``. Raises TimeoutError at the deadline, WorkerError once a worker has died."""
         self.raise_if_lost()
-        while True:
-            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
-            if self._waiter.wait(changed, min(LOOK_SECONDS, max(0.0, left))):
-                return
+        while not self._waiter.wait(changed, max(0.0, min(LOOK_SECONDS, deadline - time.monotonic()))):
             self.look(changed)
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 raise errors.OverdueError(timeout)
 
     def look(self, changed: Callable[[], bool] = bool) -> None:
         """Raise WorkerError if a worker has died, unless what is waited for has come nevertheless."""
-        self.raise_if_lost()
-        for worker in list(self.workers):
-            if worker.has_ended(0.0) and not changed():
-                self.lost = self.lost or worker.cause_of_death()
+        for worker in self.workers:
+            if self.lost is None and worker.has_ended(0.0) and not changed():
+                self.lost = worker.cause_of_death()
         self.raise_if_lost()
 
     def raise_if_lost(self) -> None:
@@ -204,66 +165,68 @@ class Team:
         if self.busy:
             raise errors.BrokenOffError
 
-    # The end.
-
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
         """End every worker, and kill those that do not end ``within`` seconds; all at once after an interrupt.
 
         A second call does what an interrupt has kept the first from, or nothing. Another thread that is waiting for a
         round gets a WorkerError. One that is stepping the caller's own share is waited for as long; if it takes longer,
-        it closes that share itself.
+        that share is closed once the team is forgotten.
         """
-        if self._owner != os.getpid():
+        if self.owner != os.getpid():
             return  # a forked copy: the workers are those of the original
         self.lost = self.lost or "it was closed"
         self.closed = True
-        try:
-            with errors.held_back():
-                for worker in self.workers:
-                    worker.ask_to_end()
-            until = time.monotonic() + within
-            while self.inside not in {0, get_ident()} and time.monotonic() < until:
-                time.sleep(0.001)
-            if self.inside in {0, get_ident()}:
-                self.leave()
-        except BaseException:
-            within = 0.0
-            raise
-        finally:
-            self._end_workers(within)
+        if self.inside.acquire(timeout=min(within, threading.TIMEOUT_MAX)):
+            try:
+                _end(self.workers, self.own, self._memory, within)
+            finally:
+                self.inside.release()
+            self._end.cancel()
+        else:
+            _kill(self.workers, 0.0)
 
-    def leave(self) -> None:
-        """Let go of what no other thread uses any more. A second call does nothing."""
-        self.own.close()
-        self._memory.close()
-        self._left = True
 
-    @property
-    def over(self) -> bool:
-        """Whether ``close`` has done all that there is to do."""
-        return self._left and not self.workers
+def _end(
+    workers: Sequence[WorkerHandle], own: ProcessShare, memory: Memory, within: float = END_WITHIN_SECONDS
+) -> None:
+    """End what a team consists of. A second call does what an interrupt has kept the first from."""
+    try:
+        with errors.held_back():
+            for worker in workers:
+                worker.ask_to_end()
+        own.close()
+        memory.close()
+    except BaseException:
+        within = 0.0
+        raise
+    finally:
+        _kill(workers, within)
 
-    def _end_workers(self, within: float) -> None:
-        with errors.held_back() as interrupts:
-            until = time.monotonic() + within
-            for worker in list(self.workers):
-                while (left := until - time.monotonic()) > 0 and not interrupts:
-                    if worker.has_ended(min(left, 0.1)):
-                        break
-            with self._ending:
-                while self.workers:
-                    self.workers[-1].kill()
-                    self.workers.pop()
-            if self.over:
-                _living.pop(self._number, None)
 
-    def leave_to_original(self) -> None:
-        """Refuse everything from now on: this is a copy in a process that was forked."""
-        self.lost = (
-            f"it belongs to process {self._owner}, which created it: other processes, even forked, cannot use it"
-        )
-        for worker in self.workers:
+def _kill(workers: Sequence[WorkerHandle], within: float) -> None:
+    """Wait until workers end, for so many seconds or an interrupt, and end those that do not by force."""
+    with errors.held_back() as interrupts:
+        until = time.monotonic() + within
+        for worker in workers:
+            while (left := until - time.monotonic()) > 0 and not interrupts:
+                if worker.has_ended(min(left, 0.1)):
+                    break
+        for worker in workers:
+            worker.kill()
+
+
+_teams: weakref.WeakSet[Team] = weakref.WeakSet()
+
+
+def _leave_to_original() -> None:
+    """Refuse everything from now on: these are copies in a process that was forked."""
+    for team in _teams:
+        team.lost = f"it belongs to process {team.owner}, which created it: other processes, even forked, cannot use it"
+        for worker in team.workers:
             process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - ended at exit else
+
+
+os.register_at_fork(after_in_child=_leave_to_original)
 
 
 class InFlight:
@@ -285,7 +248,7 @@ class InFlight:
         self._ask: list[tuple[Callable[[int], None], int]] = []
         self._ask.extend((self._own.append, index) for index in range(team.division.own))
         for worker in team.workers:
-            self._ask.extend((worker.ask, index) for index in range(worker.stop - worker.start))
+            self._ask.extend((worker.put, index) for index in range(worker.stop - worker.start))
 
     def send(self, env_ids: Sequence[int]) -> None:
         """Ask for the environments, none of which may be asked for or ready already."""
@@ -329,42 +292,30 @@ class InFlight:
             self._collect(waiting, None)
             self._team.finish()
 
-    # After a reset, while its round is still busy:
-
-    def put_back(self, env_ids: Sequence[int]) -> None:
-        """Let these environments count as ready. Nothing is on its way."""
+    def put_back(self, env_ids: Sequence[int], *, ready: bool) -> None:
+        """Let these environments count as ready or, if not, as received, after a reset and while its round is busy."""
         self._own.clear()
-        self._ready = list(env_ids)
+        of_reset = set(env_ids)
+        self._ready = [env_id for env_id in self._ready if env_id not in of_reset]
+        self._ready.extend(env_ids if ready else ())
         for env_id in env_ids:
-            self.away[env_id] = 1
-
-    def forget(self, env_ids: Sequence[int]) -> None:
-        """Let these environments count as received. Nothing is on its way."""
-        self._own.clear()
-        gone = set(env_ids)
-        self._ready = [env_id for env_id in self._ready if env_id not in gone]
-        for env_id in gone:
-            self.away[env_id] = 0
+            self.away[env_id] = ready
 
     def _collect(self, least: int, timeout: float | None) -> None:
         """Go on until as many environments are ready, and leave the team busy."""
         team = self._team
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         team.check_idle()
         team.busy = True
-        team.inside = get_ident()
         try:
-            self._take()
-            while len(self._ready) < least:
-                self._step_or_wait(deadline, timeout)
+            with team.inside:
                 self._take()
+                while len(self._ready) < least:
+                    self._step_or_wait(deadline, timeout)
+                    self._take()
         except (errors.OverdueError, errors.WorkerError):
             team.busy = False
             raise
-        finally:
-            team.inside = 0
-            if team.closed:
-                team.leave()
 
     def _take(self) -> None:
         """Let environments be ready whose steps were answered. Raises WorkerError if one of them has failed."""
@@ -382,12 +333,11 @@ class InFlight:
                 return True
         return False
 
-    def _step_or_wait(self, deadline: float | None, timeout: float | None) -> None:
+    def _step_or_wait(self, deadline: float, timeout: float | None) -> None:
         """Step one of the caller's own environments; or, if none is asked for, wait for an answer of a worker."""
-        if deadline is not None and time.monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             raise errors.OverdueError(timeout)
-        if self._team.closed:
-            self._team.raise_if_lost()
+        self._team.raise_if_lost()
         if not self._own:
             self._team.wait_for(self._any_answer, deadline, timeout)
             return
@@ -418,49 +368,3 @@ class InFlight:
                 del self._remarks[env_id]
                 raise errors.WorkerError(failure.message, failure)
         self._failed = False
-
-
-_numbers = count()
-_living: dict[int, errors.IfForgotten[Team]] = {}  # those that have not ended, by their numbers
-
-
-def _end_forgotten(number: int, owner: int, workers: list[WorkerHandle], own: ProcessShare, memory: Memory) -> None:
-    """End by force what a forgotten team consisted of."""
-    try:
-        if owner == os.getpid():
-            while workers:
-                workers[-1].kill()
-                workers.pop()
-            own.close()
-            memory.close()
-    finally:
-        _living.pop(number, None)
-
-
-def _wait_for_forgotten(within: float = END_WITHIN_SECONDS) -> None:
-    until = time.monotonic() + within
-    while forgotten := [number for number, team in list(_living.items()) if team() is None]:
-        if time.monotonic() > until:
-            for number in forgotten:
-                _living.pop(number, None)
-        time.sleep(0.001)
-
-
-# Registered after multiprocessing's own, so that it runs before: that one waits for workers however long they take.
-@atexit.register
-def _close_all() -> None:
-    with errors.held_back():
-        for living in list(_living.values()):
-            if team := living():
-                team.close()
-        _wait_for_forgotten()
-
-
-def _leave_all() -> None:
-    for living in list(_living.values()):
-        if team := living():
-            team.leave_to_original()
-    _living.clear()
-
-
-os.register_at_fork(after_in_child=_leave_all)

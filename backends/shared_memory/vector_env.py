@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 from vebench.backends import trees
-from vebench.backends.shared_memory.errors import BrokenOffError, OverdueError, WorkerError
+from vebench.backends.shared_memory.errors import OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import (
     GymnasiumShare,
     Received,
@@ -104,8 +104,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     and has the worker's traceback. After a worker has died, every call raises ``WorkerError``, until ``close``.
 
     Ctrl-C, or another signal handler that raises, may interrupt any call. After that ``reset`` of all environments and
-    ``close`` work; other calls raise ``BrokenOffError``, or ``AlreadyPendingCallError`` if the interrupt came between
-    a request and its ``..._wait``. ``close`` can be called again, and by another thread.
+    ``close`` work; other calls raise ``BrokenOffError``, or between a request and its ``..._wait`` what they raise
+    without an interrupt. ``close`` can be called again, and by another thread.
     """
 
     closed = True  # until there is a team to close
@@ -155,8 +155,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._sent_as_arrays = not columns(self.single_action_space, 0)
         if in_flight and (self._columns or not self._sent_as_arrays):
             raise ValueError("batch_size needs spaces whose values are arrays of fixed shape: leave it out")
-        otherwise = len(cpus) if cpus else usable_cpus() if caller_steps else count
-        processes = checked_processes(num_processes, max_concurrency, otherwise)
+        if num_processes is None:
+            num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        processes = checked_processes(num_processes, max_concurrency)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, share = self._make_share(division, infos=infos)
         layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
@@ -173,9 +174,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._actions = arrays.actions
         self._rows = rows_of(self.single_observation_space, iter(arrays.observations), iter(self._columns))
         self.observations = as_batch(self._rows)
-        if problem := spaces.problem([answer for answer in self._team.opened if answer is not None]):
-            self.close()
-            raise RuntimeError(problem)
 
     # What steps the environments: a class that has others than Gymnasium's do it says so here.
 
@@ -239,7 +237,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         observed = self._observed()
         reset = self._to_reset.tolist()
         if self._in_flight is not None:
-            self._in_flight.forget(reset)
+            self._in_flight.put_back(reset, ready=False)
             away, gone = self._in_flight.away, set(reset)
             kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
             self._last_ids = np.array([*kept, *reset])
@@ -381,12 +379,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """
         if self._pending and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
-        try:
-            if timeout is None:
-                timeout = END_WITHIN_SECONDS if self._overdue else math.inf
-            self._team.close(0.0 if terminate else timeout)
-        finally:
-            self.closed = self._team.over
+        if timeout is None:
+            timeout = END_WITHIN_SECONDS if self._overdue else math.inf
+        self._team.close(0.0 if terminate else timeout)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -398,26 +393,24 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _assert_idle(self, name: str, *, anew: bool = False) -> None:
         """Raise an error unless something can be asked for; ``anew``, it can after an interrupt, too."""
-        if self.closed or self._team.lost is not None:
-            self._refuse_lost()
+        self._assert_alive()
         if self._pending:
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
             )
-        if self._team.busy and not anew:
-            raise BrokenOffError
+        if not anew:
+            self._team.check_idle()
 
     def _assert_pending(self, name: str) -> None:
         """Raise an error unless this was asked for and is to be waited for; then it is not any more."""
-        if self.closed or self._team.lost is not None:
-            self._refuse_lost()
+        self._assert_alive()
         if self._pending != name:
-            if self._team.busy and not self._pending:
-                raise BrokenOffError
+            if not self._pending:
+                self._team.check_idle()
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
         self._pending = ""
 
-    def _refuse_lost(self) -> None:
+    def _assert_alive(self) -> None:
         if self.closed or self._team.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
         self._team.raise_if_lost()
@@ -466,7 +459,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         except WorkerError as error:
             self._overdue = False
             if self._team.closed:
-                self._refuse_lost()
+                self._assert_alive()
             _raise_as_it_was(error)
 
     def _observed(self) -> Value:

@@ -17,7 +17,7 @@ from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.shared_memory.errors import WorkerFailure, leave_to_caller, sigint_blocked
-from vebench.backends.shared_memory.handshake import FUTEX, FutexBell, PipeBell, Waiter, light_fence, register
+from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
 from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE
 from vebench.machine import pinning
 
@@ -26,13 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-    from vebench.backends.shared_memory.handshake import Bell
     from vebench.backends.shared_memory.memory_layout import Division, MakeShare, Memory, MemoryLayout, ProcessShare
-
-    Pipe = tuple[Connection, Connection]
-    OwnPipe = Pipe | None
-    Pipes = tuple[OwnPipe, OwnPipe]
-
 
 # An entry of the ring is the index of an environment within the share, or one of these.
 _ALL, _MESSAGE, _END = -1, -2, -3
@@ -52,26 +46,20 @@ class TeamConfig:
     name: str = "worker"
 
 
-def make_bell(memory: Memory, flag: memoryview, pipe: Pipe | None) -> Bell:
-    """Return the bell of the process whose ``asleep`` word is ``flag``: a futex, or ``pipe`` where there is none."""
-    return FutexBell(memory.map, flag) if pipe is None else PipeBell(*pipe)
-
-
 def run_worker(  # noqa: PLR0913, PLR0917 - all that a worker is started with
-    team: TeamConfig, memory: Memory, number: int, pipes: Pipes, caller: int, forked: bool, bound: bool
+    team: TeamConfig, memory: Memory, number: int, pipes: tuple[Connection, Connection], caller: int, bound: bool
 ) -> None:
     """Run a worker until it is to end.
 
-    ``pipes`` are for its bell and the caller's. ``caller`` is the process id of the caller. ``forked``: the worker is
-    its child. ``bound``: and the thread that started it lives as long as the caller.
+    ``pipes`` are the end that it sleeps on, and the one that wakes the caller, whose process id is ``caller``.
+    ``bound``: the worker is its child, and the thread that started it lives as long as the caller.
     """
     leave_to_caller()
     # End this process when the caller ends, even in a step that hangs.
     parent = os.getppid()
     if sys.platform == "linux" and bound:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent of a worker started by a fork server is that server, which ends with the caller.
-    if (forked and parent != caller) or os.getppid() != parent:
+    if bound and os.getppid() != caller:
         os._exit(1)
     if not bound:
         # The signal comes when the thread that started this process ends, which may be long before the caller does.
@@ -79,8 +67,12 @@ def run_worker(  # noqa: PLR0913, PLR0917 - all that a worker is started with
     cpu = team.division.cpu_of(number)
     if cpu is not None:
         pinning.restrict([cpu])
-    register()
-    _Worker(team, memory, number, pipes, parent).run()
+    worker = _Worker(team, memory, number, pipes, parent)
+    try:
+        worker.run()
+    finally:
+        if worker.share is not None:
+            worker.share.close()
 
 
 def _end_with(process: int) -> None:
@@ -99,58 +91,48 @@ def _end_with(process: int) -> None:
 class _Worker:
     """The loop of a worker, between its words in shared memory and its share of the environments."""
 
-    def __init__(self, team: TeamConfig, memory: Memory, number: int, pipes: Pipes, parent: int) -> None:
+    def __init__(
+        self, team: TeamConfig, memory: Memory, number: int, pipes: tuple[Connection, Connection], parent: int
+    ) -> None:
         self._team, self._memory, self._parent = team, memory, parent
-        layout, (pipe, caller_pipe) = team.layout, pipes
         self._start, self._stop = team.division.shares[number]
-        self._words = layout.words(memory.map, number)
-        self._first_place = layout.first_place(number)
-        self._message = layout.message(memory.map)
-        self._caller_asleep = layout.caller_asleep(memory.map)
-        self._caller_bell = make_bell(memory, self._caller_asleep, caller_pipe)
-        asleep = self._words.asleep
-        self._waiter = Waiter(asleep, make_bell(memory, asleep, pipe), team.division.spin_ns)
-        self._share: ProcessShare | None = None
+        self._words = team.layout.words(memory.map, number)
+        self._first_place = team.layout.first_place(number)
+        self._caller_asleep, self._message = team.layout.caller_words(memory.map)
+        pipe, self._caller_pipe = pipes
+        self._waiter = Waiter(self._words.asleep, pipe, team.division.spin_ns)
+        self.share: ProcessShare | None = None
 
     def run(self) -> None:
-        try:
-            self._run()
-        finally:
-            if self._share is not None:
-                self._share.close()
-
-    def _run(self) -> None:
         request, done, _, entries, remarks = self._words
         fence, caller_asleep, memory = light_fence(), self._caller_asleep, self._memory
-        ring = len(entries)
-        said = bytearray(ring)  # 1 where ``remarks`` is not 0
+        slots = len(entries)
         count = 0
 
         def changed() -> bool:
             return request[0] != count
 
-        while True:
-            if request[0] == count and not self._wait(changed):
-                return
+        while self._wait(changed):
             if fence:
                 fence()
-            slot = count % ring
+            slot = count % slots
             if (entry := entries[slot]) == _END:
                 return
             remark = self._handle(entry)
             if remark is not None:
                 memory.write(self._first_place + slot, remark)
                 remarks[slot] = len(remark)
-                said[slot] = 1
-            elif said[slot]:
-                remarks[slot] = said[slot] = 0
+            elif remarks[slot]:
+                remarks[slot] = 0
             count += 1
             if fence:
                 fence()
             done[0] = count
+            if fence:
+                fence()
             if caller_asleep[0]:
                 caller_asleep[0] = 0
-                self._caller_bell.ring()
+                ring(self._caller_pipe)
 
     def _wait(self, changed: Callable[[], bool]) -> bool:
         """Return True once ``changed()``, and False if the caller is gone, so that nothing will change any more."""
@@ -165,20 +147,20 @@ class _Worker:
             remark = self._answer(entry)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
-            return WorkerFailure.of(error, self._start, self._share).pickled()
+            return WorkerFailure.of(error, self._start, self.share).pickled()
 
     def _answer(self, entry: int) -> object:
-        share = self._share
+        share = self.share
         if entry == _ALL and share is not None:
             return share.step()
         if share is None:
             team, start, stop = self._team, self._start, self._stop
             rows = team.layout.arrays(self._memory.map).rows(start, stop)
-            self._share = team.make_share(rows, start, stop)
-            opened = self._share.open()
+            self.share = team.make_share(rows, start, stop)
+            self.share.open()
             # What was built stays: the garbage collector need not look through it again, in the middle of a step.
             gc.freeze()
-            return opened
+            return None
         if entry == _MESSAGE:
             message = self._memory.read(MESSAGE_PLACE, self._message[0])
             return share.answer(*pickle.loads(message))  # noqa: S301 - from the caller
@@ -186,43 +168,41 @@ class _Worker:
 
 
 END_WITHIN_SECONDS = 2.0  # how long a worker may take to end by itself
-NOT_YET = object()  # stands for an answer that has not come
 
 
 class WorkerHandle:
     """A worker process, and the caller's side of the ring of entries through which it is asked.
 
-    It builds its environments at the first entry. ``pipe`` and ``caller_pipe`` are for its bell and the caller's.
+    It builds its environments at the first entry. ``caller_pipe`` is the end of a pipe that wakes the caller.
 
     An entry is put into the ring, and the worker sees it once it is notified. It answers entries in their order. What
     its share returned for an entry, the remark on it, is in a place of its own unless it is None. A ring has a slot for
-    each entry that may be on its way. The ring of a synchronous team has one slot, which asks for a step of all
-    environments again and again. The worker has the environments ``start`` to ``stop - 1``.
-
-    An interrupt may come between any two lines of the caller's. Whatever it breaks off, ``take_back`` and ``rest`` make
-    an end of it.
+    each entry that may be on its way; that of a synchronous team has one. The worker has the environments ``start`` to
+    ``stop - 1``.
     """
 
-    def __init__(self, team: TeamConfig, memory: Memory, number: int, pipe: OwnPipe, caller_pipe: OwnPipe) -> None:
+    def __init__(self, team: TeamConfig, memory: Memory, number: int, caller_pipe: Connection) -> None:
         self._memory = memory
         self.start, self.stop = team.division.shares[number]
         self._request, self._done, self._asleep, self._entries, self._remarks = team.layout.words(memory.map, number)
-        self._bell = make_bell(memory, self._asleep, pipe)
         self._first_place = team.layout.first_place(number)
         self._fence = light_fence()
-        self._ring = len(self._entries)
-        self._sent = self._read = 0  # entries put into the ring, and answers read
-        self._entries[0] = _ALL
+        self._slots = len(self._entries)
+        self._sent, self._read = 0, 1  # entries put into the ring, and answers read; that of the first never is
         context = multiprocessing.get_context(team.context)
         method = context.get_start_method()
         # A spawned worker may come to the call that binds it after the caller has gone.
         bound = threading.current_thread() is threading.main_thread() and method == "fork"
-        arguments = (team, memory, number, (pipe, caller_pipe), os.getpid(), method == "fork", bound)
+        pipe, self._pipe = multiprocessing.Pipe(duplex=False)
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has one
-            target=run_worker, args=arguments, name=f"{team.name}-{number}", daemon=team.daemon
+            target=run_worker,
+            args=(team, memory, number, (pipe, caller_pipe), os.getpid(), bound),
+            name=f"{team.name}-{number}",
+            daemon=team.daemon,
         )
         with sigint_blocked() if method != "forkserver" else contextlib.nullcontext():
             self.process.start()
+        pipe.close()  # the worker has it
 
     # Asking.
 
@@ -230,43 +210,43 @@ class WorkerHandle:
     def step_all(workers: Sequence[WorkerHandle], fence: Callable[[], None] | None) -> None:
         """Ask every worker to step all its environments, or to build them if it was not asked for anything before.
 
-        This runs in every synchronous step, so it does by itself what ``ask`` and ``notify`` do for one worker: without
+        This runs in every synchronous step, so it does by itself what ``put`` and ``notify`` do for one worker: without
         a call for each worker, and with one fence for all.
         """
+        for worker in workers:
+            if worker._entries[0] != _ALL:  # noqa: SLF001 - its own class
+                worker._entries[0] = _ALL  # noqa: SLF001 - as above; nothing else is in the ring
         if fence:
             fence()
         for worker in workers:
-            worker._sent = entry = worker._sent + 1  # noqa: SLF001 - its own class
-            worker._request[0] = entry  # noqa: SLF001 - same reason
-            if worker._asleep[0]:  # noqa: SLF001 - same reason
+            worker._sent = entry = worker._sent + 1  # noqa: SLF001 - as above
+            worker._request[0] = entry  # noqa: SLF001 - as above
+        if fence:
+            fence()
+        for worker in workers:
+            if worker._asleep[0]:  # noqa: SLF001 - as above
                 worker.wake()
 
-    def ask(self, index: int) -> None:
-        """Put an entry into the ring: the index of an environment in the share, which asks for a step of it."""
-        self._entries[self._sent % self._ring] = index
+    def put(self, entry: int) -> None:
+        """Put an entry into the ring: the index of an environment in the share asks for a step of it."""
+        self._entries[self._sent % self._slots] = entry
         self._sent += 1
 
     def ask_message(self) -> None:
         """Ask for what the message to all workers says; all entries before are answered."""
-        self.ask(_MESSAGE)
+        self.put(_MESSAGE)
+        self._read = self._sent
+        self.notify()
+
+    def ask_to_end(self) -> None:
+        """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
+        for _ in range(self._slots):
+            self.put(_END)
         self.notify()
 
     def take_back(self) -> None:
         """Take back the entries of which the worker was not notified, and wake it for the others."""
         self._sent = self._request[0]
-        self.wake()
-
-    def rest(self) -> None:
-        """Count everything as read, and let the first slot ask for a step of all environments, as it does at first."""
-        self._entries[0] = _ALL
-        self._read = self._sent
-
-    def ask_to_end(self) -> None:
-        """Ask the worker to end before the next thing that it would do. It cannot be asked for anything else then."""
-        for slot in range(self._ring):
-            self._entries[slot] = _END
-        self._sent += 1
-        self._request[0] = self._sent
         self.wake()
 
     def notify(self) -> None:
@@ -276,13 +256,15 @@ class WorkerHandle:
         if self._fence:
             self._fence()
         self._request[0] = self._sent
+        if self._fence:
+            self._fence()
         if self._asleep[0]:
             self.wake()
 
     def wake(self) -> None:
         """Wake the worker, if it is asleep or about to be."""
         self._asleep[0] = 0
-        self._bell.ring()
+        ring(self._pipe)
 
     # Answers.
 
@@ -295,12 +277,10 @@ class WorkerHandle:
         return self._done[0] != self._read
 
     def answer(self) -> Any:  # noqa: ANN401 - whatever the share returned
-        """Return the remark on what was asked for last, None mostly; ``NOT_YET`` if that has not been answered."""
-        if self._done[0] != self._sent:
-            return NOT_YET
+        """Return the remark on what was asked for last, which is answered; None mostly."""
         if self._fence:
             self._fence()
-        slot = (self._sent - 1) % self._ring
+        slot = (self._sent - 1) % self._slots
         return self._remark(slot) if self._remarks[slot] else None
 
     def answers(self) -> Iterator[tuple[int, Any]]:
@@ -308,11 +288,10 @@ class WorkerHandle:
         done = self._done[0]
         if self._fence:
             self._fence()
-        start, entries, remarks, ring = self.start, self._entries, self._remarks, self._ring
         while self._read != done:
-            slot = self._read % ring
+            slot = self._read % self._slots
             self._read += 1
-            yield start + entries[slot], self._remark(slot) if remarks[slot] else None
+            yield self.start + self._entries[slot], self._remark(slot) if self._remarks[slot] else None
 
     def _remark(self, slot: int) -> Any:  # noqa: ANN401 - whatever the share returned
         text = self._memory.read(self._first_place + slot, self._remarks[slot])
@@ -335,7 +314,7 @@ class WorkerHandle:
     def has_ended(self, within: float) -> bool:
         """Return whether the process ends within this many seconds."""
         try:
-            return bool(connection.wait([self.process.sentinel], max(0.0, within)))
+            return bool(connection.wait([self.process.sentinel], within))
         except ValueError:  # it was forgotten
             return True
 
@@ -345,8 +324,4 @@ class WorkerHandle:
             self.process.kill()
             self.process.join()
             self.process.close()
-
-
-def bell_pipes(count: int) -> list[Pipe | None]:
-    """Return a pipe for each of ``count`` bells; None for each where there are futexes, which need no pipe."""
-    return [None if FUTEX else multiprocessing.Pipe(duplex=False) for _ in range(count)]
+        self._pipe.close()

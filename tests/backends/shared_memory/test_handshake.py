@@ -1,33 +1,30 @@
 """How processes of the shared-memory backends wait for each other, and that no row is torn and no wake-up lost."""
 
-import mmap
 import subprocess
 import sys
 import threading
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 
 import pytest
 from support.places import TOOLS
 
 from vebench.backends.shared_memory import handshake
-from vebench.backends.shared_memory.handshake import FutexBell, PipeBell, Waiter, light_fence
+from vebench.backends.shared_memory.handshake import Waiter, light_fence, ring
 
 SCRIPT = TOOLS / "handshake.py"
 
 
-def bells(kind: str, memory: mmap.mmap, flag: memoryview) -> FutexBell | PipeBell:
-    return FutexBell(memory, flag) if kind == "futex" else PipeBell(*Pipe(duplex=False))
+def flag_and_pipe() -> tuple[memoryview, Connection, Connection]:
+    return memoryview(bytearray(8)).cast("q"), *Pipe(duplex=False)
 
 
-@pytest.mark.parametrize("fenced", [True, False], ids=["membarrier", "naps"])
-@pytest.mark.parametrize("kind", ["futex", "pipe"])
-def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(kind: str, fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fenced", [True, False], ids=["membarrier", "light fences"])
+def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not fenced:
-        monkeypatch.setattr(handshake, "heavy_fence", lambda: False)
-    memory = mmap.mmap(-1, 4096)
-    flag = memoryview(memory)[:4].cast("i")
-    bell = bells(kind, memory, flag)
-    waiter = Waiter(flag, bell, spin_ns=0)
+        monkeypatch.setattr(handshake, "register", lambda: False)
+    flag, pipe, writer = flag_and_pipe()
+    waiter = Waiter(flag, pipe, spin_ns=0)
     done = threading.Event()
     assert not waiter.wait(done.is_set, 0.01)
     assert flag[0] == 0
@@ -37,7 +34,7 @@ def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(kind: str, fenced: bool, m
             pass
         done.set()
         flag[0] = 0
-        bell.ring()
+        ring(writer)
 
     thread = threading.Thread(target=wake)
     thread.start()
@@ -48,21 +45,23 @@ def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(kind: str, fenced: bool, m
 
 
 def test_what_has_changed_already_is_not_waited_for() -> None:
-    memory = mmap.mmap(-1, 4096)
-    flag = memoryview(memory)[:4].cast("i")
-    waiter = Waiter(flag, bells("futex", memory, flag), spin_ns=0)
+    flag, pipe, _ = flag_and_pipe()
+    waiter = Waiter(flag, pipe, spin_ns=0)
     assert waiter.wait(lambda: True, 60.0)
     assert waiter.sleeps == 0
 
 
-def test_a_fence_is_there_where_the_processor_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "KEEPS_ORDER", False)
+@pytest.mark.parametrize(("keeps_order", "kernel_fences"), [(False, True), (True, False), (True, True)])
+def test_a_fence_is_there_where_the_processor_or_the_kernel_needs_one(
+    keeps_order: bool, kernel_fences: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "KEEPS_ORDER", keeps_order)
+    monkeypatch.setattr(handshake, "register", lambda: kernel_fences)
     fence = light_fence()
-    assert fence is not None
-    fence()
-    fence()
-    monkeypatch.setattr(handshake, "KEEPS_ORDER", True)
-    assert light_fence() is None
+    assert (fence is None) == (keeps_order and kernel_fences)
+    if fence is not None:
+        fence()
+        fence()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,6 @@ def test_a_fence_is_there_where_the_processor_needs_one(monkeypatch: pytest.Monk
         "--workers 1,2,16",
         "--workers 1,3 --spin 0",
         "--workers 1,3 --spin 1000",
-        "--workers 2 --bell pipe",
         "--workers 2 --fences arm --spin 0",
     ],
 )

@@ -27,8 +27,8 @@ def test_nothing_in_the_layout_overlaps(
     memory = mmap.mmap(-1, layout.size)
     base = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     arrays = layout.arrays(memory)
-    polled = [layout.caller_asleep(memory)]
-    rings: list[memoryview] = []
+    asleep, message = layout.caller_words(memory)
+    polled, rings = [asleep], [message]
     for worker in range(workers):
         words = layout.words(memory, worker)
         polled += [words.request, words.done, words.asleep]

@@ -221,7 +221,6 @@ def test_spaces_that_do_not_fit_together_are_refused(build: Build, mode: str) ->
         {"worker": print},
         {"max_concurrency": 0},
         {"max_concurrency": 1.5},
-        {"max_concurrency": 1, "num_processes": 2},
         {"observation_mode": "odd"},
         {"autoreset_mode": "odd"},
         {"num_processes": 0},

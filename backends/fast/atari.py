@@ -223,7 +223,7 @@ class AtariBatch:
         self.infos: dict[str, NDArray[np.int64]] = dict(zip(_INFOS, facts, strict=True)) if infos else {}
         # At a reset with a seed, the seeds made of it, too.
         self._told_seeds: NDArray[np.object_] = np.full(count, None)
-        self.first_infos: dict[str, NDArray[Any]] = {**self.infos, "seeds": self._told_seeds}
+        self.first_infos: dict[str, NDArray[Any]] = {**self.infos, "seeds": self._told_seeds} if infos else {}
         legal = np.array([action.value for action in task.actions], np.int32)
         arrays = (legal, actions, observations, rewards, self._terminated, self._truncated, facts, self._games)
         self._kept = task, pictures, arrays

@@ -23,6 +23,7 @@ AT_ANY_FRAME = {"max_num_frames_per_episode": 13, "noop_max": 4}
 # By name: the game, its settings, and steps; how it is stepped.
 CASES: dict[str, tuple[str, Mapping[str, Any], int, Mapping[str, Any]]] = {
     "as they are by default": (PONG, {}, 40, {}),
+    "without infos": (PONG, {"max_num_frames_per_episode": 9}, 20, {"infos": False}),
     "stale at an end": (PONG, AT_ANY_FRAME, 80, {"new_starts": True}),
     "last frames at an end": (PONG, {**AT_ANY_FRAME, "last_frames": True}, 80, {}),
     "no-ops into an end": (PONG, {"max_num_frames_per_episode": 3, "noop_max": 7}, 12, {}),

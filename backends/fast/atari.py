@@ -189,7 +189,7 @@ class AtariTask:
             facts = by_python.lives(), by_python.getEpisodeFrameNumber(), by_python.getFrameNumber()
             if (
                 (rewards[0], terminated[0], truncated[0]) != (reward, *ends)
-                or tuple(values[0] for values in batch.infos.values()) != facts
+                or tuple(values[0] for values in batch.infos(None, first=False).values()) != facts
                 or not np.array_equal(pictures[0, -1], by_opencv(by_python.getScreenGrayscale(), self.settings.size))
             ):
                 raise ValueError(f"C sees another game than Python after {step} steps")
@@ -203,7 +203,7 @@ def seed_emulator(ale: ALEInterface, seed: int | None) -> tuple[np.uint32, np.ui
 
 
 class AtariBatch:
-    """Games that are stepped by C. ``infos``: what ``AtariEnv`` says of each, if asked for: ``(count,)``, int64."""
+    """Games that are stepped by C."""
 
     restarts = False
 
@@ -219,11 +219,8 @@ class AtariBatch:
         self._games = np.zeros(count, _GAME)
         self._games["ale"] = [_object_of(ale) for ale in self._ales]
         self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
-        facts = np.zeros((len(_INFOS), count), np.int64)
-        self.infos: dict[str, NDArray[np.int64]] = dict(zip(_INFOS, facts, strict=True)) if infos else {}
-        # At a reset with a seed, the seeds made of it, too.
-        self._told_seeds: NDArray[np.object_] = np.full(count, None)
-        self.first_infos: dict[str, NDArray[Any]] = {**self.infos, "seeds": self._told_seeds} if infos else {}
+        self._facts = facts = np.zeros((len(_INFOS) if infos else 0, count), np.int64)
+        self._told_seeds: NDArray[np.object_] = np.full(count, None)  # those that were made of a seed
         legal = np.array([action.value for action in task.actions], np.int32)
         arrays = (legal, actions, observations, rewards, self._terminated, self._truncated, facts, self._games)
         self._kept = task, pictures, arrays
@@ -256,6 +253,12 @@ class AtariBatch:
         """Return which of these environments, None for all, have ended their episodes."""
         over = self._terminated | self._truncated
         return over.nonzero()[0].tolist() if indices is None else [index for index in indices if over[index]]
+
+    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
+        """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""
+        chosen = slice(None) if rows is None else rows
+        infos: dict[str, NDArray[Any]] = dict(zip(_INFOS, self._facts[:, chosen].copy(), strict=False))
+        return {**infos, "seeds": self._told_seeds[chosen]} if first and infos else infos
 
     def frames(self, index: int) -> int:
         """Return the frames of one environment's episode by the emulator's own count, no-ops at its reset included."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -104,7 +103,6 @@ class ClassicBatch:
     """Environments whose episodes C begins anew after an end, but for Acrobot's."""
 
     current = 0
-    infos = first_infos = MappingProxyType[str, "NDArray[Any]"]({})
 
     def __init__(self, task: ClassicTask, rows: RowArrays) -> None:
         native, count = needed(), len(rows.rewards)
@@ -145,6 +143,11 @@ class ClassicBatch:
             return [index for index in indices if over[index]]
         self._all.ended = 0
         return np.flatnonzero(over).tolist()
+
+    @staticmethod
+    def infos(_rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:  # noqa: ARG004
+        """Return no infos, as Gymnasium's classes have none."""
+        return {}
 
     @staticmethod
     def frames(_index: int) -> int:

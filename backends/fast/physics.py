@@ -100,8 +100,9 @@ class PhysicsBatch:
         self._reward = rules.rewarding(self._seen)
         self._cameras: dict[int, Any] = {}
         self._some: tuple[Seen, Callable[[], None]] | None = None
-        self.infos = {name: told() for name, told in self._seen.told.items()} if infos else {}
-        self.first_infos = {name: self.infos[name] for name in self._told}
+        # Infos of what was finished since all were at once. Otherwise they are made when they are asked for.
+        self._kept = {name: told() for name, told in self._seen.told.items()} if infos else {}
+        self._at_once = False
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.
         self._begun: dict[int, NDArray[np.float64]] = {}
         self._ages = np.zeros(count, np.int64)
@@ -174,9 +175,8 @@ class PhysicsBatch:
             self._check_failed(indices)
         if indices is None:
             self._reward()
-            for name, array in self.infos.items():
-                array[...] = self._seen.told[name]()
-        elif self.infos or not self._begun.keys() >= set(indices):
+            self._at_once = True
+        elif self._kept or not self._begun.keys() >= set(indices):
             self._reward_some(np.array(indices))
         if self._begun:
             for index in [*self._begun] if indices is None else self._begun.keys() & indices:
@@ -197,6 +197,12 @@ class PhysicsBatch:
             self.current = failed[0]
             raise mujoco.FatalError(self._all.error.decode(errors="replace"))
 
+    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
+        """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""
+        told = self._seen.told if self._at_once else {name: array.copy for name, array in self._kept.items()}
+        infos = {name: told[name]() for name in (self._told if first else self._kept)}
+        return infos if rows is None else {name: values[rows] for name, values in infos.items()}
+
     def _reward_some(self, indices: NDArray[np.int64]) -> None:
         """Write the rewards of some environments, by way of copies of what they are made of."""
         seen, count = self._seen, len(indices)
@@ -208,8 +214,11 @@ class PhysicsBatch:
             whole.take(indices, -2, part[..., :count, :], "clip")  # what "raise" does by way of one more copy
         reward()
         seen.observations[indices], seen.rewards[indices] = some.observations[:count], some.rewards[:count]
-        for name, array in self.infos.items():
+        for name, array in self._kept.items():
+            if self._at_once:
+                array[...] = seen.told[name]()
             array[indices] = some.told[name]()[:count]
+        self._at_once = False
 
     def frames(self, index: int) -> int:
         """Return the sub-steps of one environment's episode."""

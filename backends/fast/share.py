@@ -41,16 +41,13 @@ class FastBatch(Protocol):
     environments from ``first`` up to ``last`` with their rows of the actions. ``context`` is that of its first
     argument. Several threads call it at once, for different environments. ``restarts``: whether the work after an end
     begins a new episode without ``begin``, and writes whole rows, so that ``finish`` only tells of ends; it then has no
-    infos. ``current``: the index of the environment in use now by other methods, or last. ``infos``: those of steps,
-    by names, each an array with a row for each environment; ``first_infos``: those of resets, of which None is none.
+    infos. ``current``: the index of the environment in use now by other methods, or last.
     """
 
     work: int
     context: int
     restarts: bool
     current: int
-    infos: Mapping[str, NDArray[Any]]
-    first_infos: Mapping[str, NDArray[Any]]
 
     def begin(self, index: int, seed: int | None) -> None:
         """Let the next work on one environment begin an episode instead of a step, while others may be stepped.
@@ -63,6 +60,12 @@ class FastBatch(Protocol):
         """Finish the rows of these environments, None for all, after the work on them.
 
         Return those whose episodes have ended with it, in order.
+        """
+
+    def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
+        """Return what infos tell of environments, None for all, after a step or of the ``first`` row of an episode.
+
+        By names, a new array with a row for each, in which None is nothing. Others may be stepped meanwhile.
         """
 
     def frames(self, index: int) -> int:
@@ -312,7 +315,8 @@ class FastShare:
         rows, ends = self._rows, (self._rows.terminated, self._rows.truncated)
         (observations,), reward, flags = rows.observations, rows.rewards[index], [end[index] for end in ends]
         last = observations[index].copy()
-        final = {name: values[index].copy() for name, values in self._batch.infos.items()}
+        infos = self._batch.infos([index], first=False) if self._infos else {}
+        final = {name: values[0] for name, values in infos.items()}
         self._begin(index, None)
         self._work(self._batch.context, index, index + 1)
         self._batch.finish([index])
@@ -321,26 +325,26 @@ class FastShare:
             end[index] = flag
         return index, {"final_obs": last, "final_info": final}
 
-    def infos(self, rows: slice | NDArray[np.int64], reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
-        """Return the infos of the last step of some environments, or, if given, of the reset of those in a mask.
+    def infos(self, rows: NDArray[np.int64] | None, reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
+        """Return infos of the last step of environments, None for all, or, if given, of the reset of those in a mask.
 
         As in Gymnasium's vector environments there is an array for each name with a row for each of them, and a mask
         that says which of them have it.
         """
-        began = self._began[rows] if reset is None else reset
-        names = self._batch.infos
+        began = reset if reset is not None else self._began if rows is None else self._began[rows]
         told: dict[str, NDArray[Any]] = {}
         if reset is None and not began.any():  # as in nearly all steps
-            for name, mask in zip(names, np.ones((len(names), len(began)), np.bool_), strict=True):
-                told[name], told[f"_{name}"] = names[name][rows].copy(), mask
+            infos = self._batch.infos(rows, first=False)
+            for name, mask in zip(infos, np.ones((len(infos), len(began)), np.bool_), strict=True):
+                told[name], told[f"_{name}"] = infos[name], mask
             return told
-        for infos, have in ((self._batch.first_infos, began), (names, ~began & (reset is None))):
-            for name, values in infos.items() if have.any() else ():
-                shown, mask = values[rows], have
-                if objects := shown.dtype == np.object_:
-                    mask = have & [one is not None for one in shown]
+        for first, have in ((True, began), (False, ~began & (reset is None))):
+            for name, values in self._batch.infos(rows, first=first).items() if have.any() else ():
+                mask = have
+                if objects := values.dtype == np.object_:
+                    mask = have & [one is not None for one in values]
                 if mask.any():
-                    told.setdefault(name, np.full_like(shown, None if objects else 0))[mask] = shown[mask]
+                    told.setdefault(name, np.full_like(values, None if objects else 0))[mask] = values[mask]
                     told.setdefault(f"_{name}", np.zeros_like(have))[mask] = True
         return told
 

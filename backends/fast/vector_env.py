@@ -211,7 +211,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         infos = super()._infos(name, timeout)
         if self._tells:
             reset = np.isin(np.arange(self.num_envs), self._to_reset) if name == "reset" else None
-            infos.update(self._own_share.infos(slice(None), reset))
+            infos.update(self._own_share.infos(None, reset))
         return infos
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:

@@ -286,7 +286,7 @@ class _Ours:
     def reset(self, seeds: Sequence[int | None], mask: Sequence[bool]) -> None:
         counted = None not in seeds and all(mask)
         self._share.answer("reset", seeds[0] if counted else (seeds, mask, None))
-        self.infos = self._share.infos(slice(None), np.array(mask))
+        self.infos = self._share.infos(None, np.array(mask))
 
     def step(self, actions: NDArray[Any]) -> None:
         self.rows.actions[0][:] = actions
@@ -295,7 +295,7 @@ class _Ours:
         else:
             self._share.start()
             remarks = self._share.step() or []
-        self.infos = batch_infos(len(self.rows.rewards), remarks) | self._share.infos(slice(None))
+        self.infos = batch_infos(len(self.rows.rewards), remarks) | self._share.infos(None)
 
     def _step_singly(self) -> Remarks:
         """Ask for environments one after another, the last first, and receive two at a time."""

@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ class Batch:
 
     restarts = False
     context = 0
-    infos = first_infos = MappingProxyType[str, Any]({})
 
     def __init__(self, rows: RowArrays, *, infos: bool) -> None:  # noqa: ARG002 - there are none
         self.current = 0
@@ -44,6 +42,9 @@ class Batch:
         for index in chosen:
             self._terminated[index] = self._observations[index] == self._lengths[index]
         return [index for index in chosen if self._terminated[index]]
+
+    def infos(self, _rows: object, *, first: bool) -> dict[str, Any]:  # noqa: ARG002 - there are none
+        return {}
 
     def frames(self, index: int) -> int:
         return int(self._observations[index])

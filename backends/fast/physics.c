@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ERROR = 1024 }; /* the bytes of an error, the last of which is 0 */
+
 typedef void (*simulate)(const void *model, void *data);
 typedef void (*on_error)(const char *message);
 
@@ -34,7 +36,7 @@ struct bound {
 struct physics {
 	simulate step, finish; /* mj_step; mj_rnePostConstraint or NULL */
 	const void *model;
-	on_error *user_error; /* where MuJoCo looks up what to do at an error */
+	_Atomic on_error *user_error; /* where MuJoCo looks up what to do at an error */
 	int64_t substeps, controls, parts_before, parts_after, bounds;
 	int64_t limit;               /* of the steps of an episode */
 	int64_t single;              /* whether actions are of float32, not of float64 */
@@ -48,9 +50,9 @@ struct physics {
 	double *is_healthy;          /* [environments]: 1 or 0 */
 	bool *terminated, *truncated;
 	int64_t *ages; /* [environments]: steps of the episode; -1 if it begins with what is in the row already */
-	bool *failed;  /* [environments]: whether there was an error of MuJoCo's */
-	_Atomic int64_t ended, failures; /* since `physics.py` has set them to 0 */
-	char error[1024];                /* the first of these */
+	char (*errors)[ERROR];  /* [environments]: MuJoCo's words, until `physics.py` has raised them */
+	_Atomic int64_t failed; /* whether there ever was an error */
+	_Atomic int64_t ended;  /* since `physics.py` has set it to 0 */
 };
 
 /* Numbers are rounded as the language has it, whatever is set for this thread, such as that tiny numbers count as zero:
@@ -83,19 +85,19 @@ static void arithmetic_as(uint64_t before)
 }
 
 static _Thread_local jmp_buf at_error;
-static _Thread_local bool steps;
-static _Thread_local char words[sizeof((struct physics *)0)->error];
-static on_error before_ours;
+static _Thread_local char *words; /* where those of an error are wanted, while this thread steps */
+static _Atomic on_error before_ours;
 
 /* MuJoCo expects its handler not to return. Errors of other threads are for whom they were for before. */
 static void fail(const char *message)
 {
-	if (steps) {
-		strncpy(words, message, sizeof words - 1);
+	on_error theirs = before_ours;
+	if (words) {
+		strncpy(words, message, ERROR - 1);
 		longjmp(at_error, 1);
 	}
-	if (before_ours) {
-		before_ours(message);
+	if (theirs) {
+		theirs(message);
 	} else {
 		fprintf(stderr, "ERROR: %s\n", message); /* as MuJoCo does without a handler */
 		exit(EXIT_FAILURE);
@@ -173,20 +175,18 @@ void vebench_physics(void *given, int64_t first, int64_t last)
 {
 	struct physics *all = given;
 	uint64_t arithmetic = plain_arithmetic();
-	if (*all->user_error != fail) {
-		before_ours = *all->user_error;
+	on_error theirs = *all->user_error;
+	if (theirs != fail) {
+		before_ours = theirs;
 		*all->user_error = fail;
 	}
-	steps = true;
 	for (volatile int64_t index = first; index < last; index++) {
-		if (setjmp(at_error) == 0) {
+		words = all->errors[index];
+		if (setjmp(at_error) == 0)
 			step(all, index);
-		} else {
-			all->failed[index] = true;
-			if (atomic_fetch_add(&all->failures, 1) == 0)
-				memcpy(all->error, words, sizeof words);
-		}
+		else
+			all->failed = true;
 	}
-	steps = false;
+	words = NULL;
 	arithmetic_as(arithmetic);
 }

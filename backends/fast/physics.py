@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _NO_LIMIT = 1 << 62  # of the steps of an episode
+_ERROR = 1024  # bytes of an error's words, as in ``physics.c``
 
 
 @cache
@@ -106,7 +107,7 @@ class PhysicsBatch:
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.
         self._begun: dict[int, NDArray[np.float64]] = {}
         self._ages = np.zeros(count, np.int64)
-        self._failed = np.zeros(count, np.bool_)
+        self._errors = np.zeros((count, _ERROR), np.uint8)
         self._all, self._tables = self._in_c()
         self.context = ctypes.addressof(self._all)
         self.work = _address(needed().vebench_physics)
@@ -134,7 +135,7 @@ class PhysicsBatch:
         )
         theirs = task.library
         rows = self._rows
-        arrays = (seen.healthy, rows.terminated, rows.truncated, self._ages, self._failed)
+        arrays = (seen.healthy, rows.terminated, rows.truncated, self._ages, self._errors)
         return _CPhysics(
             _address(theirs.mj_step),
             _address(theirs.mj_rnePostConstraint) if rules.contacts else None,
@@ -164,15 +165,15 @@ class PhysicsBatch:
         self._begun[index] = origin.reset_model()
         for name, info in self._told.items():
             self._seen.after[name][index] = _view_of(data, info.part)
-        self._ages[index], self._failed[index] = -1, False
+        self._ages[index], self._errors[index] = -1, 0
 
     def finish(self, indices: Sequence[int] | None) -> list[int]:
         """Write rewards and what has begun; return those that have ended. Raises ``mujoco.FatalError``, as MuJoCo does.
 
         That is for one environment, which counts as finished then, and the others do not.
         """
-        if self._all.failures:
-            self._check_failed(indices)
+        if self._all.failed:
+            self._raise_error(indices)
         if indices is None:
             self._reward()
             self._at_once = True
@@ -188,14 +189,19 @@ class PhysicsBatch:
             return np.flatnonzero(self._rows.terminated | self._rows.truncated).tolist()
         return [index for index in indices if self._rows.terminated[index] or self._rows.truncated[index]]
 
-    def _check_failed(self, indices: Sequence[int] | None) -> None:
-        failed = [index for index in indices or range(len(self._failed)) if self._failed[index]]
-        # Where all are finished at once, the error of one is that of all.
-        self._failed[failed if indices is None else failed[:1]] = False
-        self._all.failures = int(self._failed.sum())
-        if failed:
-            self.current = failed[0]
-            raise mujoco.FatalError(self._all.error.decode(errors="replace"))
+    def _raise_error(self, indices: Sequence[int] | None) -> None:
+        failed = [index for index in indices or range(len(self._errors)) if self._errors[index, 0]]
+        if not failed:
+            return
+        self.current = failed[0]
+        error = self._errors[failed[0]].tobytes().rstrip(b"\0").decode(errors="replace")
+        if indices is None:
+            # All are finished at once, so the error of one is that of all.
+            self._errors[failed] = 0
+            self._begun.clear()
+        else:
+            self._errors[failed[0]] = 0
+        raise mujoco.FatalError(error)
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
         """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""
@@ -295,10 +301,9 @@ class _CPhysics(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("substeps", "controls", "parts_before", "parts_after", "bounds")),
         *((name, ctypes.c_int64) for name in ("limit", "single", "ends")),
         *((name, ctypes.c_void_p) for name in ("actions", "data", "control", "before", "after", "healthy")),
-        *((name, ctypes.c_void_p) for name in ("is_healthy", "terminated", "truncated", "ages", "failed")),
+        *((name, ctypes.c_void_p) for name in ("is_healthy", "terminated", "truncated", "ages", "errors")),
+        ("failed", ctypes.c_int64),
         ("ended", ctypes.c_int64),
-        ("failures", ctypes.c_int64),
-        ("error", ctypes.c_char * 1024),
     )
 
 

@@ -187,12 +187,15 @@ def test_actions_of_no_numbers_do_what_they_do_at_gymnasium(tmp_path: Path, monk
 
 
 def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_end_the_process() -> None:
-    task = PhysicsTask("HalfCheetah-v5", {})
+    task = PhysicsTask("HalfCheetah-v5", {"max_episode_steps": 2})
     side = Side(task)
     side.share.answer("reset", 0)
+    side.act()
+    side.share.answer("reset", ([None] * COUNT, [True, False, False], None))
+    side.act()  # to the end of the others' episodes
     integrator, task.model.opt.integrator = task.model.opt.integrator, 99
     with pytest.raises(mujoco.FatalError, match="integrator"):
-        side.act()
+        side.act()  # a step of the first one only
     assert side.share.current == 0
     # Of those that are asked for singly, each has an error of its own.
     for index in range(COUNT):
@@ -204,6 +207,7 @@ def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_en
         done.remove(side.share.current)
     task.model.opt.integrator = integrator
     side.act()
+    assert side.rows.rewards[1:].all()  # of steps, not of what has begun at the first error
 
 
 def test_a_callback_of_the_users_is_called_again_once_environments_are_built() -> None:

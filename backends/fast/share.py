@@ -181,7 +181,8 @@ class Pool:
             ctypes.c_void_p(cpus.ctypes.data if len(cpus) else None),
         )
         if not started:
-            raise MemoryError(f"{threads} threads cannot be started")
+            where = f" on CPUs {cpus.tolist()}" if len(cpus) else ""
+            raise RuntimeError(f"{threads} threads cannot be started{where}")
         self._pool = ctypes.c_void_p(started)
         self._received = np.zeros(num_envs, np.int64)
         self._all = ctypes.c_int64(num_envs)

@@ -255,7 +255,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         if self._in_flight is not None:
             raise RuntimeError(f"with batch_size={self.batch_size} of {self.num_envs}, use send() and recv()")
         if self._write_step(actions):
-            self._team.send()
+            self._answered(self._team.send)
         else:
             each = one_by_one(self.action_space, self.num_envs, actions)
             # The caller's own environments may do with theirs what they like.
@@ -278,7 +278,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
         check_free(ids, in_flight.away)
         self._write_actions(ids, len(ids), actions)
-        in_flight.send(ids)
+        self._answered(lambda: in_flight.send(ids))
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None) -> Received:
         """Return the rows of ``min_batch`` to ``batch_size`` environments, in the order in which they became ready.

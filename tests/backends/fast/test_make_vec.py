@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import ale_py
@@ -451,6 +452,22 @@ def test_two_threads_that_each_step_environments_of_their_own_get_what_one_would
     assert side_by_side == [steps(1), steps(2)]
 
 
+def test_close_from_another_thread_waits_for_what_begins_a_step(build: Build) -> None:
+    def put(indices: Any) -> None:  # noqa: ANN401 - as the share has it
+        closer.start()
+        closer.join(0.1)
+        begin(indices)
+
+    envs = build(CHEETAH, 2)
+    envs.reset()
+    closer, own = Thread(target=envs.close), envs._team.own
+    begin, own.put = own.put, put
+    with pytest.raises(ClosedEnvironmentError):
+        envs.step(envs.action_space.sample())
+    closer.join()
+    assert envs.closed
+
+
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:
     pytest.importorskip("torch", reason="needs torch: make test-all")
     example = runpy.run_path(str(EXAMPLE))
@@ -464,6 +481,8 @@ def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> No
 def test_a_step_before_the_first_reset_is_refused_as_gymnasium_does(name: str) -> None:
     with closing(make_vec(name, 2, num_processes=1)) as envs, pytest.raises(ResetNeeded):
         envs.step(envs.action_space.sample())
+    with closing(make_vec(name, 2, num_processes=1, batch_size=1)) as envs, pytest.raises(ResetNeeded):
+        envs.send(envs.action_space.sample())
 
 
 def test_the_short_names_of_list_mean_what_they_mean_there() -> None:

@@ -396,7 +396,9 @@ class FastInFlight(InFlight):
         share: Any = team.own
         team.busy = True
         try:
-            share.put(env_ids)
+            with team.inside:
+                team.raise_if_lost()
+                share.put(env_ids)
         except (ResetNeeded, AssertionError) as error:
             team.busy = False
             failure = errors.WorkerFailure.of(error, 0, share)
@@ -412,6 +414,7 @@ class FastInFlight(InFlight):
         team.check_idle()
         team.busy = True
         with team.inside:
+            team.raise_if_lost()
             if (missing := least - len(self._ready)) > 0:
                 self._keep_all(share.get(missing, timeout), share)
         if self._failed:

@@ -80,7 +80,9 @@ class Team:
         self._answers = []
         WorkerHandle.step_all(self.workers, self._fence)
         if self._start is not None:
-            self._start()
+            with self.inside:
+                self.raise_if_lost()
+                self._start()
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Begin a round in which each share is asked for the same.

@@ -27,6 +27,12 @@ CASES: dict[str, tuple[str, Mapping[str, Any], int, Mapping[str, Any]]] = {
     "stale at an end": (PONG, AT_ANY_FRAME, 80, {"new_starts": True}),
     "last frames at an end": (PONG, {**AT_ANY_FRAME, "last_frames": True}, 80, {}),
     "no-ops into an end": (PONG, {"max_num_frames_per_episode": 3, "noop_max": 7}, 12, {}),
+    "a limit within the start": (
+        "ALE/DoubleDunk-v5",
+        {"repeat_action_probability": 0.0, "noop_max": 1, "max_num_frames_per_episode": 13},
+        12,
+        {},
+    ),
     "every frame": (PONG, {"frame_skip": 1, "stack": 1, "max_num_frames_per_episode": 9, "screen_size": 50}, 20, {}),
     "a life is an episode": (
         BREAKOUT,

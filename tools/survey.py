@@ -1,10 +1,18 @@
-"""Surveys which tasks are the same work on which backends: ``python tools/survey.py``, 40 minutes on 2 CPUs.
+"""Surveys which backends do the same work, for the Python that runs it: ``python tools/survey.py``, an hour on 2 CPUs.
 
-Each backend is compared on every task as ``vebench verify`` compares it, by the same code, but all of a task in one
-interpreter. The answers are kept as they come, so that a survey that was ended
-goes on where it was. Then ``vebench/plan/survey.json`` gets what was found with the
-packages installed here, in place of what was known of the same packages and backends, and ``docs/same-work.md`` its
-tables. For another Python's packages: install vebench there, not as an editable package, and run this with that Python.
+For each task that vebench knows, in interpreters of their own:
+
+- each backend is compared as ``vebench verify`` compares it, by the same code. ``vebench/plan/survey.json`` has the
+  verdicts;
+- if a backend with classes of our own is among them, the class is compared with Gymnasium's environments, in all the
+  cases of ``tools/fast_cases.py``. ``docs/same-bytes.json`` has what was found.
+
+Both, and the tables of ``docs/same-work.md``, take each answer as it comes, in place of what was known for the same
+Python and packages, and what has changed is printed. The exit status is 1 if bytes of our own classes differ.
+
+Answers are also in a file, so that a survey that was ended goes on where it was. To compare other code anew, delete it.
+For another Python: install vebench there, not as an editable package, and run this with that Python. Before new
+versions are added to ``backends/fast/classes.py``, this must have been run with them.
 """
 
 from __future__ import annotations
@@ -13,13 +21,14 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from orphans import end_with_parent
@@ -42,87 +51,113 @@ from vebench.plan.tasks import KNOWN, TASKS
 from vebench.reports.pages.verify import why_not_identical
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.plan.spec import BackendChoice
 
+    Answer = dict[str, Any]
+    Survey = dict[str, Any]
+    Job = tuple[Callable[..., list[Answer]], tuple[Any, ...]]  # what is to be called, with what
+
 HERE = Path(__file__).resolve().parents[1]
-SURVEY = HERE / "vebench" / "plan" / "survey.json"
+FILES = {"verdicts": HERE / "vebench" / "plan" / "survey.json", "bytes": HERE / "docs" / "same-bytes.json"}
 PAGE = HERE / "docs" / "same-work.md"
+BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
 # and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
-# Our own classes step those environments together that one process has, so that there are to be some.
+# Our own classes step those environments together that one thread takes, so that there are to be some.
 TOGETHER = 4
-BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 COLUMNS = (*SAME, "different", "unverified")
 LABELS = tuple(
     entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row and entry.name != REFERENCE
 )
+OWN = {entry.name for entry in ENTRIES if entry.own_classes is not None}
+OWN_CLASS = "own class"  # in place of a backend's label, in the answer on a class of ours beside Gymnasium's
+# Our own class steps this, too, which is of no suite.
+OLDER = replace(TASKS["CartPole-v1"], id="CartPole-v0")
+SURVEYED = {task.id: task for task in (*KNOWN, OLDER)}
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
 UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, memory="none")
+# How an episode ended, in words, and by what names ``Found.ends`` counts it: of Atari in frames 1 to 4 of a step.
+PHYSICS_ENDS = [("termination", ["terminated"]), ("limit on steps", ["limit"]), ("both at once", ["both"])]
+ATARI_ENDS = [
+    (title, [f"{kind}, frame {frame}" for frame in (1, 2, 3, 4)])
+    for kind, title in (("game over", "game over"), ("life", "life lost"), ("limit", "limit on frames"))
+]
 
 
 def main() -> int:
-    """Compare what has not been compared yet, and write down everything that is known then."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Compare what has no answer yet, and write down each answer as it comes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--answers", type=Path, default=Path("survey-answers.jsonl"))
     parser.add_argument("--backends", default=",".join(LABELS))
     parser.add_argument("--only", default="", help="names of tasks, such as Pong,Hopper")
-    parser.add_argument("--part", default="0/1", help="of the tasks, such as 1/2 for the second half")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--render", action="store_true", help="compare nothing more")
     asked = parser.parse_args()
-    if not asked.render:
-        part, parts = map(int, asked.part.split("/"))
-        tasks = [TASKS[name] for name in asked.only.split(",")] if asked.only else KNOWN
-        backends = parse_backends([asked.backends])
-        compare_all(tasks[part::parts], backends, asked.answers, asked.processes)
-    answers = read(asked.answers)
-    verdicts = {
-        env: {each["backend"]: (each["verdict"], each["summary"]) for each in found.values()}
-        for env, found in answers.items()
-    }
-    for line in write_survey(verdicts):
-        print(line)
-    write_page()
-    return 0
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    packages = {name: version for name, version in sorted(packages_here().items()) if name in DECIDING}
+    here = {"python": python, "packages": packages}
+    lines = asked.answers.read_text().splitlines() if asked.answers.exists() else []
+    there = [answer for answer in map(json.loads, lines) if answer["here"] == here]
+    put(here, there)
+    answered = {(answer["env"], answer["backend"]) for answer in there}
+    for answers in compared(jobs(wanted(asked.only), parse_backends([asked.backends]), answered), asked.processes):
+        dated = [{"here": here, "date": f"{datetime.now(UTC):%Y-%m-%d}", **answer} for answer in answers]
+        with asked.answers.open("a") as file:
+            file.writelines(json.dumps(answer) + "\n" for answer in dated)
+        put(here, dated)
+        there += dated
+    return any(answer.get("difference") for answer in there)
 
 
-def compare_all(tasks: Sequence[Task], backends: Sequence[BackendChoice], path: Path, processes: int) -> None:
-    """Compare the backends that have no answer yet, and add their answers to the file as they come."""
-    there = read(path)
-    work = []
+def wanted(only: str) -> Sequence[Task]:
+    """Return the tasks of these names, all without any."""
+    by_name = {**TASKS, OLDER.id: OLDER}
+    names = [name for name in only.split(",") if name]
+    if unknown := [name for name in names if name not in by_name]:
+        raise SystemExit(f"--only {','.join(unknown)}: no such task in the survey")
+    return [by_name[name] for name in names] or list(SURVEYED.values())
+
+
+def jobs(tasks: Iterable[Task], backends: Sequence[BackendChoice], answered: set[tuple[str, str]]) -> Iterator[Job]:
+    """Yield what is to be called in a process of its own, for each task with answers missing."""
     for task in tasks:
-        missing = [each for each in backends if steps(each, task) and each.label not in there.get(task.id, {})]
+        ours = class_of(task.id) is not None and any(each.name in OWN for each in backends)
+        if ours and (task.id, OWN_CLASS) not in answered:
+            yield compare_own, (task,)
+        missing = [each for each in backends if steps(each, task) and (task.id, each.label) not in answered]
         # Those with threads come last: they are not to be there when others fork.
         missing.sort(key=lambda each: each.entry.steps_gymnasium, reverse=True)
         if missing:
-            work.append((task, missing))
-    # A new process for each task, likewise.
-    spawn = get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawn, initializer=_quiet, max_tasks_per_child=1) as pool:
-        asked = [pool.submit(compare, *each) for each in work]
-        for count, answered in enumerate(as_completed(asked), 1):
-            for answer in answered.result():
-                with path.open("a") as file:
-                    file.write(json.dumps(answer) + "\n")
-                words = f"{answer['verdict']} {answer['summary']}".strip()
-                print(f"[{count}/{len(asked)}] {answer['env']} {answer['backend']}: {words}", flush=True)
+            yield compare, (task, missing)
 
 
 def steps(backend: BackendChoice, task: Task) -> bool:
-    """Return whether a backend has a task, and a class of its own for it that can do without its compiled part."""
-    entry, ours = backend.entry, class_of(task.id)
-    if ours is not None and ours.needs_library and not backend.options.get("compiled", True):
-        return False
-    return task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
+    """Return whether a backend has a task."""
+    entry = backend.entry
+    return task is not OLDER and task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
+
+
+def compared(work: Iterable[Job], processes: int) -> Iterator[list[Answer]]:
+    """Yield the answers of each job as they come, and print them."""
+    started = time.monotonic()
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn, initializer=_quiet, max_tasks_per_child=1) as pool:
+        asked = [pool.submit(function, *arguments) for function, arguments in work]
+        for count, done in enumerate(as_completed(asked), 1):
+            for answer in done.result():
+                words = " ".join(f"{answer.get(key, '')}" for key in ("verdict", "summary", "difference"))
+                spent = f"[{count}/{len(asked)}, {(time.monotonic() - started) / 60:.0f} min]"
+                print(f"{spent} {answer['env']} {answer['backend']}: {answer['rows']:,} rows {words}", flush=True)
+            yield done.result()
 
 
 def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
+    sys.path.insert(0, str(HERE / "tests"))
     trials.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
     replay._in_parallel = map  # noqa: SLF001
@@ -130,7 +165,25 @@ def _quiet() -> None:
     os.dup2(1, 2)
 
 
-def compare(task: Task, backends: Sequence[BackendChoice]) -> list[dict[str, Any]]:
+def compare_own(task: Task) -> list[Answer]:
+    """Return what all cases of a task found together. A case that raises differs, and the others are still compared."""
+    from fast_cases import cases_of
+    from support.same_bytes import Found, compare
+
+    found = Found()
+    try:
+        for case in cases_of(task):
+            try:
+                found.add(compare(case))
+            except Exception as error:  # noqa: BLE001 - whatever one side raises and the other does not
+                found.add(Found(difference=f"{case.name}: {describe(error)}"))
+    except Exception as error:  # noqa: BLE001 - the same of what makes the cases
+        found.add(Found(difference=describe(error)))
+    ends = dict(sorted(found.ends.items()))
+    return [{"env": task.id, "backend": OWN_CLASS, "rows": found.rows, "ends": ends, "difference": found.difference}]
+
+
+def compare(task: Task, backends: Sequence[BackendChoice]) -> list[Answer]:
     """Return what comparisons on one task find, longer ones of one environment where no episode ended in the first."""
     found = _proofs(task, backends, STEPS)
     endless = [each for each in backends if found[each.label].verdict in SAME and not found[each.label].ends]
@@ -191,103 +244,148 @@ def _proof(request: Request, steps: int) -> Proof:
         return replay.prove(request, Judging(steps, path=proving.path, failed=failed))
 
 
-def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the answers of a file, by task and backend, in the order of tasks and of the registry."""
-    found: dict[str, dict[str, Any]] = {}
-    lines = path.read_text().splitlines() if path.exists() else []
-    for answer in map(json.loads, lines):
-        found.setdefault(answer["env"], {})[answer["backend"]] = answer
-    return {
-        task.id: dict(sorted(found[task.id].items(), key=lambda item: LABELS.index(item[0])))
-        for task in KNOWN
-        if task.id in found
-    }
+def put(here: Answer, answers: Iterable[Answer]) -> None:
+    """Put answers into the files, and the files' tables into the page. Prints what has changed."""
+    filed = {kind: json.loads(path.read_text()) for kind, path in FILES.items()}
+    for answer in answers:
+        if answer["backend"] == OWN_CLASS:
+            kind, found = "bytes", {key: answer[key] for key in ("rows", "ends", "difference")}
+        else:
+            kind, found = "verdicts", {answer["backend"]: [answer["verdict"], answer["summary"]]}
+        survey = next((one for one in filed[kind] if one | here == one), None)
+        if survey is None:
+            survey = {
+                **here,
+                "dates": {},
+                **({"steps": STEPS, "num_envs": ENVS} if kind == "verdicts" else {}),
+                kind: {},
+            }
+            filed[kind].append(survey)
+        survey["dates"][answer["backend"]] = answer["date"]
+        known = survey[kind].setdefault(answer["env"], {})
+        before = {name: known[name] for name in found if name in known}
+        if before != found:
+            print(f"changed: {answer['env']}: {found}, was {before or 'unknown'}", flush=True)
+        known |= found
+    for kind, path in FILES.items():
+        path.write_text(_laid_out(filed[kind], kind))
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{tables(filed)}\n{END}{after}")
 
 
-def write_survey(verdicts: dict[str, dict[str, tuple[str, str]]]) -> list[str]:
-    """Put the verdicts into the file that comes with vebench, beside and in place of those of the same packages.
-
-    Returns what has changed, in words.
-    """
-    packages = {name: version for name, version in packages_here().items() if name in DECIDING}
-    surveys = json.loads(SURVEY.read_text())
-    others = [survey for survey in surveys if survey["packages"] != packages]
-    before = next((survey["verdicts"] for survey in surveys if survey["packages"] == packages), {})
-    changed = [
-        f"changed: {env} {backend}: {found}, was {old or 'unknown'}"
-        for env, by_backend in verdicts.items()
-        for backend, found in by_backend.items()
-        if (old := before.get(env, {}).get(backend)) != list(found)
-    ]
-    merged = {
-        task.id: dict(sorted(found.items(), key=lambda item: LABELS.index(item[0])))
-        for task in KNOWN
-        if (found := {**before.get(task.id, {}), **verdicts.get(task.id, {})})
-    }
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    found = {"python": python, "packages": packages, "steps": STEPS, "num_envs": ENVS, "verdicts": merged}
-    surveys = sorted([*others, found], key=lambda survey: sorted(survey["packages"].items()))
-    SURVEY.write_text(_laid_out(surveys))
-    return changed
-
-
-def _laid_out(surveys: list[dict[str, Any]]) -> str:
-    """Return JSON with a line for each task, so that a change in one is a change of one line."""
+def _laid_out(surveys: list[Survey], kind: str) -> str:
+    """Return JSON in order, with a line for each task, so that a change in one is a change of one line."""
     parts = []
-    for survey in surveys:
-        head = {key: value for key, value in survey.items() if key != "verdicts"}
-        lines = ",\n".join(f"  {json.dumps(env)}: {json.dumps(found)}" for env, found in survey["verdicts"].items())
-        parts.append(json.dumps(head)[:-1] + ', "verdicts": {\n' + lines + "\n}}")
+    for survey in sorted(surveys, key=lambda one: (one["python"], sorted(one["packages"].items()))):
+        found = {env: _in_order(survey[kind][env]) for env in SURVEYED if env in survey[kind]}
+        lines = ",\n".join(f"  {json.dumps(env)}: {json.dumps(of_env)}" for env, of_env in found.items())
+        head = json.dumps({**survey, "dates": _in_order(survey["dates"]), kind: {}}).removesuffix("{}}")
+        parts.append(f"{head}{{\n{lines}\n}}}}")
     return "[" + ",\n".join(parts) + "]\n"
 
 
-def write_page() -> None:
-    """Put the surveys' tables into the page, between its marks."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    sections = "\n".join(map(section, json.loads(SURVEY.read_text())))
-    PAGE.write_text(f"{before}{BEGIN}\n{sections}\n{END}{after}")
+def _in_order(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what was found in the order of the registry's backends, and what is of none as it is."""
+    return dict(sorted(found.items(), key=lambda item: LABELS.index(item[0]) if item[0] in LABELS else 0))
 
 
-def section(survey: dict[str, Any]) -> str:
-    """Return one survey as Markdown: how often each verdict was found, and every task that is not plainly the same."""
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(survey["packages"].items()))
-    length = (
-        f"At least {survey['steps']:,} steps of {survey['num_envs']} environments; "
-        f"where no episode ended, {LONG_STEPS:,} of one."
+def tables(filed: dict[str, list[Survey]]) -> str:
+    """Return as Markdown what was surveyed with which Python. What holds for several is there once."""
+    joined: dict[tuple[Any, ...], Survey] = {}
+    for kind, surveys in filed.items():
+        for survey in surveys:
+            one = joined.setdefault(
+                (survey["python"], *sorted(survey["packages"].items())), {"verdicts": {}, "bytes": {}, "dates": {}}
+            )
+            one["dates"] |= survey["dates"]
+            one[kind] = survey[kind]
+    versions, named = [], {}
+    for (python, *packages), survey in sorted(joined.items()):
+        name = python + "'" * sum(each.startswith(python) for each in named)  # there may be several with one Python
+        named[name] = survey
+        dates = grouped((date, label) for label, date in survey["dates"].items())
+        when = "; ".join(f"{date}: {', '.join(labels)}" for date, labels in sorted(dates.items()))
+        versions.append((name, ", ".join(map(" ".join, packages)), when))
+    return "\n".join(
+        (
+            table("Python | packages | last compared", versions),
+            table(f"Python | suite | backends | {' | '.join(COLUMNS)}", counts(named), numbers=len(COLUMNS)),
+            table("verdict | Python | backends | tasks | why", reasons(named)),
+            table("Python | suite | tasks | same bytes | rows | episodes ended by", own_classes(named)),
+            *(
+                f"- {name}: {env}: {found['difference']}\n"
+                for name, survey in named.items()
+                for env, found in survey["bytes"].items()
+                if found["difference"]
+            ),
+        )
     )
-    said = fill(f"{packages}. {length}", 100, break_on_hyphens=False)
-    head = (
-        f"### The survey with Python {survey['python']}\n\n{said}\n\n"
-        f"| suite | backends | {' | '.join(COLUMNS)} |\n"
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
-    )
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for suite in SUITES.values():
-        envs = {env: found for env, found in survey["verdicts"].items() if env in suite.tasks}
-        for backend in dict.fromkeys(name for found in envs.values() for name in found):
-            counts = Counter(found[backend][0] for found in envs.values() if backend in found)
-            rows.setdefault((suite.title, *(str(counts[name] or "") for name in COLUMNS)), []).append(backend)
-    lines = (f"| {title} | {', '.join(names)} | {' | '.join(counts)} |" for (title, *counts), names in rows.items())
-    return head + "\n".join(lines) + "\n\n" + _reasons(survey)
 
 
-def _reasons(survey: dict[str, Any]) -> str:
-    """Return the tasks whose rows are not identical, those with the same verdict and reason together."""
-    groups: dict[tuple[str, str, str], dict[str, None]] = {}
-    for env, found in survey["verdicts"].items():
-        for backend, (verdict, why) in found.items():
-            if verdict != "identical" or why:
-                groups.setdefault((verdict, backend, why), {})[short_name(env)] = None
-    merged: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (verdict, backend, why), envs in groups.items():
-        merged.setdefault((verdict, why, tuple(envs)), []).append(backend)
-    head = "| verdict | backends | tasks | why |\n| --- | --- | --- | --- |\n"
-    lines = (
-        f"| {verdict} | {', '.join(backends)} | {', '.join(envs)} | {why} |"
-        for (verdict, why, envs), backends in sorted(merged.items(), key=lambda item: (item[0][0], -len(item[0][2])))
+def table(title: str, rows: Iterable[tuple[object, ...]], numbers: int = 0) -> str:
+    """Return a table of Markdown; the last columns are numbers."""
+    names = title.split(" | ")
+    rules = ["---"] * (len(names) - numbers) + ["---:"] * numbers
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (names, rules, *rows))
+
+
+def grouped(items: Iterable[tuple[Any, Any]]) -> dict[Any, tuple[Any, ...]]:
+    """Return all values of each key, in order."""
+    found: dict[Any, tuple[Any, ...]] = {}
+    for key, value in items:
+        found[key] = (*found.get(key, ()), value)
+    return found
+
+
+def counts(named: dict[str, Survey]) -> Iterator[tuple[object, ...]]:
+    """Yield how often each verdict was found: Pythons and backends with the same counts together."""
+    verdicts = grouped(
+        ((name, suite.title, backend), verdict)
+        for name, survey in named.items()
+        for suite in SUITES.values()
+        for env, by_backend in survey["verdicts"].items()
+        if env in suite.tasks
+        for backend, (verdict, _) in by_backend.items()
     )
-    return head + "\n".join(lines) + "\n"
+    numbers = {key: tuple(found.count(column) or "" for column in COLUMNS) for key, found in verdicts.items()}
+    backends = grouped(((name, title, numbers[name, title, backend]), backend) for name, title, backend in numbers)
+    pythons = grouped(((title, backends[name, title, found], found), name) for name, title, found in backends)
+    for (title, labels, found), names in pythons.items():
+        yield ", ".join(names), title, ", ".join(labels), *found
+
+
+def reasons(named: dict[str, Survey]) -> list[tuple[str, ...]]:
+    """Return the tasks whose rows are not plainly identical: those with the same verdict and reason together."""
+    tasks = grouped(
+        ((verdict, why, name, backend), short_name(env))
+        for name, survey in named.items()
+        for env, by_backend in survey["verdicts"].items()
+        for backend, (verdict, why) in by_backend.items()
+        if verdict != "identical" or why
+    )
+    backends = grouped(
+        ((verdict, why, tasks[key], name), backend) for key in tasks for verdict, why, name, backend in [key]
+    )
+    pythons = grouped(((verdict, why, envs, labels), name) for (verdict, why, envs, name), labels in backends.items())
+    rows = [
+        (verdict, ", ".join(names), ", ".join(labels), ", ".join(envs), why)
+        for (verdict, why, envs, labels), names in pythons.items()
+    ]
+    return sorted(rows, key=lambda row: row[0])
+
+
+def own_classes(named: dict[str, Survey]) -> Iterator[tuple[object, ...]]:
+    """Yield how much of our own classes was compared, and how many episodes ended in which way."""
+    for name, survey in named.items():
+        for suite in SUITES.values():
+            answers = [found for env, found in survey["bytes"].items() if SURVEYED[env].suite == suite.name]
+            if answers:
+                same = sum(not found["difference"] for found in answers)
+                ends = sum((Counter(found["ends"]) for found in answers), Counter[str]())
+                kinds = ATARI_ENDS if suite.name == "atari" else PHYSICS_ENDS
+                ended = "; ".join(f"{kind} {' + '.join(f'{ends[each]:,}' for each in of)}" for kind, of in kinds)
+                yield name, suite.title, len(answers), same, f"{sum(found['rows'] for found in answers):,}", ended
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Task
     from vebench.backends.packages import Package
 
-# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/fast_survey.py``: as many
+# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``: as many
 # places as decide (``packages``). OpenCV is not here: compiled pictures are compared with its own whenever a task is
 # built.
 VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}

@@ -93,20 +93,18 @@ class Case:
 class Found:
     """What a comparison found. ``rows``: those of Gymnasium's, each compared with the same row in each way of ours.
 
-    ``ends``: how many episodes ended so, by kind and the frame of the step. ``how``: how our class says that it steps.
-    ``difference``: the first, in words.
+    ``ends``: how many episodes ended so, by kind and the frame of the step. ``difference``: the first,
+    in words.
     """
 
     rows: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    how: dict[str, None] = field(default_factory=dict)
     difference: str = ""
 
     def add(self, other: Found) -> None:
         """Count another comparison's findings to these."""
         self.rows += other.rows
         self.ends.update(other.ends)
-        self.how.update(other.how)
         self.difference = self.difference or other.difference
 
 
@@ -118,7 +116,6 @@ def compare(case: Case) -> Found:
     try:
         for way in case.ways:
             ours.append(_Ours(case, way, theirs.actions))
-            found.how[ours[-1].how] = None
             if ours[-1].spaces != theirs.spaces:
                 found.difference = f"{case.name}, {way}: spaces are {ours[-1].spaces}, not {theirs.spaces}"
                 return found
@@ -269,7 +266,6 @@ class _Ours:
     def __init__(self, case: Case, way: Way, actions: ArraySpec) -> None:
         self.way = way
         task = case.ours()
-        self.how = task.how
         self.spaces = (task.observation_space, task.action_space)
         space = task.observation_space
         self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)

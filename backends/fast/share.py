@@ -433,7 +433,8 @@ class FastInFlight(InFlight):
                 remarks |= {env_id: [(env_id, info)] for env_id, info in share.finish(rest) or ()}
                 break
             except Exception as error:  # noqa: BLE001 - described as those of workers are
-                remarks[share.current] = errors.WorkerFailure.of(error, 0, share)
+                failed = share.current if share.current in rest else rest[0]
+                remarks[failed] = errors.WorkerFailure.of(error, 0, share)
                 rest = [env_id for env_id in rest if env_id not in remarks]
         if remarks or self._remarks:
             for env_id in env_ids:

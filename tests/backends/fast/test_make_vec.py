@@ -26,6 +26,7 @@ from support.same_bytes import different_infos, wrapped_game
 
 from vebench.backends.fast import classes, make_vec, native, physics
 from vebench.backends.fast.backend import FastSync
+from vebench.backends.fast.classic import ClassicBatch
 from vebench.backends.fast.share import build_task
 from vebench.backends.shared_memory import SharedMemoryVectorEnv
 from vebench.plan.tasks import TASKS
@@ -466,6 +467,18 @@ def test_close_from_another_thread_waits_for_what_begins_a_step(build: Build) ->
         envs.step(envs.action_space.sample())
     closer.join()
     assert envs.closed
+
+
+def test_an_error_of_no_environment_in_particular_is_raised_for_each_that_is_received(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envs = build("Acrobot-v1", 3, batch_size=2)
+    envs.reset()
+    monkeypatch.setattr(ClassicBatch, "finish", lambda *_: 1 / 0)
+    envs.send([1, 1], [0, 1])  # the last one in use is another
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            envs.recv(min_batch=1)
 
 
 def test_the_example_of_ppo_has_the_same_returns_on_gymnasiums_processes() -> None:

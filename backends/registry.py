@@ -62,12 +62,12 @@ def _seconds(text: str) -> float:
 
 _CONTEXT = {"context": Option(_start_method, "fork", "fork, forkserver or spawn")}
 _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, None, "most microseconds to poll before sleeping (default: 400; own classes: 50)"),
+    "spin": Option(_whole_or_zero, None, "most microseconds to poll before sleeping (default: 400; in threads 50)"),
     "caller_steps": Option(_flag, True, "whether the calling process steps environments, too: true or false"),
     **_CONTEXT,
 }
 _HALF_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, 0, "most microseconds to poll before sleeping (own classes: at most 50)"),
+    "spin": Option(_whole_or_zero, 0, "most microseconds to poll before sleeping (in threads at most 50)"),
     **_CONTEXT,
 }
 _WAITING_OPTIONS: Mapping[str, Option] = {

@@ -42,7 +42,7 @@ _largest = np.maximum.reduce
 # Arguments of gymnasium.make_vec that are not supported, and what to do instead.
 _OF_GYMNASIUM = {
     "vector_kwargs": "pass these arguments directly, as in make_vec(id, 8, copy=False)",
-    "vectorization_mode": "leave it out; num_processes sets the number of processes",
+    "vectorization_mode": "leave it out; num_processes sets the number of threads or processes",
     "wrappers": "wrap the vector environment, or pass functions that wrap each environment to SharedMemoryVectorEnv",
 }
 
@@ -110,6 +110,8 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
     if num_envs < 1:
         raise ValueError(f"num_envs must be 1 or more, not {num_envs}")
+    if settings.get("render_mode") == "human":
+        raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
     for other in sorted(_OF_GYMNASIUM.keys() & settings.keys()):
         raise TypeError(f"make_vec has no {other}: {_OF_GYMNASIUM[other]}")
     try:
@@ -285,7 +287,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
 
     def _refuse_if_own(self, name: str) -> None:
         if self._own is not None and not self.closed:
-            raise AttributeError(f"our own class has no attribute {name!r}: use own_classes=False for Gymnasium's")
+            instead = "render_mode='rgb_array'" if name == "render" else "own_classes=False for Gymnasium's"
+            raise AttributeError(f"our own class has no attribute {name!r}: use {instead}")
 
 
 # What ``AtariPreprocessing`` takes, and all settings of a game, those of ``gymnasium.make`` included.

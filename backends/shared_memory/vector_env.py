@@ -385,8 +385,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} cannot be pickled or copied, since its processes cannot: create another one from "
-            "the same functions"
+            f"{type(self).__name__} cannot be pickled or copied, since its processes and threads cannot: create "
+            "another one"
         )
 
     # Helpers.

@@ -369,8 +369,12 @@ def test_who_reads_attributes_needs_gymnasiums_classes(build: Build) -> None:
     assert asked.stepped_by == "Gymnasium's class: own_classes=False"
     assert asked.get_attr("frame_skip") == (5, 5)
     own = build(CHEETAH, 2)
-    for ask in (partial(own.get_attr, "frame_skip"), own.render, partial(own.set_attr, "frame_skip", 2)):
-        with pytest.raises(AttributeError, match="own_classes=False"):
+    for ask, instead in (
+        (partial(own.get_attr, "frame_skip"), "own_classes=False"),
+        (partial(own.set_attr, "frame_skip", 2), "own_classes=False"),
+        (own.render, "render_mode='rgb_array'"),
+    ):
+        with pytest.raises(AttributeError, match=instead):
             ask()
     own.reset(seed=0)  # goes on
     own.close()
@@ -398,6 +402,7 @@ def test_who_reads_attributes_needs_gymnasiums_classes(build: Build) -> None:
         ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
         ((CHEETAH, 2), {"stack": 4}, TypeError, "stack"),
         ((CHEETAH, 0), {}, ValueError, "num_envs must be 1 or more, not 0"),
+        ((PONG, 2), {"render_mode": "human"}, ValueError, "make_vec opens no windows: use render_mode='rgb_array'"),
         ((CHEETAH, 2), {"batch_size": 3}, ValueError, "batch_size"),
         ((CHEETAH, 2), {"autoreset_mode": "odd"}, ValueError, "odd"),
         (("FrozenLake-v1", 2), {"own_classes": True}, ValueError, "no class of our own for FrozenLake-v1"),

@@ -112,7 +112,10 @@ class GymnasiumShare:
                 raise RuntimeError(f"Some environments have an action space different from `{action_space}`.")
             if found != observation_space if same else not is_space_dtype_shape_equiv(found, observation_space):
                 hint = ". If this is intentional, use `observation_mode='different'` instead." if same else ""
-                raise RuntimeError(f"observation spaces are not equivalent: {found} and {observation_space}{hint}")
+                both = f"{found} and {observation_space}"
+                raise RuntimeError(
+                    f"the sub-environments observation spaces are not equivalent. They have {both}{hint}"
+                )
 
     def step(self) -> Remarks | tuple[Remarks, Sequence[ValueColumn]] | None:
         """Step every environment with its row of the actions."""
@@ -241,7 +244,8 @@ class VectorSpaces:
         two_spaces = isinstance(mode, tuple) and [isinstance(space, spaces.Space) for space in mode] == [True, True]
         if not two_spaces and mode not in ("same", "different"):
             raise ValueError(
-                f"observation_mode must be 'same', 'different' or (batched space, single space), not {mode}"
+                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
+                f"space, actual got {mode}"
             )
         example = env_fns[0]()
         alike = cls.of(example, len(env_fns))

@@ -209,7 +209,7 @@ class AtariBatch:
     restarts = False
 
     def __init__(self, task: AtariTask, rows: RowArrays, *, infos: bool) -> None:
-        (observations,), rewards, self._terminated, self._truncated, (actions,) = rows
+        (observations,), rewards, terminated, truncated, (actions,) = rows
         assert actions.dtype == np.int64  # noqa: S101 - as Gymnasium has them for a Discrete space
         settings, count = task.settings, len(rewards)
         self.current, self._noop_max = 0, settings.noop_max
@@ -223,7 +223,7 @@ class AtariBatch:
         self._facts = facts = np.zeros((len(_INFOS) if infos else 0, count), np.int64)
         self._told_seeds: NDArray[np.object_] = np.full(count, None)  # those that were made of a seed
         legal = np.array([action.value for action in task.actions], np.int32)
-        arrays = (legal, actions, observations, rewards, self._terminated, self._truncated, facts, self._games)
+        arrays = (legal, actions, observations, rewards, terminated, truncated, facts, self._games)
         self._kept = task, pictures, arrays
         numbers = (
             -1 if settings.mode is None else settings.mode,
@@ -250,10 +250,8 @@ class AtariBatch:
         game["noops"] = random.integers(1, self._noop_max + 1) if self._noop_max else 0
         game["begins"] = True
 
-    def finish(self, indices: Sequence[int] | None) -> list[int]:
-        """Return which of these environments, None for all, have ended their episodes."""
-        over = self._terminated | self._truncated
-        return over.nonzero()[0].tolist() if indices is None else [index for index in indices if over[index]]
+    def finish(self, indices: Sequence[int] | None) -> None:
+        """Have nothing to finish: C writes whole rows."""
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
         """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""

@@ -3,7 +3,6 @@
  * `classic.py` compares them with those of numpy and Python before this is used. */
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,7 +27,6 @@ struct classic {
 	double *state; /* [environments][4] */
 	int64_t *ages; /* [environments]: steps of the episode, -1 if it is to begin, -2 if it has begun */
 	struct bits *const *random;
-	_Atomic int64_t ended; /* episodes, since `classic.py` has set it to 0 */
 };
 
 /* A number as numpy keeps it that has it in float32 or, if not `single`, in float64. The sum or product of two numbers
@@ -218,7 +216,6 @@ void vebench_classic_begin(struct classic *all, int64_t index)
 void vebench_classic(void *given, int64_t first, int64_t last)
 {
 	struct classic *all = given;
-	int64_t ended = 0;
 	for (int64_t index = first; index < last; index++) {
 		bool over = false, late = false;
 		if (all->ages[index] < 0) {
@@ -233,13 +230,9 @@ void vebench_classic(void *given, int64_t first, int64_t last)
 		}
 		all->terminated[index] = over;
 		all->truncated[index] = late;
-		if (over || late) {
+		if (over || late)
 			all->ages[index] = -1;
-			ended++;
-		}
 	}
-	if (ended)
-		atomic_fetch_add(&all->ended, ended);
 }
 
 /* What `classic.py` compares with numpy and Python: what is computed above. */

@@ -95,7 +95,6 @@ class _CClassic(ctypes.Structure):
         ("setting", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("actions", "observations", "rewards", "terminated", "truncated")),
         *((name, ctypes.c_void_p) for name in ("state", "ages", "random")),
-        ("ended", ctypes.c_int64),
     )
 
 
@@ -109,7 +108,6 @@ class ClassicBatch:
         (self._observations,), *results, (actions,) = rows
         self._actions = actions
         self._task, self._state, self.restarts = task, np.zeros((count, 4)), not task.in_float32
-        self._terminated, self._truncated = results[1:]
         self._random: list[np.random.Generator | None] = [None] * count
         self._ages, self._bits = np.zeros(count, np.int64), np.zeros(count, np.uintp)
         self._arrays = (actions, self._observations, *results, self._state, self._ages, self._bits)
@@ -134,15 +132,8 @@ class ClassicBatch:
             self._observations[index] = origin._get_ob()  # noqa: SLF001 - Gymnasium's own
             self._ages[index] = -2
 
-    def finish(self, indices: Sequence[int] | None) -> list[int]:
-        """Return those that have ended their episodes."""
-        if not self._all.ended:
-            return []
-        over = np.logical_or(self._terminated, self._truncated)
-        if indices is not None:
-            return [index for index in indices if over[index]]
-        self._all.ended = 0
-        return np.flatnonzero(over).tolist()
+    def finish(self, indices: Sequence[int] | None) -> None:
+        """Have nothing to finish: C writes whole rows."""
 
     @staticmethod
     def infos(_rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:  # noqa: ARG004

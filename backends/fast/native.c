@@ -2,5 +2,5 @@
 
 int vebench_interface(void)
 {
-	return 11;
+	return 12;
 }

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 # Counted up when a function of the library changes, so that a library from before is not called.
-_INTERFACE = 11
+_INTERFACE = 12
 NOT_BUILT = "not compiled: when vebench was installed, there was no C compiler, or other source"
 REMEDY = "install a C compiler, then reinstall vebench from its clone: pip install --force-reinstall --no-deps ."
 

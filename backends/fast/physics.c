@@ -52,7 +52,6 @@ struct physics {
 	int64_t *ages; /* [environments]: steps of the episode; -1 if it begins with what is in the row already */
 	char (*errors)[ERROR];  /* [environments]: MuJoCo's words, until `physics.py` has raised them */
 	_Atomic int64_t failed; /* whether there ever was an error */
-	_Atomic int64_t ended;  /* since `physics.py` has set it to 0 */
 };
 
 /* Numbers are rounded as the language has it, whatever is set for this thread, such as that tiny numbers count as zero:
@@ -167,8 +166,6 @@ static void step(struct physics *all, int64_t index)
 	}
 	all->terminated[index] = over;
 	all->truncated[index] = late;
-	if (over || late)
-		atomic_fetch_add(&all->ended, 1);
 }
 
 void vebench_physics(void *given, int64_t first, int64_t last)

@@ -167,8 +167,8 @@ class PhysicsBatch:
             self._seen.after[name][index] = _view_of(data, info.part)
         self._ages[index], self._errors[index] = -1, 0
 
-    def finish(self, indices: Sequence[int] | None) -> list[int]:
-        """Write rewards and what has begun; return those that have ended. Raises ``mujoco.FatalError``, as MuJoCo does.
+    def finish(self, indices: Sequence[int] | None) -> None:
+        """Write rewards and what has begun. Raises ``mujoco.FatalError``, as MuJoCo does.
 
         That is for one environment, which counts as finished then, and the others do not.
         """
@@ -182,12 +182,6 @@ class PhysicsBatch:
         if self._begun:
             for index in [*self._begun] if indices is None else self._begun.keys() & indices:
                 self._seen.observations[index], self._seen.rewards[index] = self._begun.pop(index), 0.0
-        if not self._all.ended:
-            return []
-        if indices is None:
-            self._all.ended = 0
-            return np.flatnonzero(self._rows.terminated | self._rows.truncated).tolist()
-        return [index for index in indices if self._rows.terminated[index] or self._rows.truncated[index]]
 
     def _raise_error(self, indices: Sequence[int] | None) -> None:
         failed = [index for index in indices or range(len(self._errors)) if self._errors[index, 0]]
@@ -303,7 +297,6 @@ class _CPhysics(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("actions", "data", "control", "before", "after", "healthy")),
         *((name, ctypes.c_void_p) for name in ("is_healthy", "terminated", "truncated", "ages", "errors")),
         ("failed", ctypes.c_int64),
-        ("ended", ctypes.c_int64),
     )
 
 

@@ -40,8 +40,8 @@ class FastBatch(Protocol):
     ``work`` is the address of a function of C, ``void (*)(void *all, int64_t first, int64_t last)``, which steps the
     environments from ``first`` up to ``last`` with their rows of the actions. ``context`` is that of its first
     argument. Several threads call it at once, for different environments. ``restarts``: whether the work after an end
-    begins a new episode without ``begin``, and writes whole rows, so that ``finish`` only tells of ends; it then has no
-    infos. ``current``: the index of the environment in use now by other methods, or last.
+    begins a new episode without ``begin``; it then has no infos, and nothing to ``finish``. ``current``: the index of
+    the environment in use now by other methods, or last.
     """
 
     work: int
@@ -56,11 +56,8 @@ class FastBatch(Protocol):
         the first seed, from the system's entropy.
         """
 
-    def finish(self, indices: Sequence[int] | None) -> list[int]:
-        """Finish the rows of these environments, None for all, after the work on them.
-
-        Return those whose episodes have ended with it, in order.
-        """
+    def finish(self, indices: Sequence[int] | None) -> None:
+        """Finish the rows of these environments, None for all, after the work on them, which has set the ends."""
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
         """Return what infos tell of environments, None for all, after a step or of the ``first`` row of an episode.
@@ -301,7 +298,9 @@ class FastShare:
         """Finish the rows of environments whose step is done, None for all; return the remarks on them."""
         if self._unwatched:
             return None
-        ended = self._batch.finish(indices)
+        self._batch.finish(indices)
+        over = np.logical_or(self._rows.terminated, self._rows.truncated)
+        ended = over.nonzero()[0].tolist() if indices is None else [index for index in indices if over[index]]
         if self._autoreset == "SameStep":
             return [self._begin_after_end(index) for index in ended]
         self._over.update(ended)

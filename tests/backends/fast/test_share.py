@@ -37,11 +37,9 @@ class Batch:
         self.current = index
         self._begins.add(index)
 
-    def finish(self, indices: Sequence[int] | None) -> list[int]:
-        chosen = range(COUNT) if indices is None else indices
-        for index in chosen:
+    def finish(self, indices: Sequence[int] | None) -> None:
+        for index in range(COUNT) if indices is None else indices:
             self._terminated[index] = self._observations[index] == self._lengths[index]
-        return [index for index in chosen if self._terminated[index]]
 
     def infos(self, _rows: object, *, first: bool) -> dict[str, Any]:  # noqa: ARG002 - there are none
         return {}

@@ -34,7 +34,7 @@ struct bound {
 };
 
 struct physics {
-	simulate step, finish; /* mj_step; mj_rnePostConstraint or NULL */
+	simulate step, finish; /* mj_step, mj_rnePostConstraint */
 	const void *model;
 	_Atomic on_error *user_error; /* where MuJoCo looks up what to do at an error */
 	int64_t substeps, controls, parts_before, parts_after, bounds;
@@ -145,8 +145,7 @@ static bool advance(const struct physics *all, int64_t index)
 		control[i] = all->single ? ((const float *)all->actions)[at] : ((const double *)all->actions)[at];
 	for (int64_t i = 0; i < all->substeps; i++)
 		all->step(all->model, data);
-	if (all->finish)
-		all->finish(all->model, data);
+	all->finish(all->model, data);
 	copy(all->after + index * all->parts_after, all->parts_after);
 	return kept(all->healthy + index * all->bounds, all->bounds);
 }

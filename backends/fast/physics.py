@@ -51,6 +51,7 @@ class PhysicsTask:
     """A task: one model, and one environment of Gymnasium's own class. Steps of one environment take 20 us or more."""
 
     how = "physics compiled"
+    leaves_out: tuple[str, ...] = ("no infos",)
     chunk = 1
     refuses = frozenset[str]()
 
@@ -68,8 +69,6 @@ class PhysicsTask:
         if declared != (shown,):
             raise ValueError(f"observations have {shown} numbers and their space {declared}: is a setting not a bool?")
         self.action_space = environment.action_space
-        unread = () if self.rules.contacts else ("mj_rnePostConstraint is skipped, since no row depends on it",)
-        self.leaves_out: tuple[str, ...] = ("no infos", *unread)
 
     @staticmethod
     def settings_of(task: Task) -> dict[str, Any]:
@@ -138,7 +137,7 @@ class PhysicsBatch:
         arrays = (seen.healthy, rows.terminated, rows.truncated, self._ages, self._errors)
         return _CPhysics(
             _address(theirs.mj_step),
-            _address(theirs.mj_rnePostConstraint) if rules.contacts else None,
+            _address(theirs.mj_rnePostConstraint),
             task.model._address,  # noqa: SLF001 - it is public
             ctypes.addressof(ctypes.c_void_p.in_dll(theirs, "mju_user_error")),
             task.frame_skip,

@@ -114,12 +114,6 @@ class Rules:
     ends: bool = False
     infos: Mapping[str, Info] = field(default_factory=dict)
 
-    @property
-    def contacts(self) -> bool:
-        """Whether forces of contacts are read, which ``mj_rnePostConstraint`` computes."""
-        parts = (*self.row, *self.after.values())
-        return any(part.field in {"cacc", "cfrc_int", "cfrc_ext"} for part in parts)
-
     def rewarding(self, seen: Seen) -> Callable[[], None]:
         """Return what writes the rewards of a batch after each step. Infos tell what was seen under their names."""
         for name, info in self.infos.items():

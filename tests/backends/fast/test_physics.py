@@ -242,8 +242,3 @@ def test_a_height_of_no_number_ends_what_it_ends_at_gymnasium(tmp_path: Path, mo
 def test_a_setting_that_gymnasiums_space_does_not_follow_is_refused() -> None:
     with pytest.raises(ValueError, match="is a setting not a bool"):
         PhysicsTask("Humanoid-v5", {"include_cvel_in_observation": 1})
-
-
-def test_a_task_says_what_it_leaves_out() -> None:
-    assert PhysicsTask("Ant-v5", {}).leaves_out == ("no infos",)  # contacts are shown, so they are computed
-    assert "mj_rnePostConstraint" in PhysicsTask("Hopper-v5", {}).leaves_out[1]

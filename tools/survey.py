@@ -95,6 +95,7 @@ def main() -> int:
     parser.add_argument("--backends", default=",".join(LABELS))
     parser.add_argument("--only", default="", help="names of tasks, such as Pong,Hopper")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--share", type=float, default=1.0, help="of the steps in which own classes are compared")
     asked = parser.parse_args()
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     packages = {name: version for name, version in sorted(packages_here().items()) if name in DECIDING}
@@ -103,7 +104,8 @@ def main() -> int:
     there = [answer for answer in map(json.loads, lines) if answer["here"] == here]
     put(here, there)
     answered = {(answer["env"], answer["backend"]) for answer in there}
-    for answers in compared(jobs(wanted(asked.only), parse_backends([asked.backends]), answered), asked.processes):
+    work = jobs(wanted(asked.only), parse_backends([asked.backends]), answered, asked.share)
+    for answers in compared(work, asked.processes):
         dated = [{"here": here, "date": f"{datetime.now(UTC):%Y-%m-%d}", **answer} for answer in answers]
         with asked.answers.open("a") as file:
             file.writelines(json.dumps(answer) + "\n" for answer in dated)
@@ -121,12 +123,14 @@ def wanted(only: str) -> Sequence[Task]:
     return [by_name[name] for name in names] or list(SURVEYED.values())
 
 
-def jobs(tasks: Iterable[Task], backends: Sequence[BackendChoice], answered: set[tuple[str, str]]) -> Iterator[Job]:
+def jobs(
+    tasks: Iterable[Task], backends: Sequence[BackendChoice], answered: set[tuple[str, str]], share: float
+) -> Iterator[Job]:
     """Yield what is to be called in a process of its own, for each task with answers missing."""
     for task in tasks:
         ours = class_of(task.id) is not None and any(each.name in OWN for each in backends)
         if ours and (task.id, OWN_CLASS) not in answered:
-            yield compare_own, (task,)
+            yield compare_own, (task, share)
         missing = [each for each in backends if steps(each, task) and (task.id, each.label) not in answered]
         # Those with threads come last: they are not to be there when others fork.
         missing.sort(key=lambda each: each.entry.steps_gymnasium, reverse=True)
@@ -165,14 +169,14 @@ def _quiet() -> None:
     os.dup2(1, 2)
 
 
-def compare_own(task: Task) -> list[Answer]:
+def compare_own(task: Task, share: float) -> list[Answer]:
     """Return what all cases of a task found together. A case that raises differs, and the others are still compared."""
     from fast_cases import cases_of
     from support.same_bytes import Found, compare
 
     found = Found()
     try:
-        for case in cases_of(task):
+        for case in cases_of(task, share):
             try:
                 found.add(compare(case))
             except Exception as error:  # noqa: BLE001 - whatever one side raises and the other does not

@@ -307,6 +307,10 @@ def history(
     ] = "auto",
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
+    keep: Annotated[
+        Path | None,
+        option(OUTPUT, "RUN", "Copy this run file to DIR first, and commit it if DIR is a git work tree.", "--store"),
+    ] = None,
     form: Annotated[str | None, options.format_option("history")] = None,
     output: Annotated[Path | None, options.output_option("history")] = None,
 ) -> int:
@@ -318,10 +322,13 @@ def history(
     \b
     vebench history
     vebench history runs -b gym-async -f json
+    vebench history runs --store run.jsonl
     """
     from vebench.commands import report as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
+    if keep:
+        command.keep(keep, folder)
     _, outlet = options.outlet("history", output, form, measures=False)
     return command.history(
         folder,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -160,3 +161,35 @@ def test_a_lack_of_runs_is_a_line_and_status_2(vebench: Command, arguments: tupl
     assert result.status == 2
     for word in words:
         assert word in result.refusal
+
+
+def test_a_stored_run_is_in_the_folder_and_its_history(vebench: Command) -> None:
+    write(make_runs({ASYNC: STEADY}), "runs")
+    newest = write(make_runs({ASYNC: lower(STEADY, 4)}), "new") / "019.jsonl"
+    (stored := newest.with_name("head.jsonl")).write_bytes(newest.read_bytes())
+    for _ in range(2):  # again changes nothing
+        found = json.loads(vebench("history", "runs", "--store", str(stored), "-f", "json").out)
+        assert (len(found["runs"]), found["runs"][-1]["file"]) == (21, "runs/head.jsonl")
+    taken = vebench("history", "runs", "--store", "new/019.jsonl")
+    assert (taken.status, taken.err.count("\n")) == (2, 1)
+
+
+def test_a_run_is_committed_where_the_folder_is_a_git_work_tree(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write(make_runs({ASYNC: STEADY}), "new") / "000.jsonl"
+    git = ["git", "-C", "runs"]
+    Path("runs").mkdir()
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    subprocess.run([*git, "config", "user.useConfigOnly", "true"], check=True)
+    nameless = vebench("history", "runs", "--store", str(run))
+    assert (nameless.status, nameless.err.count("\n"), [*Path("runs").glob("*.jsonl")]) == (2, 1, [])
+    for key in ("user.name", "user.email"):
+        subprocess.run([*git, "config", key, "ci"], check=True)
+    assert vebench("history", "runs", "--store", str(run)).status == 3  # one run is too few
+    assert subprocess.check_output([*git, "show", "--format=%s", "--name-only"], text=True).split() == [
+        "Add",
+        "000.jsonl",
+        "000.jsonl",
+    ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from vebench.analysis.history import history as history_of
 from vebench.commands import gate
 from vebench.commands.planning import known
-from vebench.errors import one_line
+from vebench.errors import UsageError, one_line
 from vebench.reports.formats.registry import TERMINAL
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.run import RunPage
@@ -38,6 +40,31 @@ def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
     short = outlet.printed is TERMINAL and not of_each_run
     runs = ((str(path), with_current_verdicts(store.read(path), knowledge)) for path in sources)
     outlet.publish(RunPage.of(runs, replace(view, each_run=not short)))
+
+
+def keep(run: Path, folder: Path) -> None:
+    """Copy a run file to ``folder``, and commit it there if the folder is the root of a git work tree.
+
+    A file that is there with the same content stays. Raises RunFileError for what is not a run file, UsageError for
+    another run of this name, a folder that cannot be written, or if git fails.
+    """
+    store.read(run)
+    target = folder / run.name
+    try:
+        folder.mkdir(exist_ok=True)
+        if target.exists() and target.read_bytes() == run.read_bytes():
+            return
+        store.refuse_to_overwrite(target, "--store")
+        shutil.copyfile(run, target)
+    except OSError as error:
+        raise UsageError(f"--store: cannot write {target}: {error.strerror}") from None
+    if not (folder / ".git").exists():
+        return
+    for arguments in (["add", run.name], ["commit", "--quiet", "--message", f"Add {run.name}", run.name]):
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S607
+        if done.returncode:
+            target.unlink()  # for another try
+            raise UsageError(f"--store: git {arguments[0]} failed in {folder}: {one_line(done.stderr or done.stdout)}")
 
 
 def history(

@@ -226,7 +226,7 @@ class View:
 DEFAULT = View()
 
 
-PageKind = Literal["run", "check", "history", "verify", "tune", "plan", "list", "machine"]
+PageKind = Literal["run", "check", "bisect", "history", "verify", "tune", "plan", "list", "machine"]
 
 
 class Page(Protocol):

@@ -225,6 +225,7 @@ def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interfa
     others = {
         *(("vebench.api", f"vebench.commands.{command}") for command in ("check", "verify")),
         *((f"vebench.commands.{command}", "vebench.commands.verify") for command in ("run", "tune")),
+        ("vebench.commands.bisect", "vebench.commands.compare"),
     }
     assert found == {("vebench.cli", module) for module in modules_of_commands} | others
 

@@ -298,6 +298,41 @@ def compare(
     return command.start((a, b), spec, file, context.obj(), tolerance=share, budget=deciding, outlet=outlet)
 
 
+@app.command(cls=options.with_plan("envs", "backends", "workers", settings=COMPARE_SETTINGS))
+def bisect(
+    context: typer.Context,
+    *,
+    good: Annotated[str, option(WHAT, "NAME", "A commit or release before the change.", "--good")],
+    bad: Annotated[str, option(WHAT, "NAME", "A later one after it.", "--bad")],
+    repository: Annotated[Path, option(WHAT, "DIR", "What pip installs, in a git repository.", "--repo")] = Path(),
+    package: Annotated[str, option(WHAT, "NAME", "Bisect the releases of this package instead.", "--package")] = "",
+    needed: Annotated[
+        list[str] | None, option(WHAT, "PACKAGE", "Also install this with each candidate. Repeat.", "--with")
+    ] = None,
+    # A plan has a budget, too.
+    deciding: Annotated[float, options.budget("Longest time to begin steps.")] = 3600.0,
+    form: Annotated[str, options.format_option("bisect")] = "terminal",
+    output: Annotated[Path | None, options.output_option("bisect", "File of steps")] = None,
+    resume: Annotated[Path | None, option(OUTPUT, "FILE", "Go on with this file, for another --budget.")] = None,
+) -> int:
+    """Find the commit or release that made sampling slower, or faster.
+
+    Installs candidates into temporary environments, and compares each with the good end as vebench compare does, until
+    one has made the change with a probability of 99 %. Candidates that cannot be installed or measured are skipped.
+    Exit status: 0 found, 2 bad input, 3 undecided, or the ends do not differ.
+
+    \b
+    vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
+    vebench bisect --package ale-py --good 0.10.1 --bad 0.12.1 -e Pong --with gymnasium
+    """
+    from vebench.commands import bisect as command
+
+    file, outlet = options.outlet("bisect", output, form)
+    spec = options.spec_from(context, proof="auto", **effort("compare", "low"))
+    request = command.BisectRequest(good, bad, repository, package, tuple(needed or ()), spec, deciding)
+    return command.start(request, file, resume, outlet, context.obj())
+
+
 @app.command()
 def history(
     folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)] = Path(".vebench"),  # described below

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Content = RenderableType | bytes
 
-_WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "history", "verify", "tune", "machine"})
+_WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "bisect", "history", "verify", "tune", "machine"})
 _EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list"}
 _RUN: frozenset[PageKind] = frozenset({"run"})
 _CHECK: frozenset[PageKind] = frozenset({"check"})

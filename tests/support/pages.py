@@ -10,6 +10,7 @@ from typing import ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
+from vebench.analysis.bisection import Answer, Ratio
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.findings import Code, Finding
 from vebench.analysis.history import history
@@ -17,12 +18,14 @@ from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import choose
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
+from vebench.interpreters.candidates import Candidate
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
-from vebench.plan.cells import expand
+from vebench.plan.cells import CellKey, expand
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
+from vebench.reports.pages.bisect import BisectPage
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.list import ListPage
@@ -86,6 +89,18 @@ def make_pages() -> Mapping[PageKind, Page]:
     pages: tuple[Page, ...] = (
         page_of(*make_sweep().cells),
         CheckPage("a.jsonl", "b.jsonl", found, ("gymnasium 1.3 against 1.4",), 1),
+        BisectPage(
+            (Candidate("1.0"), Candidate("1.1"), Candidate("1.2"), Candidate("2.0")),
+            "release",
+            "steps",
+            (CellKey("ALE/Pong-v5", "for-loop", 1, 1),),
+            {1: Ratio(0.0, 0.01), 3: Ratio(-0.1, 0.01)},
+            {1: 2, 2: 0, 3: 1},
+            {2: "cannot be installed"},
+            (0.0, 0.004, 0.5, 0.496),
+            Answer(2, 3, 0.996, found=True),
+            0,
+        ),
         HistoryPage(
             history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
         ),

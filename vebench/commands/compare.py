@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
 # What is compared by default: nothing is judged by the reference rows, and measuring them takes time on both sides.
-_CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
+CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,35 @@ def start(  # noqa: PLR0913 - one parameter for each option
     The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. Raises
     UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides.
     """
+    gate.check_tolerance(tolerance)
     base = output or paths.default_path(world.now(), spec.envs)
+    page = compared(pythons, spec, base, world, tolerance=tolerance, budget=budget)
+    gate.publish(page, outlet)
+    return page.status
+
+
+def compared(  # noqa: PLR0913 - how to compare
+    pythons: tuple[str, str],
+    spec: RunSpec,
+    base: Path,
+    world: World,
+    *,
+    tolerance: float,
+    budget: float | None,
+    quiet: bool = False,
+) -> CheckPage:
+    """Measure ``spec`` in both Pythons, and return the verdicts on the second. Run files are named after ``base``.
+
+    ``quiet``: without progress. Raises what ``start`` does, and InterruptedRunError if the user interrupts it.
+    """
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
-    gate.check_tolerance(tolerance)
     if named := next((choice.label for choice in spec.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    spec = replace(spec, backends=spec.backends or _CONTESTANTS, interleave=spec.replicas == 1)
-    sides = _sides(pythons, spec, files, world)
-    page = _compared(sides, tolerance, budget, world)
-    gate.publish(page, outlet)
-    return page.status
+    spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == 1)
+    return _judged(_sides(pythons, spec, files, world), tolerance, budget, world, quiet=quiet)
 
 
 def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
@@ -89,11 +105,13 @@ def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
     return Plan(plans[0].spec, in_groups(ordered, memory_available))
 
 
-def _compared(sides: Sequence[_Measured], tolerance: float, budget: float | None, world: World) -> CheckPage:
+def _judged(
+    sides: Sequence[_Measured], tolerance: float, budget: float | None, world: World, *, quiet: bool
+) -> CheckPage:
     started = world.clock()
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     pythons = {side.name: side.python for side in sides}
-    with session(files, world, quiet=False, pythons=pythons) as measuring:
+    with session(files, world, quiet=quiet, pythons=pythons) as measuring:
         measuring.one_pass(both_in_turn([side.plan for side in sides], world.memory_available()))
 
         def cells() -> list[tuple[CellSummary, ...]]:

@@ -28,7 +28,7 @@ from vebench.engine.launcher import Launcher
 from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.hosts import site
-from vebench.interpreters import interpreter
+from vebench.interpreters import candidates, interpreter, made
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
@@ -40,8 +40,9 @@ from vebench.results import paths
 from vebench.results.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from vebench.backends.interface import Task
     from vebench.engine.interface import Launch
@@ -66,8 +67,9 @@ class World:
 
     ``arguments`` are those of the command line. ``start`` takes a spec, what notes interrupts, and a Python, by default
     this one: cells are started in it, and on exit no process of them is left. ``resolve`` takes names of tasks,
-    backends, and the ``python`` that both are looked up in. ``memory_available`` returns bytes, None if unknown,
-    ``now`` returns the date and time, ``clock`` returns seconds.
+    backends, and the ``python`` that both are looked up in. ``releases`` takes a package. ``install`` takes
+    requirements and the folder of a new environment, and returns its Python. ``memory_available`` returns bytes, None
+    if unknown, ``now`` returns the date and time, ``clock`` returns seconds.
     """
 
     arguments: tuple[str, ...] = ()
@@ -76,6 +78,8 @@ class World:
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
+    releases: Callable[[str], list[str]] = candidates.releases_of
+    install: Callable[[Sequence[str], Path], str] = made.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -106,14 +106,10 @@ def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
 def _install(installation: Installation, folder: Path, say: Callable[[str], None]) -> None:
     planned = _planned(installation)
     base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
-    uv = shutil.which("uv")
-    mine = str(_python_in(folder))
-    venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
-    pip = [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
     log_file = folder.with_suffix(".log")
     with Guarded() as guarded, log_file.open("w+b") as log:
         try:
-            _call([*venv, str(folder)], {}, guarded, log)
+            pip = _new_python(folder, guarded, log)
             for name, text in installation.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
@@ -122,14 +118,9 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
                 variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
                 wanted = (*(base if number == 0 else ()), *step.requirements)
                 _call([*pip, *step.options, *wanted], variables, guarded, log)
-        except subprocess.CalledProcessError as error:
-            # The last line that pip calls an error, or the last of all.
-            end = os.pread(log.fileno(), 1 << 20, max(0, os.fstat(log.fileno()).st_size - (1 << 20)))
-            lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
-            errors = [line for line in lines if line.lower().startswith("error")] or lines
-            cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else error
-            raise NotHadError(f"{cause}; full log: {log_file}") from None
-        found = examine_python("its Python", mine)
+        except NotHadError as error:
+            raise NotHadError(f"{error}; full log: {log_file}") from None
+        found = examine_python("its Python", str(_python_in(folder)))
         needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
         if missing := sorted(package.name for package in needed if not found.has(package.module)):
             raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
@@ -138,15 +129,41 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
     log_file.unlink(missing_ok=True)
 
 
+def install(requirements: Sequence[str], folder: Path) -> str:
+    """Make a virtual environment with these requirements in ``folder``, and return the path of its Python.
+
+    Nothing that is started outlives this call. Raises NotHadError if something cannot be installed.
+    """
+    with Guarded() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
+        _call([*_new_python(folder, guarded, log), *requirements], {}, guarded, log)
+    return str(_python_in(folder))
+
+
+def _new_python(folder: Path, guarded: Guarded, log: IO[bytes]) -> list[str]:
+    """Make a virtual environment in ``folder``, and return the command that installs packages into it."""
+    uv = shutil.which("uv")
+    mine = str(_python_in(folder))
+    venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
+    _call([*venv, str(folder)], {}, guarded, log)
+    return [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
+
+
 def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: IO[bytes]) -> None:
-    """Run a command to its end. Raises CalledProcessError if it fails; nothing of it is left, whatever is raised."""
+    """Run a command to its end; nothing of it is left, whatever is raised.
+
+    Raises NotHadError if it fails, with the last line of its log that is an error, or the last of all.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     env = {**environment, **settings, "TMPDIR": str(guarded.scratch), **variables}
     with guarded.process(command, env, subprocess.DEVNULL, log, log) as process:
         status = process.wait()
     if status:
-        raise subprocess.CalledProcessError(status, command)
+        end = os.pread(log.fileno(), 1 << 20, max(0, os.fstat(log.fileno()).st_size - (1 << 20)))
+        lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith("error")] or lines
+        cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else f"{command[0]} ended with status {status}"
+        raise NotHadError(cause)
 
 
 def cache_folder() -> Path:

@@ -1,0 +1,97 @@
+"""What ``vebench bisect`` chooses from: commits of a git repository, or releases of a package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from vebench.errors import UsageError, did_you_mean, one_line, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
+_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
+_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
+
+
+class Candidate(Struct, frozen=True):
+    """A release by its version, or a commit by its hash, with its day and subject."""
+
+    name: str
+    day: str = ""
+    subject: str = ""
+
+    @property
+    def label(self) -> str:
+        """The candidate in a line: ``1f3a9c2b71 2026-11-20 Draw once``."""
+        return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
+
+
+def commits(folder: Path, good: str, bad: str) -> list[Candidate]:
+    """Return the commits from ``good`` to ``bad``, both included, on the path of first parents.
+
+    Raises UsageError if git does not know them, or if ``good`` is no ancestor of ``bad``.
+    """
+    ends = {"--good": good, "--bad": bad}
+    first, last = (
+        _git(folder, f"{option} {shown(name)}", "rev-parse", "--verify", f"{name}^{{commit}}")
+        for option, name in ends.items()
+    )
+    order = f"--good {shown(good)}: must be an ancestor of {shown(bad)}"
+    _git(folder, order, "merge-base", "--is-ancestor", first, last)
+    how = ("log", "--first-parent", "--reverse", "--format=%H%x09%cs%x09%s")
+    lines = [_git(folder, "--good", *how, "-1", first), *_git(folder, "--bad", *how, f"{first}..{last}").splitlines()]
+    return [Candidate(*line.split("\t", 2)) for line in lines]
+
+
+def check_out(folder: Path, commit: str, target: Path) -> Path:
+    """Lay the files of a commit into ``target``, and return what is ``folder`` there.
+
+    It is a clone that borrows the objects of the repository, which is left as it is: no worktree is added to it.
+    """
+    top, prefix = (_git(folder, "--repo", "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
+    _git(folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, str(target))
+    _git(target, "--repo", "checkout", "--quiet", "--detach", commit)
+    return target / prefix
+
+
+def _git(folder: Path, about: str, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        *_, why = done.stderr.splitlines() or [""]
+        raise UsageError(f"{about}{': ' if why else ''}{one_line(why)}")
+    return done.stdout.strip()
+
+
+def releases(known: Sequence[str], good: str, bad: str) -> list[Candidate]:
+    """Return the releases from ``good`` to ``bad``, both included. Raises UsageError for ends that are none."""
+    for option, name in (("--good", good), ("--bad", bad)):
+        if name not in known:
+            raise UsageError(f"{option} {shown(name)}: pip finds no such release{did_you_mean(name, known)}")
+    return [Candidate(name) for name in known[known.index(good) : known.index(bad) + 1]]
+
+
+def releases_of(package: str) -> list[str]:
+    """Return the final releases that pip would install here, the oldest first, without those that were yanked.
+
+    Raises UsageError if pip finds none.
+    """
+    if not _PACKAGE.fullmatch(package):
+        raise UsageError(f"--package {shown(package)}: must be the name of a package")
+    # pip lists what is not yanked only when it finds nothing: ``pip index versions`` has all.
+    options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
+    command = [sys.executable, "-m", "pip", "install", *options, f"{package}==0+none"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    found = _ON_OFFER.search(done.stderr)
+    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
+    if not versions:
+        *_, why = done.stderr.splitlines() or ["pip found no release"]
+        raise UsageError(f"--package {shown(package)}: {one_line(why)}")
+    return versions

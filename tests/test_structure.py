@@ -44,6 +44,7 @@ FLOORS = (
     "reports",
     "commands",
     "api",
+    "pytest_plugin",
     "options",
     "cli",
     "__main__",
@@ -219,11 +220,12 @@ def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_d
     assert reached(*(f"formats.{name}" for name in of_documents)) & {*below("vebench.reports.pages")} == set()
 
 
-def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interface_for_python_alone() -> None:
+def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interfaces_for_python_alone() -> None:
     modules_of_commands = {f"vebench.commands.{command}" for command in WITH_MODULES}
     found = {(name, module) for name, path in MODULES.items() for module in imports(path) & modules_of_commands}
     others = {
         *(("vebench.api", f"vebench.commands.{command}") for command in ("check", "verify")),
+        *(("vebench.pytest_plugin", f"vebench.commands.{command}") for command in ("check", "compare")),
         *((f"vebench.commands.{command}", "vebench.commands.verify") for command in ("run", "tune")),
         ("vebench.commands.bisect", "vebench.commands.compare"),
     }

@@ -246,7 +246,7 @@ def measure(
     words = () if level == "normal" else ("--effort", level)
     world = replace(world or World(), arguments=(*_typed(given), *words))
     with _quietly(progress=progress):
-        spec = _spec({"workers": "1..4", **PLAN_OF_RUN, "until": until, **named, **given})
+        spec = spec_of({"workers": "1..4", **PLAN_OF_RUN, "until": until, **named, **given})
         planned, head = planning.plan_here(spec, world)
         planning.refuse_useless(planned)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
@@ -294,7 +294,7 @@ def compare(  # noqa: PLR0913 - as ``vebench check`` has them
     """
     baseline, candidate = (one.path if isinstance(one, Run) else Path(one) for one in (a, b))
     with _quietly():
-        chosen = _spec({"envs": envs, "workers": 1, "backends": backends})
+        chosen = spec_of({"envs": envs, "workers": 1, "backends": backends})
         request = check.CheckRequest(
             baseline,
             candidate,
@@ -340,7 +340,7 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     """
     asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
     with _quietly(progress=progress):
-        page = verifying.compared(_spec(asked), seed, world or World(), num_envs=num_envs, steps=steps)
+        page = verifying.compared(spec_of(asked), seed, world or World(), num_envs=num_envs, steps=steps)
         return Verification(page)
 
 
@@ -357,7 +357,7 @@ def _quietly(*, progress: bool = False) -> Iterator[None]:
         raise
 
 
-def _spec(given: Mapping[str, Any]) -> RunSpec:
+def spec_of(given: Mapping[str, Any]) -> RunSpec:
     """Return the spec with these values, parsed if they are text. Raises UsageError."""
     kinds = get_type_hints(RunSpec)
     values: dict[str, Any] = {}

@@ -79,19 +79,25 @@ def compared(  # noqa: PLR0913 - how to compare
     tolerance: float,
     budget: float | None,
     quiet: bool = False,
+    instead: RunSpec | None = None,
 ) -> CheckPage:
     """Measure ``spec`` in both Pythons, and return the verdicts on the second. Run files are named after ``base``.
 
-    ``quiet``: without progress. Raises what ``start`` does, and InterruptedRunError if the user interrupts it.
+    ``quiet``: without progress. ``instead`` is the spec of the first Python, if that is another: of as many
+    environments and backends, each in the place of one that it is compared with, whose name it has in the verdicts.
+    Raises what ``start`` does, and InterruptedRunError if the user interrupts it.
     """
+    specs = [
+        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1)
+        for one in (instead or spec, spec)
+    ]
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
     for path in files:
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
-    if named := next((choice.label for choice in spec.backends if choice.python), None):
+    if named := next((choice.label for one in specs for choice in one.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    spec = replace(spec, backends=spec.backends or CONTESTANTS, interleave=spec.replicas == 1)
-    return _judged(_sides(pythons, spec, files, world), tolerance, budget, world, quiet=quiet)
+    return _judged(_sides(pythons, specs, files, world), tolerance, budget, world, quiet=quiet)
 
 
 def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
@@ -111,11 +117,13 @@ def _judged(
     started = world.clock()
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     pythons = {side.name: side.python for side in sides}
+    keys = dict(zip(*([cell.key.without_repeat for cell in side.plan.cells] for side in sides), strict=True))
     with session(files, world, quiet=quiet, pythons=pythons) as measuring:
         measuring.one_pass(both_in_turn([side.plan for side in sides], world.memory_available()))
 
         def cells() -> list[tuple[CellSummary, ...]]:
-            return [gate.cells_of(measuring.runs[side.name], side.path) for side in sides]
+            one, other = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
+            return [tuple(cell.having(key=keys[cell.key]) for cell in one), other]
 
         def look(part: float = 1.0) -> Comparison:
             return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, part=part)
@@ -123,8 +131,11 @@ def _judged(
         def one_pass(wanted: frozenset[CellKey]) -> bool:
             # Of cells that went well on both sides so far.
             one, other = (next_repeats(measuring.runs[side.name]) for side in sides)
-            both = {key: max(number, other[key]) for key, number in one.items() if key in other}
-            more = [next_pass(side.plan, wanted, both) for side in sides]
+            both = {key: max(number, other[keys[key]]) for key, number in one.items() if keys[key] in other}
+            more = [
+                next_pass(sides[0].plan, {key for key in both if keys[key] in wanted}, both),
+                next_pass(sides[1].plan, wanted, {keys[key]: number for key, number in both.items()}),
+            ]
             if more[0].cells:
                 measuring.one_pass(both_in_turn(more, world.memory_available()))
             return bool(more[0].cells)
@@ -151,14 +162,32 @@ def _judged(
     return CheckPage(one, other, found, differences, gate.exit_status(found), notice)
 
 
-def _sides(pythons: Sequence[str], spec: RunSpec, files: Sequence[Path], world: World) -> tuple[_Measured, ...]:
-    """Return both sides, ready to measure. Raises NotComparableError if no cell can run on both."""
+def _sides(
+    pythons: Sequence[str], specs: Sequence[RunSpec], files: Sequence[Path], world: World
+) -> tuple[_Measured, ...]:
+    """Return both sides, ready to measure, their cells in the same order.
+
+    Raises UsageError if they have not as many cells, NotComparableError if no cell can run on both.
+    """
     interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
-    tasks = world.resolve(spec.envs, spec.backends, python=interpreters[0].path)
+    one, other = specs
+    tasks = [world.resolve(one.envs, one.backends, python=interpreters[0].path)] * 2
+    if other != one:
+        tasks[1] = world.resolve(other.envs, other.backends, python=interpreters[1].path)
+    reference_rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
+    if reference_rows[0] != reference_rows[1] or len(tasks[0]) != len(tasks[1]):
+        raise UsageError("nothing to compare: A and B need as many environments, backends and reference rows")
+    envs = {task.id: its.id for task, its in zip(*tasks, strict=True)}
+    labels = {choice.label: its.label for choice, its in zip(one.backends, other.backends, strict=True)}
     sides: list[_Measured] = []
-    for name, interpreter, path in zip(_SIDES, interpreters, files, strict=True):
-        plan, head = planning.planned(spec, tasks, world, interpreter)
-        plan = replace(plan, cells=tuple(replace(cell, side=name) for cell in plan.cells))
+    for name, interpreter, path, spec, known in zip(_SIDES, interpreters, files, specs, tasks, strict=True):
+        plan, head = planning.planned(spec, known, world, interpreter)
+        cells = {cell.key: replace(cell, side=name) for cell in plan.cells}
+        if sides:
+            first = (cell.key for cell in sides[0].plan.cells)
+            keys = [key._replace(env=envs[key.env], backend=labels[key.backend]) for key in first]
+            cells = {key: cells[key] for key in keys}
+        plan = replace(plan, cells=tuple(cells.values()))
         started = sides[0].head.started if sides else head.started  # the same time marks them as one comparison
         sides.append(_Measured(name, interpreter.path, plan, structs.replace(head, started=started), path))
     compared = [planning.contestants(side.plan) for side in sides]

@@ -1,0 +1,198 @@
+"""A plugin for pytest: fails a test if an environment or a backend became slower (docs/ci.md, "In pytest").
+
+pytest imports it at each start, so it imports the rest of vebench on use.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vebench.reports.pages.check import CheckPage
+
+# A line of the summary for each cell: test, cell, rate of the baseline, rate, ratio, verdict.
+_SUMMARY = pytest.StashKey[list[tuple[str, ...]]]()
+_HEADINGS = ("test", "cell", "baseline", "frames/s", "ratio", "verdict")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--vebench-budget``."""
+    parser.getgroup("vebench").addoption(
+        "--vebench-budget",
+        metavar="TIME",
+        default="60s",
+        help="longest time for which vector_env_rate measures a comparison (default: 60s)",
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show what was compared, if anything was."""
+    if lines := config.stash.get(_SUMMARY, []):
+        widths = [max(map(len, column)) for column in zip(_HEADINGS, *lines, strict=True)]
+        terminalreporter.section("vebench")
+        for line in (_HEADINGS, *lines):
+            cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
+            terminalreporter.write_line("  ".join(cells).rstrip())
+
+
+@pytest.fixture
+def vector_env_rate(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., VectorEnvRate]:
+    """Return a function that names what to measure: ``vector_env_rate(env, backends=..., workers=..., **plan)``.
+
+    ``env`` is an environment, as for ``vebench run``. ``backends``, ``workers`` and the rest are options and settings
+    of ``vebench compare``; by default, a plain loop steps one environment. Nothing is measured until the
+    ``VectorEnvRate`` that it returns is compared with something.
+    """
+
+    def named(env: str, **plan: Any) -> VectorEnvRate:  # noqa: ANN401 - of a plan
+        return VectorEnvRate(env, plan, request.node, tmp_path_factory)
+
+    return named
+
+
+@dataclass(frozen=True)
+class VectorEnvRate:
+    """The throughput of an environment on backends, which a test compares with that of a baseline."""
+
+    env: str
+    plan: Mapping[str, Any]
+    test: pytest.Item
+    folders: pytest.TempPathFactory
+
+    def not_slower_than(
+        self,
+        run: str | Path | None = None,
+        *,
+        env: str = "",
+        backend: str = "",
+        python: str | Path = "",
+        tolerance: float = 0.1,
+    ) -> None:
+        """Measure, and fail the test if a backend is slower, or if it fails or does other work than the baseline.
+
+        The test is skipped, with the reason, if the data cannot decide within ``--vebench-budget``. Bad input fails it
+        with one line.
+
+        Parameters
+        ----------
+        run
+            A run file, whose plan is measured again as ``vebench check`` does.
+        env, backend, python
+            What the baseline has instead: another environment, another backend, or another Python, by its path. Both
+            are measured in turn, as ``vebench compare`` does.
+        tolerance
+            How much slower a backend may be, as a fraction.
+        """
+        __tracebackhide__ = True
+        from vebench.errors import InterruptedRunError, NotComparableError, VebenchError, one_line
+        from vebench.reports import console
+
+        if hasattr(self.test.config, "workerinput"):
+            pytest.skip("not measured while other tests run: run this test without pytest-xdist (-n 0)")
+        instead = {
+            name: str(value) for name, value in (("env", env), ("backend", backend), ("python", python)) if value
+        }
+        try:
+            with warnings.catch_warnings(), console.without_progress():
+                warnings.simplefilter("default")  # a suite may turn warnings, such as notes, into errors
+                page = self._judged(run, instead, tolerance)
+        except InterruptedRunError:
+            raise KeyboardInterrupt from None
+        except NotComparableError as error:
+            raise pytest.skip.Exception(one_line(str(error))) from None
+        except VebenchError as error:
+            raise pytest.fail.Exception(f"vebench: {one_line(str(error))}", pytrace=False) from None
+        self._report(page)
+
+    def _judged(self, run: str | Path | None, instead: Mapping[str, str], tolerance: float) -> CheckPage:
+        from vebench.api import spec_of
+        from vebench.backends.registry import REFERENCE
+        from vebench.commands import check, compare, gate, session
+        from vebench.errors import UsageError, did_you_mean, shown
+        from vebench.plan.grammar import parse_budget
+        from vebench.plan.spec import COMPARE_SETTINGS, effort
+
+        known = ("backends", "workers", "repeats", *COMPARE_SETTINGS)
+        if unknown := [name for name in self.plan if name not in known]:
+            raise UsageError(f"{shown(unknown[0])}: no such argument{did_you_mean(unknown[0], known)}")
+        if (run is None) == (not instead):
+            raise UsageError(
+                "not_slower_than: give the path of a run file, or what the baseline has instead (env, backend, python)"
+            )
+        budget = parse_budget("--vebench-budget", self.test.config.getoption("--vebench-budget"))
+        world, output = session.World(), self.folders.mktemp("vebench") / "run.jsonl"
+        if run is not None:
+            if excess := [name for name in self.plan if name != "backends"]:
+                raise UsageError(f"{', '.join(excess)}: {run} has the plan: leave this out")
+            only = spec_of({"envs": self.env, "workers": 1, "backends": self.plan.get("backends", ())})
+            request = check.CheckRequest(
+                Path(run),
+                None,
+                output,
+                tolerance=tolerance,
+                envs=only.envs,
+                backends=only.backends,
+                budget=budget,
+            )
+            return check.judge(request, world)
+        plan = {
+            "backends": REFERENCE,
+            "workers": 1,
+            "proof": "auto",
+            **effort("compare", "low", self.plan),
+            **self.plan,
+        }
+        theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
+        pythons = instead.get("python", sys.executable), sys.executable
+        spec = spec_of({**plan, "envs": self.env})
+        gate.check_tolerance(tolerance)
+        return compare.compared(
+            pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=spec_of({**plan, **theirs})
+        )
+
+    def _report(self, page: CheckPage) -> None:
+        """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""
+        __tracebackhide__ = True
+        from vebench.commands import gate
+        from vebench.errors import one_line
+        from vebench.reports import figures
+
+        found = page.comparison
+        lines = self.test.config.stash.setdefault(_SUMMARY, [])
+        for cell in found.cells:
+            rates = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
+            ratio = figures.times(cell.ratio) if cell.ratio else "-"
+            lines.append((self.test.nodeid, f"{cell.key.backend}, {cell.key.size}", *rates, ratio, cell.verdict))
+        # Of several backends, the properties are those of the one that decides. record_property does no more than this,
+        # and warns unless the JUnit XML is of an older kind.
+        worst = min(found.groups, key=lambda one: (one.verdict != "slower", one.ratio.median if one.ratio else 0.0))
+        told: dict[str, object] = {"verdict": worst.verdict}
+        if worst.ratio:
+            told |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
+        self.test.user_properties.extend(told.items())
+        if page.status == gate.DONE:
+            return
+        failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
+        slower = [
+            f"{one.key.backend} on {one.key.env} is slower: {figures.times(one.ratio)} the rate of the baseline, "
+            f"tolerance {found.tolerance:.3g}, {figures.counted(one.cells, 'cell')}"
+            for one in found.groups
+            if one.verdict == "slower" and one.ratio
+        ]
+        if page.status == gate.WORSE:
+            pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
+        reasons = [
+            *(f"{one.key.backend} is {one.verdict}: {one.why}" for one in found.groups if one.why),
+            *(f"{one.key.backend}, {one.key.size}, is {one.verdict}: {one.why}" for one in found.cells if one.why),
+        ]
+        pytest.skip(one_line("; ".join(reasons)))

@@ -57,10 +57,6 @@ def test_without_a_step_every_position_is_as_likely_and_the_middle_is_compared_f
     assert answer(chances, range(1, 4)) == Answer(1, 4, 1.0, found=False)
 
 
-def test_two_neighbouring_candidates_are_found_at_once() -> None:
-    assert answer(posterior(1, Ratio(-0.1, 0.01), []), ()) == Answer(1, 1, 1.0, found=True)
-
-
 def test_what_cannot_be_compared_is_never_asked_and_stays_in_the_answer() -> None:
     askable = (1, 4, 5)  # 2 and 3 were skipped
     chances = posterior(6, Ratio(log(0.8), 0.01), 2 * [(1, Ratio(0.0, 0.01)), (4, Ratio(log(0.8), 0.01))])

@@ -38,9 +38,8 @@ class Installed:
     def __init__(self, rate: Rate, lacking: Sequence[str] = (), broken: Sequence[str] = ()) -> None:
         self.rate, self.lacking, self.broken = rate, lacking, broken
         self.installed: list[str] = []
-        self.most = 0
-        self.calls = 0
-        self.interrupts_at = 0
+        self.stolen = 0.0
+        self.most = self.calls = self.interrupts_at = 0
 
     def install(self, requirements: Sequence[str], folder: Path) -> str:
         name = self.named(requirements[0])
@@ -64,7 +63,7 @@ class Installed:
             self.calls += 1
             if self.calls == self.interrupts_at:
                 raise KeyboardInterrupt
-            script: Script = steady(cell, spec, self.rate(name))
+            script: Script = steady(cell, spec, self.rate(name), self.stolen)
             yield FakeCell(failing("boom")(cell, spec) if name in self.broken else script)
 
         assert not interrupts.requested
@@ -85,11 +84,15 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-@pytest.mark.parametrize(("version", "ratio"), [("1.7", 0.9), ("1.1", 0.8), ("1.11", 0.9), ("1.4", 1.2)])
-def test_the_release_that_changed_the_rate_is_found_with_the_ratio(
-    vebench: Command, version: str, ratio: float
+@pytest.mark.parametrize(
+    ("version", "ratio", "stolen"),
+    [("1.7", 0.9, 0.0), ("1.1", 0.8, 0.0), ("1.11", 0.9, 0.0), ("1.4", 1.2, 0.0), ("1.7", 0.9, 0.5)],
+)
+def test_the_release_that_changed_the_rate_is_found_with_the_ratio_also_if_others_disturb_all_cells(
+    vebench: Command, version: str, ratio: float, stolen: float
 ) -> None:
     here = Installed(slower_from(version, ratio))
+    here.stolen = stolen
     done = vebench(*PONG, world=here.world())
     found = json.loads(done.out)
     assert (done.status, found["found"], found["first"], found["last"]) == (0, True, version, version)

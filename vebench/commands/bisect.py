@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
@@ -14,7 +15,6 @@ from msgspec import Meta, Struct
 
 from vebench.analysis import bisection
 from vebench.analysis.bisection import Ratio
-from vebench.analysis.pairing import doubts
 from vebench.commands import compare
 from vebench.commands.gate import DONE, NO_ANSWER, UNDECIDED
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vebench.reports.pages.check import CheckPage
 
 _LEAST = 0.01  # by how much the ends must differ
+_SURE = 3.3  # standard errors beyond that, for about ten looks at several cells at 1 % in all
 _OF_ENDS = 0.25  # the largest share of the budget for the difference of the ends
 _KEPT = 3  # interpreters at a time: each may take gigabytes
 _Log = Annotated[float, Meta(ge=-50, le=50)]
@@ -70,8 +71,8 @@ class _Head(Struct, frozen=True, tag_field="type", tag="bisect"):
 class _Step(Struct, frozen=True, tag_field="type", tag="step"):
     """One comparison of candidate ``at`` with the good end: the log ratio and its error.
 
-    They are None if others disturbed it, or if the candidate is ``skipped``, which is the reason. That of the ends has
-    the cells that have ``changed``.
+    They are None if too few passes went well, or if the candidate is ``skipped``, for this reason. That of the ends
+    has the cells that have ``changed``.
     """
 
     at: Annotated[int, Meta(ge=1)]
@@ -135,7 +136,7 @@ class _Bisection:
 
     def __init__(self, request: BisectRequest, head: _Head, file: IO[bytes], scratch: Path, world: World) -> None:
         self._request, self._known, self._file, self._world = request, head.candidates, file, world
-        self._scratch = scratch
+        self._scratch, self._numbers = scratch, count()
         self._last = len(self._known) - 1
         self._pythons: dict[int, str] = {}  # the last used at the end
         self._spec = replace(request.spec, backends=request.spec.backends or compare.CONTESTANTS)
@@ -151,10 +152,9 @@ class _Bisection:
     def _read(self, line: bytes, number: int) -> _Step:
         try:
             step = msgspec.json.decode(line, type=_Step)
-        except ValueError as error:
+            self._known[step.at]
+        except (ValueError, IndexError) as error:
             raise RunFileError(f"{self._file.name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
-        if step.at > self._last:
-            raise RunFileError(f"{self._file.name}, line {number}: there is no candidate {step.at}")
         return step
 
     def page(self) -> BisectPage:
@@ -167,7 +167,7 @@ class _Bisection:
         spec = replace(
             self._spec,
             backends=tuple(one for one in self._spec.backends if one.label in backends),
-            workers=tuple(count for count in self._spec.workers if count in workers),
+            workers=tuple(each for each in self._spec.workers if each in workers),
         )
         while True:
             skipped = {step.at: step.skipped for step in self._steps if step.skipped}
@@ -199,15 +199,29 @@ class _Bisection:
                 self._python(at)
             except NotHadError as error:
                 raise UsageError(f"{option} {name}: cannot be installed: {error}") from None
-        page = self._compare(self._last, self._spec, self._request.budget * _OF_ENDS)
-        for verdict in ("slower", "faster"):
-            cells = [cell for cell in page.comparison.cells if cell.verdict == verdict]
-            if cells:
-                ratio = bisection.mean_of([cell.ratio for cell in cells if cell.ratio])
-                return self._keep(_Step(self._last, ratio.log, ratio.error, changed=tuple(cell.key for cell in cells)))
+        deadline = self._world.clock() + self._request.budget * _OF_ENDS
+        seen: dict[CellKey, list[bisection.Step]] = {}
+        while True:
+            page = self._compare(self._last, self._spec, max(1.0, deadline - self._world.clock()))
+            cells = [cell for cell in page.comparison.cells if cell.ratio]
+            for cell in page.comparison.cells:
+                if cell.ratio:
+                    seen.setdefault(cell.key, []).append((0, bisection.mean_of([cell.ratio])))
+            ratios = {key: bisection.pooled(its)[0] for key, its in seen.items()}
+            for verdict, sign in (("slower", -1), ("faster", 1)):
+                # No verdict stands on a cell that others disturbed, but its ratio does, if it is clear.
+                clear = {key for key, one in ratios.items() if sign * one.log - _LEAST > _SURE * one.error}
+                changed = [cell.key for cell in cells if cell.verdict == verdict or cell.key in clear]
+                if changed:
+                    mean = bisection.mean_of([ratios[key].estimate for key in changed])
+                    return self._keep(_Step(self._last, *mean, changed=tuple(changed)))
+            if self._world.clock() > deadline or all(cell.verdict == "same" for cell in cells):
+                break
         whys = [cell.why for cell in page.comparison.cells if cell.verdict in NO_ANSWER and cell.why]
-        least = f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows"
-        raise NotComparableError(f"the ends do not differ: {page.notice or next(iter(whys), least)}")
+        why = next(iter(whys), f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows")
+        if page.notice:
+            why = "other processes disturbed them, and no difference is clear; measure on an idle machine"
+        raise NotComparableError(f"the ends do not differ: {why}")
 
     def _step(self, at: int, spec: RunSpec, changed: tuple[CellKey, ...]) -> _Step:
         try:
@@ -215,15 +229,14 @@ class _Bisection:
         except (NotHadError, NotComparableError, UsageError) as error:
             return _Step(at, skipped=one_line(str(error)))
         cells = [cell for cell in page.comparison.cells if cell.key in changed]
-        if page.notice or any(True for cell in cells for one in cell.cells if one for _ in doubts(one, in_turn=True)):
-            return _Step(at)
-        if lacking := next((cell for cell in cells if cell.verdict in NO_ANSWER), None):
-            return _Step(at, skipped=f"cannot be measured: {lacking.why}")
         ratios = [cell.ratio for cell in cells if cell.ratio]
-        return _Step(at, *bisection.mean_of(ratios)) if len(ratios) == len(changed) else _Step(at)
+        if len(ratios) == len(changed):
+            return _Step(at, *bisection.mean_of(ratios))
+        why = next((cell.why for cell in cells if not cell.ratio and cell.verdict in NO_ANSWER), "")
+        return _Step(at, skipped=f"cannot be measured: {why}" if why else "")
 
     def _compare(self, at: int, spec: RunSpec, budget: float | None) -> CheckPage:
-        base = self._scratch / f"step-{len(self._steps)}.jsonl"
+        base = self._scratch / f"comparison-{next(self._numbers)}.jsonl"
         pythons = self._python(0), self._python(at)
         return compare.compared(pythons, spec, base, self._world, tolerance=_LEAST, budget=budget, quiet=True)
 
@@ -261,7 +274,7 @@ class _Bisection:
         self._file.write(msgspec.json.encode(step) + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        shows = f"ratio {figures.rate(_ratio_of(step).estimate)}" if step.log is not None else "disturbed"
+        shows = f"ratio {figures.rate(_ratio_of(step).estimate)}" if step.log is not None else "too few passes"
         console.note(f"{self._known[step.at].label}: {step.skipped or shows}")
         self._steps.append(step)
         return step

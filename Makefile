@@ -60,7 +60,7 @@ $(VENV)/installed: $(VENV)/made pyproject.toml $(wildcard backends/fast/*.c)
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis html5lib
+	$(PIP) install --quiet --constraint tests/constraints.txt --editable '.[all]' pytest pytest-xdist hypothesis html5lib pyyaml
 	$(BIN)/python tests/support/oldest_python.py $(VENV)/oldest
 	touch $@
 

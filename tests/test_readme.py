@@ -22,8 +22,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 ROVER = EXAMPLES / "rover.py"
 SCRIPTS = (*EXAMPLES.glob("*.py"), *(ROOT / "tools").glob("*.py"), ROOT / "vebench" / "pytest_plugin.py")
 COMMAND = re.compile(r"^ {4}vebench (.+)$|\| `vebench ([^`]+)` \|", re.MULTILINE)  # in a block, or alone in a table
-IN_CI = re.compile(r"vebench ((?:run|check|compare|history) [^>\n]+)")
-PLAN = re.compile(r"PLAN: >-\n +(.+)\n +(.+)\n")
+IN_TURN = re.compile(r"action/compare\.sh \S+ \S+ \S+\s+(--.+)")
 LINK = re.compile(r"\]\(([^)#\s]*)#?([^)\s]*)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -38,10 +37,8 @@ def text_of(page: Path) -> str:
 
 def commands() -> list[str]:
     found = [one or other for page in PAGES for one, other in COMMAND.findall(text_of(page).replace("\\\n", " "))]
-    for workflow in EXAMPLES.glob("*.yml"):
-        text = re.sub(r"\$\{\{.*?\}\}", "1", text_of(workflow))
-        (plan,) = PLAN.findall(text)
-        found += IN_CI.findall(text.replace("$PLAN", " ".join(plan)))
+    pages = (EXAMPLES / "gitlab.yml", ROOT / "docs" / "ci.md")
+    found += [f"compare base head {plan}" for page in pages for plan in IN_TURN.findall(text_of(page))]
     return [*dict.fromkeys(found)]
 
 

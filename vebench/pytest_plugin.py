@@ -191,8 +191,7 @@ class VectorEnvRate:
         ]
         if page.status == gate.WORSE:
             pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
-        reasons = [
-            *(f"{one.key.backend} is {one.verdict}: {one.why}" for one in found.groups if one.why),
-            *(f"{one.key.backend}, {one.key.size}, is {one.verdict}: {one.why}" for one in found.cells if one.why),
-        ]
-        pytest.skip(one_line("; ".join(reasons)))
+        # What holds for a whole backend is said once.
+        reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}
+        reasons |= {one.why: f"{one.key.backend} is {one.verdict}" for one in found.groups if one.why}
+        pytest.skip(one_line("; ".join(f"{verdict}: {why}" for why, verdict in reasons.items())))

@@ -62,7 +62,7 @@ class BisectPage(DataPage):
     @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a row for each candidate that was compared, and why others were skipped."""
-        good, bad, by = self.candidates[0], self.candidates[-1], figures.change(self._change.estimate.median)
+        good, bad = self.candidates[0], self.candidates[-1]
         compared = [at for at in range(1, len(self.candidates)) if at in self.ratios]
         document = Document(
             title=f"Bisect: {self.outcome}",
@@ -70,8 +70,9 @@ class BisectPage(DataPage):
                 ("good", good.label),
                 (
                     "bad",
-                    f"{bad.label}: {by}, ratio {self._ratio(-1).lines[0]}",
+                    f"{bad.label}: {self._by(len(self.candidates) - 1)}",
                 ),
+                *((("from there on", self._by(self.answer.last)),) if self.answer.found else ()),
                 ("certainty", f"{self.answer.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
                 ("changed", "; ".join(cell_name(key) for key in self.changed)),
                 ("steps", one_line(self.file)),
@@ -94,7 +95,7 @@ class BisectPage(DataPage):
                     (why, self.candidates[at].label) for at, why in sorted(self.skipped.items())
                 ).items()
             ),
-            best=f"the {self.noun} that made the change" if self.answer.found else "",
+            best="where the change is" if self.answer.found else "",
         )
         return (document,)
 
@@ -107,8 +108,11 @@ class BisectPage(DataPage):
             Text((f"{chance:.1%}",), tone, chance),
         )
 
+    def _by(self, at: int) -> str:
+        return f"{figures.change(self.ratios[at].estimate.median)}, ratio {self._ratio(at).lines[0]}"
+
     def _ratio(self, at: int) -> Text:
-        estimate = self.ratios[at % len(self.candidates)].estimate
+        estimate = self.ratios[at].estimate
         return Text((f"{estimate.median:.3f} {figures.spread(estimate)}",), value=estimate)
 
     @property
@@ -121,7 +125,8 @@ class BisectPage(DataPage):
             "first": self.candidates[self.answer.first].name,
             "last": self.candidates[self.answer.last].name,
             "chance": self.answer.chance,
-            "ratio": self._change.estimate,
+            "ratio": self.ratios[self.answer.last].estimate if self.answer.found else None,
+            "ends": self._change.estimate,
             "changed": [key._asdict() for key in self.changed],
             "candidates": [
                 {

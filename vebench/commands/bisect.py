@@ -19,19 +19,20 @@ from vebench.commands import compare
 from vebench.commands.gate import DONE, NO_ANSWER, UNDECIDED
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
 from vebench.interpreters import candidates
-from vebench.interpreters.candidates import Candidate  # noqa: TC001 - msgspec reads the annotations
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.made import NotHadError
-from vebench.plan.cells import CellKey  # noqa: TC001 - same reason
-from vebench.plan.spec import RunSpec  # noqa: TC001 - same reason
+from vebench.plan.cells import CellKey  # noqa: TC001 - msgspec reads the annotations
 from vebench.reports import console, figures
 from vebench.reports.pages.bisect import BisectPage
 from vebench.results import paths
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from vebench.commands.session import World
+    from vebench.interpreters.candidates import Candidate
+    from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
     from vebench.reports.pages.check import CheckPage
 
@@ -56,16 +57,6 @@ class BisectRequest:
     needed: tuple[str, ...]
     spec: RunSpec
     budget: float
-
-
-class _Head(Struct, frozen=True, tag_field="type", tag="bisect"):
-    """The first line of a file of steps: what is bisected, and what a step measures."""
-
-    package: str
-    needed: tuple[str, ...]
-    spec: RunSpec
-    candidates: tuple[Candidate, ...]
-    schema: int = 1
 
 
 class _Step(Struct, frozen=True, tag_field="type", tag="step"):
@@ -95,13 +86,15 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
         known = candidates.commits(request.folder, request.good, request.bad)
     if len(known) < 2:  # noqa: PLR2004 - two ends
         raise UsageError(f"--good {request.good} must come before --bad {request.bad}")
-    head = _Head(request.package, request.needed, request.spec, tuple(known))
+    # What is bisected, and what a step measures: the first line of a file of steps.
+    plan = {"package": request.package, "needed": request.needed, "spec": request.spec, "candidates": known}
+    head = msgspec.json.encode({"type": "bisect", "schema": 1, **plan}) + b"\n"
     path = resume or output or paths.default_path(world.now(), ("bisect", *request.spec.envs)).with_suffix(".steps")
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Guarded() as guarded, _opened(path, head, resume=resume is not None) as file:
-            page = _Bisection(request, head, file, guarded.scratch, world).page()
+            page = _Bisection(request, known, file, guarded.scratch, world).page()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"
         raise InterruptedRunError(f"interrupted: steps are in {path}; to continue: {world.command}{again}") from None
@@ -111,12 +104,11 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
     return page.status
 
 
-def _opened(path: Path, head: _Head, *, resume: bool) -> IO[bytes]:
+def _opened(path: Path, head: bytes, *, resume: bool) -> IO[bytes]:
     """Return the file of steps, with its first line. Raises UsageError if it is there, or is of another bisection."""
-    first = msgspec.json.encode(head) + b"\n"
     if resume:
         file = path.open("r+b")
-        if file.readline() != first:
+        if file.readline() != head:
             file.close()
             raise UsageError(f"--resume {path}: its first line is of another bisection: give the same options and ends")
         return file
@@ -126,7 +118,7 @@ def _opened(path: Path, head: _Head, *, resume: bool) -> IO[bytes]:
         file = path.open("x+b")
     except FileExistsError:
         raise UsageError(f"{path} exists: name another file with -o, or go on with --resume {path}") from None
-    file.write(first)
+    file.write(head)
     file.flush()
     return file
 
@@ -134,8 +126,10 @@ def _opened(path: Path, head: _Head, *, resume: bool) -> IO[bytes]:
 class _Bisection:
     """``file`` has its first line read. Interpreters and what they measure are in the folder ``scratch``."""
 
-    def __init__(self, request: BisectRequest, head: _Head, file: IO[bytes], scratch: Path, world: World) -> None:
-        self._request, self._known, self._file, self._world = request, head.candidates, file, world
+    def __init__(
+        self, request: BisectRequest, known: Sequence[Candidate], file: IO[bytes], scratch: Path, world: World
+    ) -> None:
+        self._request, self._known, self._file, self._world = request, known, file, world
         self._scratch, self._numbers = scratch, count()
         self._last = len(self._known) - 1
         self._pythons: dict[int, str] = {}  # the last used at the end

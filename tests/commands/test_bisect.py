@@ -52,7 +52,7 @@ class Installed:
         return str(folder / "python")
 
     def named(self, requirement: str) -> str:
-        return requirement.removeprefix("pong==")
+        return requirement.partition("<=")[2]
 
     @contextmanager
     def start(self, spec: RunSpec, interrupts: Interrupts, python: str) -> Iterator[Callable[[Cell], object]]:

@@ -253,7 +253,7 @@ class _Bisection:
         source = self._scratch / f"source-{at}"
         console.note(f"installing {self._known[at].label}")
         try:
-            what = f"{request.package}=={name}"
+            what = f"{request.package}>={name},<={name}"  # with ==, a release that was yanked would be installed, too
             if not request.package:
                 what = str(candidates.check_out(request.folder, name, source))
             return self._world.install((what, *request.needed), self._folder(at))

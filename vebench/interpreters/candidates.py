@@ -79,13 +79,13 @@ def releases(known: Sequence[str], good: str, bad: str) -> list[Candidate]:
 
 
 def releases_of(package: str) -> list[str]:
-    """Return the final releases that pip would install here, the oldest first, without those that were yanked.
+    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
 
-    Raises UsageError if pip finds none.
+    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
     """
     if not _PACKAGE.fullmatch(package):
         raise UsageError(f"--package {shown(package)}: must be the name of a package")
-    # pip lists what is not yanked only when it finds nothing: ``pip index versions`` has all.
+    # ``pip index versions`` lists what was yanked, too.
     options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
     command = [sys.executable, "-m", "pip", "install", *options, f"{package}==0+none"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 from math import exp, log, log1p, sqrt
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.statistics import Estimate, around
@@ -68,9 +68,9 @@ def mean_of(ratios: Sequence[Estimate]) -> Ratio:
 def moderated(steps: Sequence[Step]) -> list[Step]:
     """Return the steps with the errors that they count with: few passes show their own error badly.
 
-    Each variance counts half, and the mean variance of all steps the other half; ``FLOOR`` is added.
+    Each variance counts half, and the median one of all steps the other half; ``FLOOR`` is added.
     """
-    common = fmean([ratio.error**2 for _, ratio in steps]) if steps else 0.0
+    common = median([ratio.error**2 for _, ratio in steps]) if steps else 0.0
     return [(at, Ratio(one.log, sqrt((one.error**2 + common) / 2 + FLOOR**2))) for at, one in steps]
 
 

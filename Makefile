@@ -77,7 +77,7 @@ $(VENV)/clustered: $(VENV)/made pyproject.toml tests/constraints.txt
 	touch $@
 
 $(VENV)/linted: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt ruff mypy
+	$(PIP) install --quiet --constraint tests/constraints.txt ruff mypy pytest
 	touch $@
 
 $(VENV)/documented: $(VENV)/installed tests/constraints.txt

@@ -9,15 +9,17 @@ set -eEuo pipefail
 unset PYTHONPATH
 vebench=$(cd "$(dirname "$0")/.." && pwd)
 project=$(git rev-parse --show-toplevel)
-base=$(git rev-parse --verify "$1^{commit}") head=$(git rev-parse --verify "$2^{commit}")
+trap 'exit 2' ERR
+base=$(git rev-parse --verify "$1^{commit}")
+head=$(git rev-parse --verify "$2^{commit}")
 mkdir -p "$3"
 folder=$(cd "$3" && pwd)
+rm -f "$folder/report.md"
 shift 3
 
 work=$(mktemp -d)
 cd "$work" # Python finds no module of the project here
 trap 'cd / && rm -rf "$work" && git -C "$project" worktree prune' EXIT
-trap 'exit 2' ERR
 
 install() { # an interpreter, and what goes into it
 	local python=$1/bin/python

@@ -30,7 +30,7 @@ cat > gate/bin/vebench <<'END'
 echo "vebench $*" >> "$LOG"
 ls -A >> "$LOG"
 echo "PYTHONPATH=$PYTHONPATH" >> "$LOG"
-echo slower > report.md
+[ -n "$NO_REPORT" ] || echo slower > report.md
 exit "$STATUS"
 END
 chmod +x gate/bin/vebench
@@ -98,6 +98,10 @@ def test_a_slower_commit_fails_and_an_undecided_one_as_asked(
 ) -> None:
     found, _ = run("Compare", {"STATUS": str(status)}, envs="CartPole", inconclusive=inconclusive)
     assert found == ends
+
+
+def test_where_nothing_could_be_compared_the_action_fails(run: Ran) -> None:
+    assert run("Compare", {"STATUS": "3", "NO_REPORT": "1"}, envs="CartPole")[0] == 3
 
 
 def test_both_commits_are_installed_apart_and_compared_where_no_module_of_theirs_is(run: Ran) -> None:

@@ -45,25 +45,38 @@ def report(files: Sequence[Path], outlet: Outlet, view: View) -> None:
 def keep(run: Path, folder: Path) -> None:
     """Copy a run file to ``folder``, and commit it there if the folder is the root of a git work tree.
 
-    A file that is there with the same content stays. Raises RunFileError for what is not a run file, UsageError for
-    another run of this name, a folder that cannot be written, or if git fails.
+    A file that is there with the same content stays, and is committed if it is not yet. Raises RunFileError for what is
+    not a run file, UsageError for another run of this name, a folder that cannot be written, or if git fails. Then the
+    folder and git's index are as they were.
     """
     store.read(run)
     target = folder / run.name
     try:
         folder.mkdir(exist_ok=True)
-        if target.exists() and target.read_bytes() == run.read_bytes():
-            return
-        store.refuse_to_overwrite(target, "--store")
-        shutil.copyfile(run, target)
+        copied = not (target.exists() and target.read_bytes() == run.read_bytes())
+        if copied:
+            store.refuse_to_overwrite(target, "--store")
+            shutil.copyfile(run, target)
     except OSError as error:
         raise UsageError(f"--store: cannot write {target}: {error.strerror}") from None
     if not (folder / ".git").exists():
         return
-    for arguments in (["add", run.name], ["commit", "--quiet", "--message", f"Add {run.name}", run.name]):
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S607
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["git", *arguments, "--", run.name]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    in_index = bool(git("ls-files").stdout)
+    if in_index and git("diff", "--quiet", "HEAD").returncode == 0:
+        return
+    # A commit of named files that fails leaves the index alone, but it takes no file that is not in there.
+    for arguments in ([] if in_index else [["add"]]) + [["commit", "--quiet", "--message", f"Add {run.name}"]]:
+        done = git(*arguments)
         if done.returncode:
-            target.unlink()  # for another try
+            if not in_index:
+                git("rm", "--cached", "--force", "--quiet")
+            if copied:
+                target.unlink()
             raise UsageError(f"--store: git {arguments[0]} failed in {folder}: {one_line(done.stderr or done.stdout)}")
 
 

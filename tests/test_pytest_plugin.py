@@ -132,11 +132,15 @@ def test_the_plan_of_a_run_file_is_measured_again(suite: Suite, factor: float, o
     done.assert_outcomes(**{outcome: 1})
 
 
-def test_a_backend_that_fails_where_the_baseline_does_not_fails_the_test(suite: Suite) -> None:
-    broken = failing("it broke")
-    done = suite(FAST, world(lambda cell, spec: (broken if cell.side == "B" else steady)(cell, spec)))
+@pytest.mark.parametrize("workers", ["1", "[1, 2]"])
+def test_a_backend_that_fails_where_the_baseline_does_not_fails_the_test(suite: Suite, workers: str) -> None:
+    def broken(cell: Cell, spec: RunSpec) -> Script:
+        return (failing("it broke") if (cell.side, cell.workers) == ("B", 1) else steady)(cell, spec)
+
+    done = suite(FAST.replace('"CartPole"', f'"CartPole", workers={workers}'), world(broken))
     done.assert_outcomes(failed=1)
     done.stdout.re_match_lines([r"vebench: for-loop, 1 worker: B: failed: it broke"])
+    assert properties()["verdict"] == "failed"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from vebench.analysis.comparison import GroupComparison
     from vebench.reports.pages.check import CheckPage
 
 # A line of the summary for each cell: test, cell, rate of the baseline, rate, ratio, verdict.
@@ -81,7 +82,7 @@ class VectorEnvRate:
         """Measure, and fail the test if a backend is slower, or if it fails or does other work than the baseline.
 
         The test is skipped, with the reason, if the data cannot decide within ``--vebench-budget``. Bad input fails it
-        with one line.
+        with one line. The property ``verdict`` in JUnit XML is what decided; ``failed`` if that was a failed cell.
 
         Parameters
         ----------
@@ -163,6 +164,7 @@ class VectorEnvRate:
     def _report(self, page: CheckPage) -> None:
         """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""
         __tracebackhide__ = True
+        from vebench.analysis.comparison import group_of
         from vebench.commands import gate
         from vebench.errors import one_line
         from vebench.reports import figures
@@ -173,10 +175,22 @@ class VectorEnvRate:
             rates = (figures.number(one.rate) if one and one.rate else "-" for one in cell.cells)
             ratio = figures.times(cell.ratio) if cell.ratio else "-"
             lines.append((self.test.nodeid, f"{cell.key.backend}, {cell.key.size}", *rates, ratio, cell.verdict))
+
+        def decisive(group: GroupComparison) -> str:
+            cells = [cell for cell in found.cells if group_of(cell.key) == group.key]
+            if group.verdict != "slower" and any(cell.failed for cell in cells):
+                return "failed"
+            unanswered = [cell.verdict for cell in cells if cell.verdict in gate.NO_ANSWER]
+            return unanswered[0] if unanswered and group.verdict != "slower" else group.verdict
+
         # Of several backends, the properties are those of the one that decides. record_property does no more than this,
         # and warns unless the JUnit XML is of an older kind.
-        worst = min(found.groups, key=lambda one: (one.verdict != "slower", one.ratio.median if one.ratio else 0.0))
-        told: dict[str, object] = {"verdict": worst.verdict}
+        order = ("slower", "failed", *gate.NO_ANSWER, "inconclusive", "same", "faster")
+        verdicts = {one.key: decisive(one) for one in found.groups}
+        worst = min(
+            found.groups, key=lambda one: (order.index(verdicts[one.key]), one.ratio.median if one.ratio else 0.0)
+        )
+        told: dict[str, object] = {"verdict": verdicts[worst.key]}
         if worst.ratio:
             told |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
         self.test.user_properties.extend(told.items())

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.commands import Command, lines
-from support.fakes import FakeStart, Script, failing, fake_examine, fake_world, interrupted, steady
+from support.fakes import FakeClock, FakeStart, Script, failing, fake_examine, fake_world, interrupted, steady
+from support.paced import paced
 from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 
 from vebench.backends.registry import ENTRIES
@@ -162,6 +163,22 @@ def test_a_cell_that_ran_on_one_side_only_is_missing(vebench: Command, lacking: 
         ("for-loop", "same", None),
         ("envpool-sync", "missing", f"{side}: skipped: not installed: envpool (pip install envpool)"),
     ]
+
+
+@pytest.mark.parametrize("lacking", OLD_AND_NEW)
+def test_passes_are_added_in_pairs_where_one_python_skips_cells_in_its_first_pass(
+    vebench: Command, lacking: str
+) -> None:
+    uneven = paced(lambda cell: 1.3e-5 if (cell.side, cell.repeat % 2) == ("B", 1) else 1e-5)
+    start = FakeStart(dict.fromkeys(("for-loop", "gym-sync"), uneven))
+    world = fake_world(start, examine=without("envpool", lacking), clock=FakeClock(0.1))
+    asked = ("-e", "Pong", "-w", "1,2", "-b", "envpool-sync,for-loop,gym-sync", "--budget", "60", "-f", "json")
+    answer = json.loads(vebench("compare", *OLD_AND_NEW, *asked, "--repeats", "2", world=world).out)
+    assert {cell["backend"] for cell in answer["cells"] if cell["verdict"] == "missing"} == {"envpool-sync"}
+    added = [cell for cell, _ in start.started if cell.repeat >= 2]
+    assert {cell.backend.name for cell in added} == {"for-loop", "gym-sync"}
+    for one, other in zip(added[::2], added[1::2], strict=True):
+        assert (one.key, one.group, {one.side, other.side}) == (other.key, other.group, {"A", "B"})
 
 
 def test_a_cell_that_could_run_on_neither_side_is_left_out(vebench: Command) -> None:

@@ -25,7 +25,7 @@ from vebench.analysis.summary import summarise
 from vebench.results.records import Run
 
 NAMES = ("for-loop", "gym-sync", "gym-async", "shm-sync", "envpool-sync", "envpool-async")
-WORLDS = (World("luck2"), World("heavy", luck=0.03, heavy=True), World("neighbour", neighbour=True))
+WORLDS = (World("luck2"), World("heavy", luck=0.03, heavy=True), World("neighbour", neighbour=(4.0, 16.0)))
 
 
 def main(runs: int = 100, seed: int = 100) -> None:

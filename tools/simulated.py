@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, log, sqrt
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from vebench.analysis.pooling import pooled
@@ -33,8 +34,8 @@ class World:
     ``bimodal``: one of five is 8 % slower; ``one_noisy``: those of one backend, drawn anew in each run;
     ``each_noisy``: each backend has a deviation between these. Of passes: ``many_workers``, in cells of many workers
     only. Of runs: ``day``, and ``own`` of each cell. Of the machine's speed: ``walk`` per square root of a minute,
-    ``returning`` with a memory of two minutes; ``neighbour``: 30 % slower for 4 s, every 20 s, in the mean;
-    ``sag``: clocks fall by 10 % with 45 s.
+    ``returning`` with a memory of two minutes; ``neighbour``: 30 % slower for the first of these times, then as fast as
+    usual for the second, in the mean; ``sag``: clocks fall by 10 % with 45 s.
     """
 
     name: str
@@ -51,7 +52,7 @@ class World:
     own: float = 0.0
     walk: float = 0.0
     returning: float = 0.0
-    neighbour: bool = False
+    neighbour: tuple[float, float] | None = None
     sag: bool = False
 
 
@@ -86,9 +87,10 @@ class Machine:
         if world.sag:
             found += log(1 - 0.1 * (1 - exp(-begin / 45)))
         if world.neighbour:
+            works, rests = world.neighbour
             while self._slow[-1][1] < begin + seconds:
-                slow = self._slow[-1][1] + self._random.exponential(16)
-                self._slow.append((slow, slow + self._random.exponential(4)))
+                slow = self._slow[-1][1] + self._random.exponential(rests)
+                self._slow.append((slow, slow + self._random.exponential(works)))
             while self._slow[0][1] < begin:
                 self._slow.pop(0)
             shared = sum(max(0.0, min(end, begin + seconds) - max(start, begin)) for start, end in self._slow)
@@ -103,7 +105,7 @@ class Simulated:
         self, random: Generator, world: World, truth: dict[CellKey, float], machine: Machine | None = None
     ) -> None:
         self.random, self.world, self.truth = random, world, truth
-        self.machine = machine or Machine(random, world)
+        self.machine, self.of_compare = machine or Machine(random, world), machine is not None
         self.rates: dict[CellKey, dict[int, list[float]]] = {key: {} for key in truth}
         self.luck = dict.fromkeys(truth, world.luck)
         backends = list(dict.fromkeys(key.backend for key in truth))
@@ -145,7 +147,11 @@ class Simulated:
 
     def samples(self) -> dict[CellKey, Sample]:
         """Return what vebench makes of the rates."""
-        samples = {key: Sample.of(rates) for key, rates in self.rates.items() if rates}
+        samples = {}
+        for key, rates in self.rates.items():
+            of_passes = {number: [fmean(each)] if self.of_compare else each for number, each in rates.items()}
+            if rates:
+                samples[key] = Sample.of(of_passes)
         return pooled(samples, dict.fromkeys(samples, "calm"))
 
 

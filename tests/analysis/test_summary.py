@@ -4,6 +4,7 @@ from dataclasses import fields
 from math import sqrt
 
 import pytest
+from msgspec import structs
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import CellSummary
@@ -46,6 +47,16 @@ def test_frames_are_transitions_times_the_frame_skip_and_resets_are_none() -> No
     assert found.steps_per_second == of_one_process(500.0)
     assert found.frames_per_second == of_one_process(2000.0)
     assert (found.rows, found.resets, found.windows) == (2200, 200, 2)
+
+
+def test_a_side_of_compare_counts_a_rare_slow_window_in_each_process_and_a_run_does_not() -> None:
+    windows = (1000, 1000, 1000, 600)
+    cells = [make_cell("gym-sync", 1, windows, repeat=repeat, frame_skip=1) for repeat in range(2)]
+    side = structs.replace(make_header(), interpreter="/new/python")
+    (of_run,), (of_side,) = (summarise(Run(head, tuple(cells))) for head in (make_header(), side))
+    assert of_run.sample.rates == (1000.0, 1000.0)
+    assert of_side.sample.rates == (900.0, 900.0)
+    assert of_side.totals["cpu_ns"] == of_run.totals["cpu_ns"]
 
 
 def test_speedup_is_over_the_for_loop_with_one_worker() -> None:

@@ -1,6 +1,7 @@
 """A window: bounds on what it holds, and how counters and replicas make one."""
 
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,15 @@ from vebench.child.window import OF_LOOP, Watched, Window, difference, joined, r
 
 @pytest.mark.parametrize(("before", "after", "gone"), [(3, 5, 2), (None, 5, None), (3, None, None), (5, 3, 0)])
 def test_a_counter_goes_forwards_or_is_unknown(before: int | None, after: int | None, gone: int | None) -> None:
-    assert difference({"steal_ns": before}, {"steal_ns": after}) == {"steal_ns": gone}
+    assert difference({"steal_ns": before}, {"steal_ns": after}, {}) == {"steal_ns": gone}
+
+
+def test_what_seems_negative_in_one_window_is_taken_from_the_next() -> None:
+    owed: dict[str, int] = {}
+    readings = [0, -6, 4, 9, 5, 12]
+    grown = [difference({"others_ns": one}, {"others_ns": two}, owed) for one, two in pairwise(readings)]
+    assert [each["others_ns"] for each in grown] == [0, 4, 5, 0, 3]
+    assert sum(each["others_ns"] or 0 for each in grown) == readings[-1] - readings[0]
 
 
 def test_every_field_but_those_of_the_loop_is_a_counter_that_is_read() -> None:

@@ -6,7 +6,7 @@ no quota held back count, and only if there are none, all of them do. Pure funct
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from math import erfc, exp, log, sqrt
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.statistics import student_quantile
 from vebench.child.schedule import MOST_TRIES
+from vebench.child.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vebench.analysis.statistics import Estimate
-    from vebench.child.window import Window
     from vebench.plan.spec import LearnerStep
     from vebench.results.records import CellRecord
 
@@ -184,6 +184,17 @@ def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:
         return 0 < MOST_TRIES * calm[0] >= windows[0]
     some = sum(count > 0 for count in calm)
     return some >= _FEWEST_PROCESSES and 2 * some >= len(calm)
+
+
+def all_of(windows: Sequence[Window]) -> Window:
+    """Return one window with all that these have counted; of percentiles, the median."""
+    counts = {item.name: [getattr(window, item.name) for window in windows] for item in fields(Window)}
+    return Window(
+        **{
+            name: None if None in values else round(median(values)) if "_p" in name else sum(values)
+            for name, values in counts.items()
+        }
+    )
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class Windows:
         self._began = 0  # when the last window began
         self._left = 0  # when the last turn was over
         self._waited_ns = 0  # for turns
+        self._owed: dict[str, int] = {}  # by counters, to the next window
 
     def measure(self) -> None:
         """Measure all of them. Raises EOFError if the parent has exited."""
@@ -109,7 +110,7 @@ class Windows:
         self._began = self._clock()
         stretch = self._run(self._duration)
         ended = self._clock()
-        counts = difference(before, read_counters(self._watched))
+        counts = difference(before, read_counters(self._watched), self._owed)
         now = self._clock()
         self._answer(Ends(now - ended, now - self._started))
         return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times)

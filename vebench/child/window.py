@@ -190,12 +190,18 @@ def read_counters(watched: Watched) -> Counts:
     return {item.name: item.metadata["read"](watched) for item in _COUNTERS}
 
 
-def difference(before: Counts, after: Counts) -> Counts:
-    """Return by how much each counter has grown, None if it could not be read both times."""
+def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
+    """Return by how much each counter has grown, None if it could not be read both times.
+
+    Ticks and exact times are subtracted from each other, so that growth may seem negative: it counts as 0, and
+    ``owed`` keeps what is left for the next window, so that the sum over many short windows is right.
+    """
     growth: Counts = {}
     for name, first in before.items():
         second = after[name]
-        growth[name] = None if first is None or second is None else max(0, second - first)
+        total = None if first is None or second is None else second - first + owed.get(name, 0)
+        growth[name] = None if total is None else max(0, total)
+        owed[name] = min(0, total or 0)
     return growth
 
 

@@ -47,11 +47,16 @@ _MAX_SECONDS = 31 * 86400.0  # a month: longer waits overflow in system calls
 _MOST_WARMUPS, _MOST_WARMUP_S = 5, 2.5
 _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that an error suggests
 # What --effort stands for, by command: values of these fields. Several processes of few windows, since processes differ
-# more than windows do: docs/method.md has how this was chosen.
+# more than windows do: docs/method.md has how this was chosen. ``compare`` has short windows: a machine whose speed
+# changes within seconds then changes it for both sides.
 _BY_EFFORT = ("repeats", "rounds", "duration", "warmup", "race")
 EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 12, 0.2, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
-    "compare": {"low": (3, 2, 0.5, 0.5, False), "normal": (5, 3, 1.0, 1.0, False), "high": (10, 3, 1.0, 1.0, False)},
+    "compare": {
+        "low": (3, 20, 0.05, 0.2, False),
+        "normal": (6, 40, 0.05, 0.2, False),
+        "high": (9, 60, 0.05, 0.2, False),
+    },
 }
 # In a race, all cells have so many passes.
 PASSES_OF_ALL = 2

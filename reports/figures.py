@@ -119,6 +119,24 @@ def change(ratio: float) -> str:
     return f"{ratio - 1:+.1%}"
 
 
+def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
+    """Return where a ratio and its interval are, from twice the ``tolerance`` below 1 to twice above: ``···¦·─●─·····``.
+
+    A bar is at 1, a broken one at the tolerance below it. What is outside the axis is at its end.
+    """
+
+    def place(value: float) -> int:
+        return round((width - 1) * min(1.0, max(0.0, 0.5 + (value - 1) / (4 * tolerance))))
+
+    shown = ["·"] * width
+    shown[place(1 - tolerance)], shown[place(1.0)] = "¦", "|"
+    if ratio.low is not None and ratio.high is not None:
+        low, high = place(ratio.low), place(ratio.high)
+        shown[low : high + 1] = "─" * (high + 1 - low)
+    shown[place(ratio.median)] = "●"
+    return "".join(shown)
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Return values as bars of one character each; neighbouring values are averaged if there are many.
 

@@ -42,14 +42,13 @@ _UNSEEN = {
 
 @dataclass(frozen=True)
 class CheckPage(DataPage):
-    """A comparison, its runs, their differences, the exit status, and why there are no verdicts on speed, if so."""
+    """A comparison, its runs, their differences, and the exit status."""
 
     baseline: str
     candidate: str
     comparison: Comparison
     differences: tuple[str, ...]
     status: int
-    notice: str = ""
     kind = "check"
 
     @property
@@ -72,7 +71,7 @@ class CheckPage(DataPage):
             tables=tuple(
                 Table(
                     title=f"{one_line(env)}: {_UNITS.get(found.metric, found.metric)}",
-                    columns=(*_COLUMNS, names.baseline, names.candidate),
+                    columns=(*_COLUMNS, names.baseline, names.candidate, f"1 ± {_percent(2 * found.tolerance)}"),
                     rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
                 )
                 for env in envs
@@ -81,11 +80,10 @@ class CheckPage(DataPage):
                 f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
-                "±: the 95 % confidence interval of each ratio.",
+                "±: the 95 % confidence interval of each ratio, ─ in the last column. ¦: the tolerance, |: no change.",
                 *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(_explanations(found)),
-            notice=one_line(self.notice),
         )
         return (document,)
 
@@ -177,14 +175,18 @@ def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
     label = one_line(group.key.backend)
     if group.cells > 1:
         judged = "" if group.judged == group.cells else f", {group.judged} judged"
-        whole = Text((f"all {group.cells}{judged}",)), *_verdict(group), Text(("",)), Text(("",))
+        whole = Text((f"all {group.cells}{judged}",)), *_verdict(group), Text(("",)), Text(("",)), _bar(group, found)
         yield TableRow(label, whole)
     for cell in found.cells:
         if group_of(cell.key) == group.key:
             size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
             workers = Text((size,), value=cell.key.workers)
             levels = (_level(cell, side, found.metric) for side in (0, 1))
-            yield TableRow(label, (workers, *_verdict(cell), *levels))
+            yield TableRow(label, (workers, *_verdict(cell), *levels, _bar(cell, found)))
+
+
+def _bar(judged: CellComparison | GroupComparison, found: Comparison) -> Text:
+    return Text((figures.on_axis(judged.ratio, found.tolerance) if judged.ratio else "",))
 
 
 def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:

@@ -12,6 +12,7 @@ from vebench.analysis.findings import NO_REASON, Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample, product
 from vebench.backends.registry import REFERENCE
+from vebench.child.window import TAKEN_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,6 +192,9 @@ class Sides:
 
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
+        taken = {name: cell.stolen_share + cell.others_share for name, cell in self._named(key)}
+        if self.in_turn and max(taken.values()) - min(taken.values()) > TAKEN_SHARE:
+            codes.append((max(taken, key=lambda name: taken[name]), Code.DISTURBED))
         base = denominator(key, self.metric)
         if base is not None and not codes:
             of_base = [(f"{name}'s {base.backend}", cell) for name, cell in self._named(base)]
@@ -223,13 +227,13 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
 
 
 def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
-    """Yield what makes a cell's rate doubtful. What changes slowly is no doubt if both sides took turns."""
-    if cell.disturbed:
-        yield Code.DISTURBED
+    """Yield what makes a cell's rate doubtful. If both sides took turns, what hit both alike is no doubt."""
     if cell.throttled:
         yield Code.THROTTLED
     if in_turn:
         return
+    if cell.disturbed:
+        yield Code.DISTURBED
     # The rate of a single process that was not warm yet hardly changes the level of many.
     if cell.stability.drifts or 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
         yield Code.DRIFTING

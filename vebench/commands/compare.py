@@ -146,20 +146,9 @@ def _judged(
             passes = max(next_repeats(measuring.run).values(), default=1)
             found = gate.until_decided(look, one_pass, passes, started, budget, world.clock)
     measured = cells()
-    reasons = (gate.unusable_run(side.path, its) for side, its in zip(sides, measured, strict=True))
-    notice = next(filter(None, reasons), "")
-    if notice:
-        found = replace(
-            found,
-            cells=tuple(
-                cell if cell.verdict in gate.NO_ANSWER else replace(cell, verdict="not comparable", why=notice)
-                for cell in found.cells
-            ),
-            groups=tuple(replace(group, verdict="not comparable", why=notice) for group in found.groups),
-        )
     differences = (*header.what_differs(*(side.head for side in sides)), *gate.classes_that_differ(*measured))
     one, other = (f"{side.path} ({side.python})" for side in sides)
-    return CheckPage(one, other, found, differences, gate.exit_status(found), notice)
+    return CheckPage(one, other, found, differences, gate.exit_status(found))
 
 
 def _sides(

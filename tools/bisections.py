@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COMMITS, WORK = 30, 4000
 PLAN = ("-e", "worked:Worked", "-b", "for-loop", "-w", "1", "--budget", "10m", "-f", "json")
-QUICK = ("--set", "duration=0.3", "--set", "warmup=0.2")
+
 ENVIRONMENT = """
 import gymnasium
 import numpy as np
@@ -112,7 +112,7 @@ def main(repeats: int = 10, slower: float = 0.1, share: float = 0.5) -> None:
             ends = ("--good", hashes[0], "--bad", hashes[-1], "--repo", f"{scratch}/repository")
             begun = time.monotonic()
             steps = ("-o", f"{scratch}/steps.jsonl")
-            status = invoke(["bisect", *ends, *PLAN, *QUICK, *steps], World(install=copied))
+            status = invoke(["bisect", *ends, *PLAN, *steps], World(install=copied))
             took = time.monotonic() - begun
         answer = json.loads(printed.getvalue() or "{}")
         names = {hashes.index(answer[end]) for end in ("first", "last")} if answer else set()

@@ -25,7 +25,8 @@ class BisectPage(DataPage):
     """All candidates from the good end to the bad one, each a ``noun``, and what is known of them by their indices.
 
     ``changed`` are the cells that differ between the ends, ``ratios`` are relative to the good end, ``chances`` are the
-    posterior of having made the change, ``skipped`` has the reasons. ``file`` has all steps.
+    posterior of having made the change, ``skipped`` has the reasons. ``file`` has all steps. ``one_change``: the ratios
+    on both sides of the answer are those of the ends.
     """
 
     candidates: Sequence[Candidate]
@@ -37,8 +38,14 @@ class BisectPage(DataPage):
     skipped: Mapping[int, str]
     chances: Sequence[float]
     answer: Answer
+    one_change: bool
     status: int
     kind = "bisect"
+
+    @property
+    def found(self) -> bool:
+        """Whether one candidate, or several that cannot be told apart, made the change."""
+        return self.answer.found and self.one_change
 
     @property
     def outcome(self) -> str:
@@ -47,6 +54,8 @@ class BisectPage(DataPage):
         direction = "slower" if self._change.log < 0 else "faster"
         if not self.answer.found:
             return f"undecided: {direction} since one of {self._range}, from {first} to {last}"
+        if not self.one_change:
+            return f"undecided: between the ratios of the ends is that of {first} or the one before: several changes?"
         if self.answer.first == self.answer.last:
             return f"{direction} since {first}"
         return f"{direction} since one of {self._range}, which cannot be told apart, from {first} to {last}"
@@ -72,7 +81,7 @@ class BisectPage(DataPage):
                     "bad",
                     f"{bad.label}: {self._by(len(self.candidates) - 1)}",
                 ),
-                *((("from there on", self._by(self.answer.last)),) if self.answer.found else ()),
+                *((("from there on", self._by(self.answer.last)),) if self.found else ()),
                 ("certainty", f"{self.answer.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
                 ("changed", "; ".join(cell_name(key) for key in self.changed)),
                 ("steps", one_line(self.file)),
@@ -95,13 +104,13 @@ class BisectPage(DataPage):
                     (why, self.candidates[at].label) for at, why in sorted(self.skipped.items())
                 ).items()
             ),
-            best="where the change is" if self.answer.found else "",
+            best="where the change is" if self.found else "",
         )
         return (document,)
 
     def _texts(self, at: int) -> tuple[Text, ...]:
         chance = self.chances[at]
-        tone: Tone = "best" if self.answer.found and self.answer.first <= at <= self.answer.last else "plain"
+        tone: Tone = "best" if self.found and self.answer.first <= at <= self.answer.last else "plain"
         return (
             self._ratio(at),
             Text((str(self.steps[at]),), value=self.steps[at]),
@@ -121,11 +130,11 @@ class BisectPage(DataPage):
         return {
             "status": self.status,
             "outcome": self.outcome,
-            "found": self.answer.found,
+            "found": self.found,
             "first": self.candidates[self.answer.first].name,
             "last": self.candidates[self.answer.last].name,
             "chance": self.answer.chance,
-            "ratio": self.ratios[self.answer.last].estimate if self.answer.found else None,
+            "ratio": self.ratios[self.answer.last].estimate if self.found else None,
             "ends": self._change.estimate,
             "changed": [key._asdict() for key in self.changed],
             "candidates": [

@@ -104,13 +104,22 @@ def test_the_release_that_changed_the_rate_is_found_with_the_ratio_also_if_other
     assert {one["name"] for one in found["candidates"] if one["steps"]} <= {*here.installed}
 
 
-def test_what_cannot_be_installed_or_measured_is_skipped_and_may_be_the_answer(vebench: Command) -> None:
+def test_what_cannot_be_installed_or_measured_is_skipped_until_it_is_resumed(vebench: Command) -> None:
     here = Installed(slower_from("1.6"), lacking=["1.5"], broken=["1.6"])
-    found = json.loads(vebench(*PONG, world=here.world()).out)
-    assert (found["status"], found["found"], found["first"], found["last"]) == (0, True, "1.5", "1.7")
+    found = json.loads(vebench(*PONG, "-o", "steps.jsonl", world=here.world()).out)
+    assert (found["status"], found["found"], found["first"], found["last"]) == (3, True, "1.5", "1.7")
     skipped = {one["name"]: one["skipped"] for one in found["candidates"] if one["skipped"]}
     assert skipped["1.5"] == "error: no compiler"
     assert "boom" in skipped["1.6"]
+    again = vebench(*PONG, "--resume", "steps.jsonl", world=Installed(slower_from("1.6")).world())
+    assert (again.status, json.loads(again.out)["first"]) == (0, "1.6")
+
+
+def test_several_changes_are_not_blamed_on_one_release(vebench: Command) -> None:
+    rates = {name: 1000.0 - 20 * at for at, name in enumerate(RELEASES)}
+    found = json.loads(vebench(*PONG, world=Installed(rates.__getitem__).world()).out)
+    assert (found["status"], found["found"]) == (3, False)
+    assert "several changes" in found["outcome"]
 
 
 def test_ends_that_do_not_differ_are_status_3(vebench: Command) -> None:
@@ -201,4 +210,9 @@ def test_of_a_repository_the_commit_on_the_path_of_first_parents_is_found(vebenc
     after = git(repository, "status", "--porcelain"), git(repository, "worktree", "list"), git(repository, "branch")
     assert after == before
     swapped = vebench("bisect", "--good", "main", "--bad", "v1", "--repo", "repository", *CELL)
-    assert (swapped.status, swapped.refusal) == (2, "vebench: --good main: must be an ancestor of v1\n")
+    assert (swapped.status, swapped.refusal) == (
+        2,
+        "vebench: --good main: must be an ancestor of v1 by first parents\n",
+    )
+    aside = vebench("bisect", "--good", "side", "--bad", "main", "--repo", "repository", *CELL)
+    assert (aside.status, "of main by first parents" in aside.refusal) == (2, True)

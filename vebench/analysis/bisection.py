@@ -8,27 +8,37 @@ Bisection search with noisy responses, SIAM Journal on Control and Optimization 
 
 The likelihood of a log ratio is that of Student's distribution with few degrees of freedom (K. Lange, R. Little,
 J. Taylor, Robust statistical modeling using the t distribution, Journal of the American Statistical Association 84,
-1989), mixed with an answer by chance, so that no single ratio can decide.
+1989), mixed with an answer by chance, so that no single ratio can decide. Each build has a bias, which all comparisons
+of it share: likelihoods are integrated over the biases. There is one change: see ``fits``.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from math import exp, log, log1p, sqrt
+from math import exp, log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from vebench.analysis.statistics import Estimate, around
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 CERTAIN = 0.99  # the posterior at which a candidate is found
-# The least error of a ratio: two builds of the same code differ by about so much, since code and data lie elsewhere.
-FLOOR = 0.005
+# Two builds of the same code differ by about so much, since code and data lie elsewhere: a standard deviation.
+BIAS = 0.007
+_LEAST_ERROR = 0.001
 FREEDOM = 4.0
 # The share of comparisons that are taken to say one thing or the other by chance: no single one can decide.
 WILD = 0.05
+# Standard deviations at which likelihoods are integrated over biases, and how much each counts.
+_DEVIATIONS = np.linspace(-3, 3, 25)
+_LOG_WEIGHTS = -(_DEVIATIONS**2) / 2
+_FITS = 3.0  # errors by which a ratio may be off its level
 _NORMAL = 1.96  # half of a 95 % interval in standard errors; for few passes it is more, and the error so much larger
 
 
@@ -68,44 +78,55 @@ def mean_of(ratios: Sequence[Estimate]) -> Ratio:
 def moderated(steps: Sequence[Step]) -> list[Step]:
     """Return the steps with the errors that they count with: few passes show their own error badly.
 
-    Each variance counts half, and the median one of all steps the other half; ``FLOOR`` is added.
+    Each variance counts half, and the median one of all steps the other half.
     """
     common = median([ratio.error**2 for _, ratio in steps]) if steps else 0.0
-    return [(at, Ratio(one.log, sqrt((one.error**2 + common) / 2 + FLOOR**2))) for at, one in steps]
+    return [(at, Ratio(one.log, sqrt((one.error**2 + common) / 2 + _LEAST_ERROR**2))) for at, one in steps]
 
 
 def pooled(steps: Sequence[Step]) -> dict[int, Ratio]:
-    """Return the mean of all ratios of each candidate, weighted by their precision."""
+    """Return the mean of all ratios of each candidate, weighted by their precision; its error has the build's bias."""
     found: dict[int, Ratio] = {}
-    for at in dict.fromkeys(at for at, _ in steps):
-        weights = [(one.error**-2, one.log) for place, one in moderated(steps) if place == at]
-        total = sum(weight for weight, _ in weights)
-        found[at] = Ratio(sum(weight * value for weight, value in weights) / total, sqrt(1 / total))
+    for at, ratios in _by_candidate(steps).items():
+        weights = [one.error**-2 for one in ratios]
+        mean = sum(weight * one.log for weight, one in zip(weights, ratios, strict=True)) / sum(weights)
+        found[at] = Ratio(mean, sqrt(1 / sum(weights) + BIAS**2))
     return found
 
 
 def posterior(last: int, change: Ratio, steps: Sequence[Step]) -> list[float]:
     """Return the probability of each position of the change: of candidate 0, which is 0, to ``last``.
 
-    ``change`` is the ratio of the bad end, ``steps`` are those of candidates between the ends. Before the change, a
-    ratio is 1, and from the change on it is that of the bad end.
+    ``change`` is the ratio of the bad end, whose error has its build's bias, as that of ``pooled``. ``steps`` are those
+    of candidates between the ends. Before the change, a ratio is 1, and from the change on it is that of the bad end.
     """
-    gains = [0.0] * (last + 1)  # by how much log likelihood grows if a candidate is before the change, not after it
-    for at, ratio in moderated(steps):
-        before = _density(ratio.log, ratio.error)
-        after = _density(ratio.log - change.log, sqrt(ratio.error**2 + change.error**2))
-        by_chance = WILD / 2 * (before + after)
-        gains[at] += log((1 - WILD) * before + by_chance) - log((1 - WILD) * after + by_chance)
-    logs = [*accumulate(gains[:-1])]
-    highest = max(logs)
-    shares = [exp(value - highest) for value in logs]
-    whole = sum(shares)
-    return [0.0, *(share / whole for share in shares)]
+    # Log likelihoods of each candidate before and after the change, for each level that the bad end may truly have.
+    levels = change.log + _DEVIATIONS * change.error
+    before = np.zeros((len(levels), last + 1))
+    after = np.zeros_like(before)
+    for at, ratios in _by_candidate(steps).items():
+        values, errors = np.array(ratios).T
+        by_chance = WILD / 2 * (_density(values, errors) + _density(values - change.log, errors))
+        for found, level in ((before, 0 * levels), (after, levels)):
+            means = level[:, None, None] + BIAS * _DEVIATIONS[:, None]
+            density = (1 - WILD) * _density(values - means, errors) + by_chance
+            found[:, at] = np.logaddexp.reduce(np.log(density).sum(axis=-1) + _LOG_WEIGHTS, axis=-1)
+    # A change at a position has all candidates below it before, and all others after.
+    logs = np.cumsum(before - after, axis=1)[:, :-1] + after.sum(axis=1, keepdims=True) + _LOG_WEIGHTS[:, None]
+    chances = np.exp(logs - logs.max()).sum(axis=0)
+    return [0.0, *map(float, chances / chances.sum())]
 
 
-def _density(distance: float, error: float) -> float:
-    """Return the density of Student's distribution, but for a factor that all have."""
-    return exp(-(FREEDOM + 1) / 2 * log1p((distance / error) ** 2 / FREEDOM)) / error
+def _by_candidate(steps: Sequence[Step]) -> dict[int, list[Ratio]]:
+    found: dict[int, list[Ratio]] = {}
+    for at, one in moderated(steps):
+        found.setdefault(at, []).append(one)
+    return found
+
+
+def _density(distances: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the densities of Student's distribution, but for a factor that all have."""
+    return np.exp(-(FREEDOM + 1) / 2 * np.log1p((distances / errors) ** 2 / FREEDOM)) / errors
 
 
 def to_ask(chances: Sequence[float], askable: Collection[int]) -> int | None:
@@ -129,3 +150,16 @@ def answer(chances: Sequence[float], askable: Collection[int]) -> Answer:
     inside = [part for part in parts if sum(chances[: part[1] + 1]) > aside and sum(chances[part[0] :]) > aside]
     first, end = inside[0][0], inside[-1][1]
     return Answer(first, end, sum(chances[first : end + 1]), found=False)
+
+
+def fits(found: Answer, change: Ratio, ratios: Mapping[int, Ratio]) -> bool:
+    """Return whether the ratios on both sides of the answer are those of the ends: else there are several changes.
+
+    ``ratios`` are those of all candidates that were compared, by their index.
+    """
+    sides = {found.first - 1: Ratio(0.0, 0.0), found.last: change}
+    return all(
+        abs(ratios[at].log - level.log) <= _FITS * sqrt(ratios[at].error ** 2 + level.error**2)
+        for at, level in sides.items()
+        if at in ratios
+    )

@@ -138,7 +138,9 @@ class _Bisection:
         whole = file.tell()
         for number, line in enumerate(file, start=2):
             if line.endswith(b"\n"):  # else the last one was cut off
-                self._steps.append(self._read(line, number))
+                step = self._read(line, number)
+                if not step.skipped:  # what could not be installed for want of a network may be there now
+                    self._steps.append(step)
                 whole += len(line)
         file.truncate(whole)
         file.seek(whole)
@@ -173,17 +175,20 @@ class _Bisection:
             if found.found or at is None or self._world.clock() > deadline:
                 break
             self._keep(self._step(at, spec, ends.changed))
+        ratios = bisection.pooled(measured) | {self._last: change}
+        one_change = bisection.fits(found, change, ratios)
         return BisectPage(
             self._known,
             "release" if self._request.package else "commit",
             self._file.name,
             ends.changed,
-            bisection.pooled(measured) | {self._last: change},
+            ratios,
             {at: sum(step.at == at for step in self._steps) for at in range(1, self._last + 1)},
             skipped,
             chances,
             found,
-            DONE if found.found else UNDECIDED,
+            one_change,
+            DONE if found.found and one_change and found.first == found.last else UNDECIDED,
         )
 
     def _ends(self) -> _Step:
@@ -213,8 +218,6 @@ class _Bisection:
                 break
         whys = [cell.why for cell in page.comparison.cells if cell.verdict in NO_ANSWER and cell.why]
         why = next(iter(whys), f"nothing is slower or faster by more than {_LEAST:.0%}, as far as the budget shows")
-        if page.notice:
-            why = "other processes disturbed them, and no difference is clear; measure on an idle machine"
         raise NotComparableError(f"the ends do not differ: {why}")
 
     def _step(self, at: int, spec: RunSpec, changed: tuple[CellKey, ...]) -> _Step:

@@ -36,18 +36,19 @@ class Candidate(Struct, frozen=True):
 def commits(folder: Path, good: str, bad: str) -> list[Candidate]:
     """Return the commits from ``good`` to ``bad``, both included, on the path of first parents.
 
-    Raises UsageError if git does not know them, or if ``good`` is no ancestor of ``bad``.
+    Raises UsageError if git does not know them, or if ``good`` is not on that path from ``bad``.
     """
     ends = {"--good": good, "--bad": bad}
     first, last = (
         _git(folder, f"{option} {shown(name)}", "rev-parse", "--verify", f"{name}^{{commit}}")
         for option, name in ends.items()
     )
-    order = f"--good {shown(good)}: must be an ancestor of {shown(bad)}"
-    _git(folder, order, "merge-base", "--is-ancestor", first, last)
-    how = ("log", "--first-parent", "--reverse", "--format=%H%x09%cs%x09%s")
-    lines = [_git(folder, "--good", *how, "-1", first), *_git(folder, "--bad", *how, f"{first}..{last}").splitlines()]
-    return [Candidate(*line.split("\t", 2)) for line in lines]
+    lines = _git(folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
+    known = [Candidate(*line.split("\t", 2)) for line in lines]
+    at = next((number for number, one in enumerate(known) if one.name == first), None)
+    if at is None:
+        raise UsageError(f"--good {shown(good)}: must be an ancestor of {shown(bad)} by first parents")
+    return known[at::-1]
 
 
 def check_out(folder: Path, commit: str, target: Path) -> Path:
@@ -87,7 +88,7 @@ def releases_of(package: str) -> list[str]:
         raise UsageError(f"--package {shown(package)}: must be the name of a package")
     # ``pip index versions`` lists what was yanked, too.
     options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
-    command = [sys.executable, "-m", "pip", "install", *options, f"{package}==0+none"]
+    command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     found = _ON_OFFER.search(done.stderr)
     versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []

@@ -143,9 +143,9 @@ def _new_python(folder: Path, guarded: Guarded, log: IO[bytes]) -> list[str]:
     """Make a virtual environment in ``folder``, and return the command that installs packages into it."""
     uv = shutil.which("uv")
     mine = str(_python_in(folder))
-    venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
+    venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-I", "-m", "venv"]
     _call([*venv, str(folder)], {}, guarded, log)
-    return [uv, "pip", "install", "--python", mine] if uv else [mine, "-m", "pip", "install"]
+    return [uv, "pip", "install", "--python", mine] if uv else [mine, "-I", "-m", "pip", "install"]
 
 
 def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: IO[bytes]) -> None:

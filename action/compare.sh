@@ -3,8 +3,9 @@
 #
 #     action/compare.sh BASE HEAD FOLDER --env CartPole --workers 2 --budget 10m
 #
-# vebench and both commits are installed into interpreters of their own, the commits with $PACKAGES. The report and the
-# run files go to FOLDER. The exit status is that of `vebench compare`, and 2 if anything cannot be installed.
+# vebench and both commits are installed into interpreters of their own, the commits with $PACKAGES. report.md and the
+# run files go to FOLDER. With $HISTORY, the head's is added to that branch of run files, and what changed over time to
+# the report. The exit status is that of `vebench compare`, and 2 if anything cannot be installed or pushed.
 set -eEuo pipefail
 unset PYTHONPATH
 vebench=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +15,7 @@ base=$(git rev-parse --verify "$1^{commit}")
 head=$(git rev-parse --verify "$2^{commit}")
 mkdir -p "$3"
 folder=$(cd "$3" && pwd)
-rm -f "$folder/report.md"
+rm -f "$folder"/{report.md,run-a.jsonl,run-b.jsonl}
 shift 3
 
 work=$(mktemp -d)
@@ -39,8 +40,25 @@ for side in base head; do
 	install "$side" "./$side-source" ${PACKAGES-numpy gymnasium}
 done
 
-trap - ERR
 cd "$folder"
+sides=("$work/base/bin/python" "$work/head/bin/python")
 status=0
-"$work/gate/bin/vebench" compare "$work/base/bin/python" "$work/head/bin/python" "$@" --output report.md || status=$?
+"$work/gate/bin/vebench" compare "${sides[@]}" "$@" --output run.jsonl --format markdown > report.md &
+trap 'trap - ERR; set +e; kill $!; wait $!; exit 143' TERM INT # vebench ends its processes itself
+wait $! || status=$?
+cat report.md
+
+if [ -n "${HISTORY-}" ] && [ -s report.md ]; then
+	export GIT_{AUTHOR,COMMITTER}_NAME=vebench GIT_{AUTHOR,COMMITTER}_EMAIL=vebench@localhost
+	cd "$project"
+	tip=$(git fetch --quiet --depth 1 origin "$HISTORY" 2> /dev/null && git rev-parse FETCH_HEAD) ||
+		tip=$(git commit-tree -m "Run files" "$(git hash-object -t tree /dev/null)")
+	git worktree add --quiet --detach "$work/history" "$tip"
+	cp "$folder/run-b.jsonl" "$work/run-$(date -u +%Y%m%dT%H%M%SZ)-${head:0:10}.jsonl"
+	found=0 # 1: slower than before, 3: too few runs
+	"$work/gate/bin/vebench" history "$work/history" --store "$work"/run-*.jsonl -f markdown > "$work/history.md" || found=$?
+	[ "$found" != 2 ]
+	tee -a "$folder/report.md" "${GITHUB_STEP_SUMMARY:-/dev/null}" < "$work/history.md"
+	git -C "$work/history" push --quiet origin "HEAD:refs/heads/$HISTORY"
+fi
 exit "$status"

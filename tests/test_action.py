@@ -1,10 +1,14 @@
 """``action.yml``: its steps, run as a runner runs them, on a repository of two commits. What installs is a fake."""
 
+import json
 import os
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shutil import rmtree, which
 from typing import Any
 
 import pytest
@@ -13,7 +17,6 @@ import yaml
 ROOT = Path(__file__).parents[1]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"] if "name" in step}
-MARK = "<!-- vebench compare -->"
 # Makes no environment: what goes into one is noted, and a vebench that answers is put there.
 UV = r"""#!/bin/sh
 echo "uv $*" >> "$LOG"
@@ -30,61 +33,99 @@ cat > gate/bin/vebench <<'END'
 echo "vebench $*" >> "$LOG"
 ls -A >> "$LOG"
 echo "PYTHONPATH=$PYTHONPATH" >> "$LOG"
-[ -n "$NO_REPORT" ] || echo slower > report.md
+[ "$1" != history ] || { cp "$4" "$2"; git -C "$2" add .; git -C "$2" commit -qm run; echo steady; exit 3; }
+[ -n "$NO_REPORT" ] || { echo slower; echo run > run-b.jsonl; }
+[ -z "$HANGS" ] || { trap 'echo ended >> "$LOG"; exit 130' TERM; echo $PPID > "$HANGS"; sleep 60 & wait $!; }
 exit "$STATUS"
 END
 chmod +x gate/bin/vebench
 """
 GH = r"""#!/bin/sh
 echo "gh $*" >> "$LOG"
-case $* in *--paginate*) printf "$WRITTEN" ;; *) exit "$REFUSED" ;; esac
+case $* in
+  *--paginate*) while [ "$1" != --jq ]; do shift; done; printf %s "$WRITTEN" | jq -r "$2" ;;
+  *) [ "$REFUSED" = 0 ] || { echo "HTTP $REFUSED" >&2; exit 1; }
+esac
 """
 Ran = Callable[..., tuple[int, str]]
+GIT = ("git", "-c", "user.name=ci", "-c", "user.email=ci")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Ran:
-    """Return what runs a step of the action in a repository, and its status and what was called."""
+def origin(tmp_path: Path) -> Path:
+    """Return a repository whose last commit has the release ``after``, the one before ``middle``, the first ``before``.
+
+    The branch ``stable`` is at the first.
+    """
+    repository = tmp_path / "origin"
+    subprocess.run([*GIT, "init", "--quiet", "--initial-branch", "main", repository], check=True)
+    for release in ("before", "middle", "after"):
+        commit(repository, release)
+        if release == "before":
+            subprocess.run([*GIT, "branch", "stable"], cwd=repository, check=True)
+    return repository
+
+
+def commit(repository: Path, release: str) -> None:
+    (repository / "release").write_text(f"{release}\n")
+    subprocess.run([*GIT, "add", "."], cwd=repository, check=True)
+    subprocess.run([*GIT, "commit", "--quiet", "--message", release], cwd=repository, check=True)
+
+
+def of(repository: Path, name: str) -> str:
+    """Return the hash of a commit."""
+    return subprocess.check_output([*GIT, "rev-parse", name], cwd=repository, text=True).strip()
+
+
+@pytest.fixture
+def run(tmp_path: Path, origin: Path) -> Ran:
+    """Return what runs a step of the action in a shallow clone, and its status and what was called.
+
+    ``given`` are variables, ``pushed`` is what a push went on top of, and others are inputs.
+    """
     repository, programs, log = tmp_path / "repository", tmp_path / "programs", tmp_path / "log"
-    for folder in (repository, programs, tmp_path / "temp"):
+    for folder in (programs, tmp_path / "temp"):
         folder.mkdir()
     for name, text in (("uv", UV), ("gh", GH)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    git = ["git", "-c", "user.name=ci", "-c", "user.email=ci"]
 
-    def commit(release: str) -> None:
-        (repository / "release").write_text(f"{release}\n")
-        subprocess.run([*git, "add", "."], cwd=repository, check=True)
-        subprocess.run([*git, "commit", "--quiet", "--message", release], cwd=repository, check=True)
-
-    subprocess.run([*git, "init", "--quiet"], cwd=repository, check=True)
-    commit("before")
-
-    def step(name: str, given: Mapping[str, str] = {}, release: str = "after", **inputs: str) -> tuple[int, str]:
-        commit(release)
+    def step(name: str, given: Mapping[str, str] = {}, *, pushed: str = "", **inputs: str) -> tuple[int, str]:
+        rmtree(repository, ignore_errors=True)
+        subprocess.run([*GIT, "clone", "--quiet", "--depth", "1", f"file://{origin}", repository], check=True)
         values = {key: spec.get("default", "") for key, spec in ACTION["inputs"].items()} | inputs
-        folder = tmp_path / "temp" / "throughput"
         known = {f"inputs.{key}": value for key, value in values.items()}
-        known |= {"steps.compare.outputs.folder": str(folder), "github.event.number": "7"}
+        known |= {"steps.compare.outputs.folder": str(tmp_path / "temp" / "throughput-12"), "github.event.number": "7"}
+        known["github.event_name == 'push' && github.event.before || ''"] = pushed
+        known["github.event_name == 'push' && inputs.history || ''"] = values["history"] if pushed else ""
         variables = {
-            key: re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known[found[1]], text)
+            key: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], text)
             for key, text in STEPS[name].get("env", {}).items()
         }
         runner = {
             "GITHUB_ACTION_PATH": str(ROOT),
+            "GITHUB_JOB": "throughput",
             "GITHUB_OUTPUT": str(tmp_path / "output"),
             "GITHUB_REPOSITORY": "some/project",
+            "GITHUB_SHA": of(repository, "HEAD"),
             "RUNNER_TEMP": str(tmp_path / "temp"),
+            "TMPDIR": str(tmp_path / "temp"),
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(repository),
             "LOG": str(log),
         }
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]]
-        done = subprocess.run(shell, cwd=repository, env=os.environ | runner | variables | given, check=False)
-        trees = subprocess.check_output([*git, "worktree", "list"], cwd=repository, text=True)
+        process = subprocess.Popen(shell, cwd=repository, env=os.environ | runner | variables | given)
+        if hangs := given.get("HANGS"):
+            while not (Path(hangs).exists() and (script := Path(hangs).read_text())):
+                assert process.poll() is None
+                time.sleep(0.01)
+            os.kill(int(script), signal.SIGTERM)
+        status = process.wait()
+        trees = subprocess.check_output([*GIT, "worktree", "list"], cwd=repository, text=True)
         assert len(trees.splitlines()) == 1, "no work tree is left"
-        return done.returncode, log.read_text() if log.exists() else ""
+        assert [*(tmp_path / "temp").glob("tmp.*")] == []
+        return status, log.read_text() if log.exists() else ""
 
     return step
 
@@ -104,46 +145,97 @@ def test_where_nothing_could_be_compared_the_action_fails(run: Ran) -> None:
     assert run("Compare", {"STATUS": "3", "NO_REPORT": "1"}, envs="CartPole")[0] == 3
 
 
+@pytest.mark.parametrize(
+    ("base", "pushed", "release"),
+    [
+        ("", "", "middle"),
+        ("", 40 * "0", "middle"),  # the push of a new branch
+        ("", "stable", "before"),
+        ("stable", "", "before"),
+    ],
+)
+def test_the_base_is_the_first_parent_what_a_push_went_on_top_of_or_what_is_asked_for(
+    run: Ran, origin: Path, base: str, pushed: str, release: str
+) -> None:
+    pushed = of(origin, pushed) if pushed == "stable" else pushed
+    status, log = run("Compare", {"STATUS": "0"}, envs="CartPole", base=base, pushed=pushed)
+    assert (status, f"./base-source is {release}" in log, "./head-source is after" in log) == (0, True, True)
+
+
+def test_a_base_that_is_none_is_no_verdict(run: Ran) -> None:
+    assert run("Compare", {"STATUS": "0"}, envs="CartPole", base="nowhere")[0] not in {0, 1}
+
+
 def test_both_commits_are_installed_apart_and_compared_where_no_module_of_theirs_is(run: Ran) -> None:
     status, log = run(
         "Compare", {"STATUS": "0"}, envs="CartPole,m:E[a='b c']", backends="gym-sync", packages="numpy==2 x"
     )
     assert status == 0
-    assert "./base-source is before" in log
+    assert "./base-source is middle" in log
     assert "./head-source is after" in log
     assert log.count("numpy==2 x") == 2
-    given = "--env CartPole,m:E[a='b c'] --workers 2 --tolerance 10% --budget 10m --backend gym-sync --output report.md"
+    given = "--env CartPole,m:E[a='b c'] --workers 2 --tolerance 10% --budget 10m --backend gym-sync"
     compared, *there, path = log[log.index("vebench compare") :].splitlines()
-    assert re.fullmatch(rf"vebench compare \S+/base/bin/python \S+/head/bin/python {re.escape(given)}", compared)
-    assert (there, path) == ([], "PYTHONPATH=")
+    to = "--output run.jsonl --format markdown"
+    assert re.fullmatch(rf"vebench compare \S+/base/bin/python \S+/head/bin/python {re.escape(given)} {to}", compared)
+    assert (there, path) == (["report.md"], "PYTHONPATH=")
 
 
-def test_a_commit_that_does_not_install_is_not_called_slower(run: Ran) -> None:
-    status, log = run("Compare", {"STATUS": "0"}, release="broken", envs="CartPole")
+def test_a_commit_that_does_not_install_is_not_called_slower(run: Ran, origin: Path) -> None:
+    commit(origin, "broken")
+    status, log = run("Compare", {"STATUS": "0"}, envs="CartPole")
     assert (status, "vebench compare" in log) == (2, False)
 
 
 def test_text_of_inputs_is_not_run(run: Ran, tmp_path: Path) -> None:
     hostile = f"$(touch {tmp_path}/taken)`touch {tmp_path}/taken`; touch {tmp_path}/taken"
-    assert run("Compare", {"STATUS": "0"}, **dict.fromkeys(ACTION["inputs"], hostile))[0] == 0
+    run("Compare", {"STATUS": "0"}, pushed="0", **dict.fromkeys(ACTION["inputs"], hostile))
     assert not (tmp_path / "taken").exists()
 
 
+def test_a_push_adds_its_run_to_a_branch_which_is_made_once(run: Ran, origin: Path) -> None:
+    for count in (1, 2):
+        status, _ = run("Compare", {"STATUS": "1"}, envs="CartPole", history="runs", pushed=of(origin, "main~1"))
+        assert status == 1
+        files = subprocess.check_output([*GIT, "ls-tree", "--name-only", "runs"], cwd=origin, text=True).split()
+        assert len(files) == count
+        time.sleep(1)  # the names have the time
+
+
+def test_a_signal_to_the_script_ends_what_measures_and_leaves_nothing(run: Ran, tmp_path: Path) -> None:
+    status, log = run("Compare", {"STATUS": "0", "HANGS": str(tmp_path / "hangs")}, envs="CartPole")
+    assert (status, log.endswith("ended\n")) == (143, True)
+
+
+@pytest.mark.skipif(not which("jq"), reason="gh evaluates what jq does")
 @pytest.mark.parametrize(
     ("written", "refused", "asked"),
     [
-        ("", "0", "--method POST repos/some/project/issues/7/comments"),
-        ("12\n34\n", "0", "--method PATCH repos/some/project/issues/comments/12"),
-        ("", "1", "--method POST repos/some/project/issues/7/comments"),
+        ([], 0, "--method POST repos/some/project/issues/7/comments"),
+        ([(12, "Bot", 0), (34, "Bot", 0)], 0, "--method PATCH repos/some/project/issues/comments/12"),
+        ([(5, "User", 0), (6, "Bot", 3)], 0, "--method POST repos/some/project/issues/7/comments"),
+        ([], 403, "--method POST repos/some/project/issues/7/comments"),
     ],
-    ids=["first", "again", "a fork without the right"],
+    ids=["first", "again", "a person's, and another use's", "a fork without the right"],
 )
-def test_the_report_is_one_comment(run: Ran, tmp_path: Path, written: str, refused: str, asked: str) -> None:
-    (folder := tmp_path / "temp" / "throughput").mkdir(parents=True)
+def test_the_report_is_one_comment_of_each_use(  # noqa: PLR0913, PLR0917 - what is there, and what is asked
+    run: Ran,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    written: list[tuple[int, str, int]],
+    refused: int,
+    asked: str,
+) -> None:
+    (folder := tmp_path / "temp" / "throughput-12").mkdir(parents=True)
     (folder / "report.md").write_text("slower")
-    status, log = run("Comment", {"WRITTEN": written, "REFUSED": refused})
+    there = [
+        {"id": number, "user": {"type": kind}, "body": f"<!-- vebench compare 12{other or ''} -->\nsame"}
+        for number, kind, other in written
+    ]
+    status, log = run("Comment", {"WRITTEN": json.dumps(there), "REFUSED": str(refused)})
     assert (status, asked in log) == (0, True)
-    assert (folder / "comment.md").read_text() == f"{MARK}\nslower"
+    assert (folder / "comment.md").read_text() == "<!-- vebench compare 12 -->\nslower"
+    assert (f"summary: HTTP {refused}" in capfd.readouterr().out) == bool(refused)
 
 
 def test_nothing_is_said_where_nothing_was_compared(run: Ran) -> None:

@@ -1,12 +1,12 @@
 """Compares releases with the ones before: ``python tools/replay.py FILE [--only ale-py,mujoco] [--again]``.
 
 Each release of a package is installed into an interpreter of its own, with the same versions of all others, and
-``vebench compare`` measures it in turn with the release before. With ``--again`` each pair is measured once more, by
-ten passes of three windows of a second, and a first verdict counts as contradicted if the second interval lies on the
-other side of 1 or, after "same", beyond the tolerance.
+``vebench compare`` measures it in turn with the release before. The releases of Python are those on the search path.
+With ``--again`` each pair of which an interval does not hold 1 is measured once more with ``--effort normal``; the
+first answer is contradicted if both intervals have nothing in common.
 
-FILE keeps the verdicts as JSON Lines; what is in it is not measured again. Prints the table of ``docs/releases.md``.
-For a quiet machine: up to four minutes for each pair and task on two CPUs, five with ``--again``.
+FILE keeps the answers as JSON Lines; what is in it is not measured again. Prints the table of ``docs/releases.md``.
+For a quiet machine: up to three minutes for each pair and task on two CPUs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NEWEST = {
     "imageio": "2.37.2",
     "packaging": "25.0",
 }
-TOLERANCE = 0.05
-SHORT = ("--budget", "3m")
-LONG = ("--repeats", "10", "--set", "rounds=3", "--set", "duration=1s")
+TOLERANCE = "5%"
+SHORT = ("--effort", "low", "--budget", "2m")
+LONG = ("--effort", "normal")
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ class Package:
 PACKAGES = {
     "gymnasium": Package(("1.0.0", "1.1.1", "1.2.3", "1.3.0", "1.4.0"), ("Pong", "HalfCheetah", "CartPole")),
     "ale-py": Package(("0.10.2", "0.11.2", "0.12.0", "0.12.1"), ("Pong",)),
-    "envpool": Package(("0.9.0", "1.0.1", "1.1.1", "1.2.0", "1.2.5"), ("Pong", "HalfCheetah"), "envpool-sync"),
-    "mujoco": Package(("3.0.1", "3.1.6", "3.2.7", "3.3.7", "3.6.0", "3.11.0", "4.0.0"), ("HalfCheetah",)),
+    "envpool": Package(("0.8.4", "1.0.1", "1.1.1", "1.2.5"), ("Pong", "HalfCheetah"), "envpool-sync"),
+    "mujoco": Package(("3.0.1", "3.2.7", "3.6.0", "3.11.0", "4.0.0"), ("HalfCheetah",)),
     "numpy": Package(
-        ("1.26.4", "2.0.2", "2.2.6", "2.4.6"),
+        ("1.26.4", "2.0.2", "2.4.6"),
         ("Pong", "HalfCheetah", "CartPole"),
         older={"opencv-python-headless": "4.11.0.86"},
     ),
+    "python": Package(("3.11", "3.12", "3.13"), ("Pong", "HalfCheetah", "CartPole")),
 }
 
 
@@ -68,8 +69,9 @@ def installed(folder: Path, packages: Mapping[str, str]) -> str:
     place = folder / "-".join(f"{name}{version}" for name, version in packages.items())
     python = str(place / "bin" / "python")
     if not (place / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        wanted = [f"{name}=={version}" for name, version in packages.items()]
+        own = f"python{packages['python']}" if "python" in packages else sys.executable
+        subprocess.run([own, "-m", "venv", "--clear", place], check=True)
+        wanted = [f"{name}=={version}" for name, version in packages.items() if name != "python"]
         subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True)
         (place / "ready").touch()
     return python
@@ -79,28 +81,33 @@ def compared(pythons: Sequence[str], env: str, backends: str, plan: Sequence[str
     """Return the verdict on each backend. Raises RuntimeError with what was printed if there is none."""
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         command = [sys.executable, "-m", "vebench", "compare", *pythons, "-e", env, "-b", backends, "-w", "2", *plan]
-        command += ["--tolerance", str(TOLERANCE), "-f", "json"]
+        command += ["--tolerance", TOLERANCE, "-f", "json"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout)["groups"]
 
 
-def contradicted(first: Verdict, second: Verdict) -> bool:
-    """Return whether a second measurement's interval shows that a verdict was wrong."""
-    low, high = (second["ratio"] or {}).get("low"), (second["ratio"] or {}).get("high")
-    if low is None or high is None:
-        return False
-    beyond = high < 1 - TOLERANCE or low > 1 + TOLERANCE
-    return {"slower": low > 1, "faster": high < 1, "same": beyond}.get(first["verdict"], False)
+def interval(verdict: Verdict) -> tuple[float, float] | None:
+    """Return the interval of a ratio, None if it has none."""
+    ratio = verdict["ratio"]
+    return (ratio["low"], ratio["high"]) if ratio and ratio["low"] is not None else None
+
+
+def has_changed(verdict: Verdict) -> bool:
+    """Return whether a ratio's interval does not hold 1."""
+    its = interval(verdict)
+    return its is not None and not its[0] <= 1 <= its[1]
 
 
 def measured(asked: argparse.Namespace, name: str, before: str, after: str, env: str) -> list[list[Verdict]]:
-    """Return the verdicts on each backend: the first, and with ``--again`` the second."""
+    """Return the verdicts on each backend: the first, and with ``--again`` the second where one has changed."""
     package, rounds = PACKAGES[name], []
     lines = asked.file.read_text().splitlines() if asked.file.exists() else []
     kept = {tuple(key): found for key, found in map(json.loads, lines)}
-    for plan in (SHORT, LONG)[: 1 + asked.again]:
+    for plan in (SHORT, LONG):
+        if rounds and not (asked.again and any(map(has_changed, rounds[0]))):
+            break
         key = (name, before, after, env, *plan)
         if key not in kept:
             sides = [{**NEWEST, **package.older, name: version} for version in (before, after)]
@@ -113,11 +120,12 @@ def measured(asked: argparse.Namespace, name: str, before: str, after: str, env:
 
 
 def shown(verdict: Verdict) -> str:
-    """Return a verdict with its ratio and interval."""
-    ratio = verdict["ratio"]
-    if not ratio or ratio["low"] is None:
+    """Return a ratio with its interval, in bold if that does not hold 1."""
+    its = interval(verdict)
+    if its is None:
         return f"{verdict['verdict']}: {verdict['why']}"
-    return f"{ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f}), {verdict['verdict']}"
+    text = f"{verdict['ratio']['median']:.3f} ({its[0]:.3f} to {its[1]:.3f})"
+    return f"**{text}**" if has_changed(verdict) else text
 
 
 def main() -> None:
@@ -128,10 +136,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "vebench-replay")
     asked = parser.parse_args()
-    wrong = decided = 0
-    print(
-        "| package | release | before | task | backend | rate over the one before | measured again |\n|" + " --- |" * 7
-    )
+    again = wrong = 0
+    print("| package | release | before | task | backend | rate over the one before | again |\n|" + " --- |" * 7)
     for name in asked.only.split(","):
         for before, after in pairwise(PACKAGES[name].releases):
             for env in PACKAGES[name].envs:
@@ -141,14 +147,14 @@ def main() -> None:
                     why = str(error).strip().splitlines()[-1:]
                     print(f"| {name} | {after} | {before} | {env} | | {' '.join(why)} | |", flush=True)
                     continue
-                for verdicts in found:
-                    cells = [name, after, before, env, verdicts[0]["backend"], *map(shown, verdicts)]
-                    print(f"| {' | '.join(cells)} |", flush=True)
-                    if len(verdicts) > 1:
-                        decided += verdicts[0]["verdict"] in {"slower", "faster", "same"}
-                        wrong += contradicted(*verdicts)
+                for first, *second in found:
+                    ratios = [*map(shown, (first, *second)), ""][:2]
+                    print(f"| {' | '.join([name, after, before, env, first['backend'], *ratios])} |", flush=True)
+                    if second and (both := list(filter(None, map(interval, (first, *second))))):
+                        again += 1
+                        wrong += max(low for low, _ in both) > min(high for _, high in both)
     if asked.again:
-        print(f"\n{wrong} of {decided} decided verdicts are contradicted by the longer measurement.")
+        print(f"\n{wrong} of {again} ratios are contradicted.")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def change(ratio: float) -> str:
 
 
 def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
-    """Return where a ratio and its interval are, from twice the ``tolerance`` below 1 to twice above: ``···¦·─●─·····``.
+    """Return where a ratio and its interval are, up to twice the ``tolerance`` off 1: ``···¦·─●─·····``.
 
     A bar is at 1, a broken one at the tolerance below it. What is outside the axis is at its end.
     """

@@ -186,7 +186,8 @@ def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
 
 
 def _bar(judged: CellComparison | GroupComparison, found: Comparison) -> Text:
-    return Text((figures.on_axis(judged.ratio, found.tolerance) if judged.ratio else "",))
+    ratio = judged.ratio
+    return Text(("",)) if ratio is None else Text((figures.on_axis(ratio, found.tolerance),), value=ratio)
 
 
 def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:

@@ -172,7 +172,8 @@ def test_passes_are_added_in_pairs_where_one_python_skips_cells_in_its_first_pas
     start = FakeStart(dict.fromkeys(("for-loop", "gym-sync"), uneven))
     world = fake_world(start, examine=without("envpool", lacking), clock=FakeClock(0.1))
     asked = ("-e", "Pong", "-w", "1,2", "-b", "envpool-sync,for-loop,gym-sync", "--budget", "60", "-f", "json")
-    answer = json.loads(vebench("compare", *OLD_AND_NEW, *asked, "--repeats", "2", world=world).out)
+    plan = ("--repeats", "2", "--set", "rounds=3")
+    answer = json.loads(vebench("compare", *OLD_AND_NEW, *asked, *plan, world=world).out)
     assert {cell["backend"] for cell in answer["cells"] if cell["verdict"] == "missing"} == {"envpool-sync"}
     added = [cell for cell, _ in start.started if cell.repeat >= 2]
     assert {cell.backend.name for cell in added} == {"for-loop", "gym-sync"}

@@ -118,7 +118,7 @@ def evil_pages() -> dict[str, Page]:
     return {
         "run": RunPage.of([(name, run)], View(("startup_seconds", "verdict_reason"), every_finding=True)),
         "runs side by side": RunPage.of([(name, run), (f"b{name}", elsewhere)], View(every_finding=True)),
-        "check": CheckPage(name, f"b{name}", found, (EVIL,), 1, EVIL),
+        "check": CheckPage(name, f"b{name}", found, (EVIL,), 1),
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
         "history": HistoryPage(history(runs), 1),
         "verify": VerifyPage(((plan.cells[0], proof),), 20, plan.spec),

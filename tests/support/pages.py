@@ -99,7 +99,8 @@ def make_pages() -> Mapping[PageKind, Page]:
             {2: "cannot be installed"},
             (0.0, 0.004, 0.5, 0.496),
             Answer(2, 3, 0.996, found=True),
-            0,
+            one_change=True,
+            status=3,
         ),
         HistoryPage(
             history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1

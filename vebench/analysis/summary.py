@@ -103,7 +103,7 @@ def _measured(run: Run) -> dict[CellKey, tuple[list[CellRecord], Counting]]:
         return measured
     # A side of ``vebench compare``: many windows, so short that a rare slow step is missed by their median.
     return {
-        key: (records, [(record, [all_of(windows)]) for record, windows in counted])
+        key: (records, [(record, [all_of(windows)]) for record, windows in counted] if len(counted) > 1 else counted)
         for key, (records, counted) in measured.items()
     }
 

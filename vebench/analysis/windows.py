@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from math import erfc, exp, log, sqrt
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import student_quantile
 from vebench.child.schedule import MOST_TRIES
@@ -188,13 +188,11 @@ def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:
 
 def all_of(windows: Sequence[Window]) -> Window:
     """Return one window with all that these have counted; of percentiles, the median."""
-    counts = {item.name: [getattr(window, item.name) for window in windows] for item in fields(Window)}
-    return Window(
-        **{
-            name: None if None in values else round(median(values)) if "_p" in name else sum(values)
-            for name, values in counts.items()
-        }
-    )
+    counts: dict[str, Any] = {}
+    for item in fields(Window):
+        values = [getattr(window, item.name) for window in windows]
+        counts[item.name] = None if None in values else round(median(values)) if "_p" in item.name else sum(values)
+    return Window(**counts)
 
 
 @dataclass(frozen=True)

@@ -90,3 +90,8 @@ def test_ratios_of_several_cells_and_of_several_steps_are_averaged_with_their_er
     assert twice.keys() == {3, 5}
     one, two = (twice[at].error ** 2 - BIAS**2 for at in (5, 3))  # the bias of a build stays
     assert two == pytest.approx(one / 2, rel=1e-3)
+
+
+def test_one_wild_ratio_of_four_hardly_moves_the_mean_of_a_candidate() -> None:
+    wild = pooled([*3 * [(3, Ratio(0.0, 0.02))], (3, Ratio(-0.2, 0.02))])
+    assert wild[3].log == pytest.approx(0.0, abs=0.005)

@@ -38,6 +38,7 @@ WILD = 0.05
 # Standard deviations at which likelihoods are integrated over biases, and how much each counts.
 _DEVIATIONS = np.linspace(-3, 3, 25)
 _LOG_WEIGHTS = -(_DEVIATIONS**2) / 2
+_ROUNDS = 10  # after which weights hardly change
 _FITS = 3.0  # errors by which a ratio may be off its level
 _NORMAL = 1.96  # half of a 95 % interval in standard errors; for few passes it is more, and the error so much larger
 
@@ -85,12 +86,18 @@ def moderated(steps: Sequence[Step]) -> list[Step]:
 
 
 def pooled(steps: Sequence[Step]) -> dict[int, Ratio]:
-    """Return the mean of all ratios of each candidate, weighted by their precision; its error has the build's bias."""
+    """Return the mean of all ratios of each candidate, weighted by their precision; its error has the build's bias.
+
+    A ratio that is far from the others counts less, as it does in Student's distribution.
+    """
     found: dict[int, Ratio] = {}
     for at, ratios in _by_candidate(steps).items():
-        weights = [one.error**-2 for one in ratios]
-        mean = sum(weight * one.log for weight, one in zip(weights, ratios, strict=True)) / sum(weights)
-        found[at] = Ratio(mean, sqrt(1 / sum(weights) + BIAS**2))
+        values, errors = np.array(ratios).T
+        mean = np.median(values)
+        for _ in range(_ROUNDS):
+            weights = errors**-2 * np.minimum(1, (FREEDOM + 1) / (FREEDOM + ((values - mean) / errors) ** 2))
+            mean = np.average(values, weights=weights)
+        found[at] = Ratio(float(mean), sqrt(1 / weights.sum() + BIAS**2))
     return found
 
 

@@ -51,14 +51,21 @@ cat report.md
 if [ -n "${HISTORY-}" ] && [ -s report.md ]; then
 	export GIT_{AUTHOR,COMMITTER}_NAME=vebench GIT_{AUTHOR,COMMITTER}_EMAIL=vebench@localhost
 	cd "$project"
-	tip=$(git fetch --quiet --depth 1 origin "$HISTORY" 2> /dev/null && git rev-parse FETCH_HEAD) ||
-		tip=$(git commit-tree -m "Run files" "$(git hash-object -t tree /dev/null)")
-	git worktree add --quiet --detach "$work/history" "$tip"
 	cp "$folder/run-b.jsonl" "$work/run-$(date -u +%Y%m%dT%H%M%SZ)-${head:0:10}.jsonl"
-	found=0 # 1: slower than before, 3: too few runs
-	"$work/gate/bin/vebench" history "$work/history" --store "$work"/run-*.jsonl -f markdown > "$work/history.md" || found=$?
-	[ "$found" != 2 ]
+	for _ in 1 2 3; do # another push may add its own meanwhile
+		tip=$(git fetch --quiet --depth 1 origin "$HISTORY" 2> /dev/null && git rev-parse FETCH_HEAD) ||
+			tip=$(git commit-tree -m "Run files" "$(git hash-object -t tree /dev/null)")
+		git worktree add --force --quiet --detach "$work/history" "$tip"
+		found=0 # 1: slower than before, 3: too few runs
+		"$work/gate/bin/vebench" history "$work/history" --store "$work"/run-*.jsonl -f markdown > "$work/history.md" ||
+			found=$?
+		[ "$found" != 2 ]
+		pushed=0
+		git -C "$work/history" push --quiet origin "HEAD:refs/heads/$HISTORY" || pushed=$?
+		[ "$pushed" != 0 ] || break
+		git worktree remove --force "$work/history"
+	done
 	tee -a "$folder/report.md" "${GITHUB_STEP_SUMMARY:-/dev/null}" < "$work/history.md"
-	git -C "$work/history" push --quiet origin "HEAD:refs/heads/$HISTORY"
+	[ "$pushed" = 0 ]
 fi
 exit "$status"

@@ -97,7 +97,7 @@ def run(tmp_path: Path, origin: Path) -> Ran:
         known = {f"inputs.{key}": value for key, value in values.items()}
         known |= {"steps.compare.outputs.folder": str(tmp_path / "temp" / "throughput-12"), "github.event.number": "7"}
         known["github.event_name == 'push' && github.event.before || ''"] = pushed
-        known["github.event_name == 'push' && inputs.history || ''"] = values["history"] if pushed else ""
+        known["github.ref_name == github.event.repository.default_branch && inputs.history || ''"] = values["history"]
         variables = {
             key: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], text)
             for key, text in STEPS[name].get("env", {}).items()

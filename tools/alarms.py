@@ -3,8 +3,8 @@
 ``python tools/alarms.py FILE [--planted environment|wrapper|backend] [--slower 0.1] [--count 50] [--busy 0.5]``: each
 comparison is of two fresh interpreters with copies of a small project, and measures one backend on its environment,
 in which a step works in Python for about 0.1 ms, or on CartPole. Without ``--planted`` both sides have the same code.
-``--busy``: one process beside is busy for this share of the time. ``--pin``: as of ``compare``; so two of these can
-run at the same time on two CPUs. FILE keeps the answers as JSON Lines; what is printed counts all of them.
+``--busy``: one process beside is busy for this share of the time. ``--pin``: as of ``compare --set pin``; so two of
+these can run at the same time on two CPUs. FILE keeps the answers as JSON Lines; what is printed counts all of them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,20 @@ def compared(number: int, slower: float, planted: str, pin: str) -> dict[str, ob
     backend = "gym-sync" if planted == "backend" else BACKENDS[number % 2]
     with TemporaryDirectory() as scratch:
         pythons = [side(Path(scratch, name), slower, what) for name, what in (("a", ""), ("b", planted))]
-        command = [sys.executable, "-m", "vebench", "compare", *pythons, "-e", env, "-b", backend, "--pin", pin, *PLAN]
+        command = [
+            sys.executable,
+            "-m",
+            "vebench",
+            "compare",
+            *pythons,
+            "-e",
+            env,
+            "-b",
+            backend,
+            "--set",
+            f"pin={pin}",
+            *PLAN,
+        ]
         begun = time.monotonic()
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
         took = time.monotonic() - begun

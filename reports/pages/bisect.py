@@ -26,7 +26,7 @@ class BisectPage(DataPage):
 
     ``changed`` are the cells that differ between the ends, ``ratios`` are relative to the good end, ``chances`` are the
     posterior of having made the change, ``skipped`` has the reasons. ``file`` has all steps. ``one_change``: the ratios
-    on both sides of the answer are those of the ends.
+    on both sides of the answer are clear of the middle between those of the ends.
     """
 
     candidates: Sequence[Candidate]
@@ -44,8 +44,8 @@ class BisectPage(DataPage):
 
     @property
     def found(self) -> bool:
-        """Whether one candidate, or several that cannot be told apart, made the change."""
-        return self.answer.found and self.one_change
+        """Whether one candidate made the change."""
+        return self.answer.found and self.one_change and self.answer.first == self.answer.last
 
     @property
     def outcome(self) -> str:
@@ -55,10 +55,12 @@ class BisectPage(DataPage):
         if not self.answer.found:
             return f"undecided: {direction} since one of {self._range}, from {first} to {last}"
         if not self.one_change:
-            return f"undecided: between the ratios of the ends is that of {first} or the one before: several changes?"
+            return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
         if self.answer.first == self.answer.last:
             return f"{direction} since {first}"
-        return f"{direction} since one of {self._range}, which cannot be told apart, from {first} to {last}"
+        return (
+            f"undecided: {direction} since one of {self._range}, of which others were skipped, from {first} to {last}"
+        )
 
     @property
     def _change(self) -> Ratio:

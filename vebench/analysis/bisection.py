@@ -9,7 +9,7 @@ Bisection search with noisy responses, SIAM Journal on Control and Optimization 
 The likelihood of a log ratio is that of Student's distribution with few degrees of freedom (K. Lange, R. Little,
 J. Taylor, Robust statistical modeling using the t distribution, Journal of the American Statistical Association 84,
 1989), mixed with an answer by chance, so that no single ratio can decide. Each build has a bias, which all comparisons
-of it share: likelihoods are integrated over the biases. There is one change: see ``fits``.
+of it share: likelihoods are integrated over the biases. There is one change: see ``unclear``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ WILD = 0.05
 _DEVIATIONS = np.linspace(-3, 3, 25)
 _LOG_WEIGHTS = -(_DEVIATIONS**2) / 2
 _ROUNDS = 10  # after which weights hardly change
-_FITS = 3.0  # errors by which a ratio may be off its level
+_CLEAR = 2.0  # errors by which a ratio is to be clear of the middle
+_BIAS_IS_ALL = 1.2
 _NORMAL = 1.96  # half of a 95 % interval in standard errors; for few passes it is more, and the error so much larger
 
 
@@ -107,20 +108,22 @@ def posterior(last: int, change: Ratio, steps: Sequence[Step]) -> list[float]:
     ``change`` is the ratio of the bad end, whose error has its build's bias, as that of ``pooled``. ``steps`` are those
     of candidates between the ends. Before the change, a ratio is 1, and from the change on it is that of the bad end.
     """
-    # Log likelihoods of each candidate before and after the change, for each level that the bad end may truly have.
-    levels = change.log + _DEVIATIONS * change.error
-    before = np.zeros((len(levels), last + 1))
+    # Log likelihoods of each candidate before and after the change, for each level that the ends may truly have: all
+    # ratios have the bias of the good end.
+    before = np.zeros((len(_DEVIATIONS), last + 1))
     after = np.zeros_like(before)
     for at, ratios in _by_candidate(steps).items():
         values, errors = np.array(ratios).T
         by_chance = WILD / 2 * (_density(values, errors) + _density(values - change.log, errors))
-        for found, level in ((before, 0 * levels), (after, levels)):
-            means = level[:, None, None] + BIAS * _DEVIATIONS[:, None]
+        for found, level in ((before, Ratio(0.0, BIAS)), (after, change)):
+            means = level.log + level.error * _DEVIATIONS[:, None, None] + BIAS * _DEVIATIONS[:, None]
             density = (1 - WILD) * _density(values - means, errors) + by_chance
             found[:, at] = np.logaddexp.reduce(np.log(density).sum(axis=-1) + _LOG_WEIGHTS, axis=-1)
     # A change at a position has all candidates below it before, and all others after.
-    logs = np.cumsum(before - after, axis=1)[:, :-1] + after.sum(axis=1, keepdims=True) + _LOG_WEIGHTS[:, None]
-    chances = np.exp(logs - logs.max()).sum(axis=0)
+    below = (np.cumsum(each, axis=1)[:, :-1] + _LOG_WEIGHTS[:, None] for each in (before, -after))
+    first, second = below
+    logs = first[:, None] + second + after.sum(axis=1)[:, None]
+    chances = np.exp(logs - logs.max()).sum(axis=(0, 1))
     return [0.0, *map(float, chances / chances.sum())]
 
 
@@ -159,14 +162,17 @@ def answer(chances: Sequence[float], askable: Collection[int]) -> Answer:
     return Answer(first, end, sum(chances[first : end + 1]), found=False)
 
 
-def fits(found: Answer, change: Ratio, ratios: Mapping[int, Ratio]) -> bool:
-    """Return whether the ratios on both sides of the answer are those of the ends: else there are several changes.
+def unclear(found: Answer, change: Ratio, ratios: Mapping[int, Ratio]) -> int | None:
+    """Return the candidate on a side of the answer whose ratio may lie in the middle of the ends', None if neither may.
 
-    ``ratios`` are those of all candidates that were compared, by their index.
+    It is compared again as long as that helps. Where it stays unclear, there may be several changes. ``ratios`` are
+    those of candidates between the ends that were compared, by their index.
     """
-    sides = {found.first - 1: Ratio(0.0, 0.0), found.last: change}
-    return all(
-        abs(ratios[at].log - level.log) <= _FITS * sqrt(ratios[at].error ** 2 + level.error**2)
-        for at, level in sides.items()
-        if at in ratios
-    )
+    sides = {found.first - 1: 0.0, found.last: change.log}
+    off = {at: abs(ratios[at].log - level) + _CLEAR * ratios[at].error for at, level in sides.items() if at in ratios}
+    return next((at for at, most in off.items() if most > abs(change.log) / 2), None)
+
+
+def helps(ratio: Ratio) -> bool:
+    """Return whether further comparisons of a candidate make its ratio more precise: they all have its bias."""
+    return ratio.error > _BIAS_IS_ALL * BIAS

@@ -3,9 +3,8 @@
 Testing repeatedly at 5 % finds differences that do not exist in far more than 5 % of cases. Therefore the
 5 % are spent: each look gets what the spending function has grown by since the look before (K. Lan, D. DeMets, Discrete
 sequential boundaries for clinical trials, Biometrika 70, 1983). All looks together then keep the level, however they
-depend on each other. The function is the square of the share of the time that is used (K. Kim, D. DeMets, Design and
-analysis of group sequential tests based on the type I error spending rate function, Biometrika 74, 1987): it leaves
-most of the level to the end, and enough to the beginning for what is clear at once.
+depend on each other. The function is theirs that resembles Pocock's test: nearly in proportion to the share of the time
+that is used, so that what is clear at once is decided at once, also within a long budget.
 
 Before anything is measured, documented constants stand for the machine: by how much processes differ, and windows
 within them. A noisy machine resolves less.
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from math import ceil, exp, inf, log, sqrt
+from math import ceil, e, exp, inf, log, log1p, sqrt
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
@@ -90,7 +89,7 @@ class Decisions:
 
     def part(self, used: float) -> float:
         """Return the part of the levels for a look at which this share of the time is used, 1 for the last one."""
-        grown = min(1.0, max(0.0, used)) ** 2
+        grown = log1p((e - 1) * min(1.0, max(0.0, used)))
         part, self._spent = max(0.0, grown - self._spent), max(self._spent, grown)
         return part
 

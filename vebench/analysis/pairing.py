@@ -12,7 +12,6 @@ from vebench.analysis.findings import NO_REASON, Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample, product
 from vebench.backends.registry import REFERENCE
-from vebench.child.window import TAKEN_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +28,8 @@ Metric = Literal["fps", "speedup", "yardstick"]
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
+# Of sides that take turns: by how much the shares of CPU time that others took may differ. Less comes by chance.
+_UNEVEN = 0.2
 HOW_TO_HAVE = "vebench run always measures it, unless --set base=false is given"
 
 
@@ -193,7 +194,7 @@ class Sides:
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
         taken = {name: cell.stolen_share + cell.others_share for name, cell in self._named(key)}
-        if self.in_turn and max(taken.values()) - min(taken.values()) > TAKEN_SHARE:
+        if self.in_turn and max(taken.values()) - min(taken.values()) > _UNEVEN:
             codes.append((max(taken, key=lambda name: taken[name]), Code.DISTURBED))
         base = denominator(key, self.metric)
         if base is not None and not codes:

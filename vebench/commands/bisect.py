@@ -171,24 +171,23 @@ class _Bisection:
             chances = bisection.posterior(self._last, change, measured)
             askable = [at for at in range(1, self._last) if at not in skipped]
             found = bisection.answer(chances, askable)
-            at = bisection.to_ask(chances, askable)
-            if found.found or at is None or self._world.clock() > deadline:
+            ratios = bisection.pooled(measured)
+            at = bisection.unclear(found, change, ratios) if found.found else bisection.to_ask(chances, askable)
+            if at is None or self._world.clock() > deadline or (found.found and not bisection.helps(ratios[at])):
                 break
             self._keep(self._step(at, spec, ends.changed))
-        ratios = bisection.pooled(measured) | {self._last: change}
-        one_change = bisection.fits(found, change, ratios)
         return BisectPage(
             self._known,
             "release" if self._request.package else "commit",
             self._file.name,
             ends.changed,
-            ratios,
+            ratios | {self._last: change},
             {at: sum(step.at == at for step in self._steps) for at in range(1, self._last + 1)},
             skipped,
             chances,
             found,
-            one_change,
-            DONE if found.found and one_change and found.first == found.last else UNDECIDED,
+            at is None,
+            DONE if found.found and at is None and found.first == found.last else UNDECIDED,
         )
 
     def _ends(self) -> _Step:

@@ -129,7 +129,7 @@ def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
         return round((width - 1) * min(1.0, max(0.0, 0.5 + (value - 1) / (4 * tolerance))))
 
     shown = ["·"] * width
-    shown[place(1 - tolerance)], shown[place(1.0)] = "¦", "|"
+    shown[place(1 - tolerance)], shown[place(1.0)] = "¦", "│"
     if ratio.low is not None and ratio.high is not None:
         low, high = place(ratio.low), place(ratio.high)
         shown[low : high + 1] = "─" * (high + 1 - low)

@@ -120,16 +120,17 @@ def measured(asked: argparse.Namespace, name: str, before: str, after: str, env:
 
 
 def shown(verdict: Verdict) -> str:
-    """Return a ratio with its interval, in bold if that does not hold 1."""
+    """Return by how many percent the rate has changed, with its interval, in bold if that does not hold 0."""
     its = interval(verdict)
     if its is None:
-        return f"{verdict['verdict']}: {verdict['why']}"
-    text = f"{verdict['ratio']['median']:.3f} ({its[0]:.3f} to {its[1]:.3f})"
+        return "-"
+    change, low, high = (100 * (ratio - 1) for ratio in (verdict["ratio"]["median"], *its))
+    text = f"{change:+.1f} ({low:+.1f}, {high:+.1f})"
     return f"**{text}**" if has_changed(verdict) else text
 
 
 def main() -> None:
-    """Measure what is missing, and print the table."""
+    """Measure what is missing, and print the table, and what could not be compared."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default=",".join(PACKAGES))
@@ -137,24 +138,28 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "vebench-replay")
     asked = parser.parse_args()
     again = wrong = 0
-    print("| package | release | before | task | backend | rate over the one before | again |\n|" + " --- |" * 7)
+    places = [(env, kind) for env in ("Pong", "HalfCheetah", "CartPole") for kind in ("sync", "async")]
+    notes: list[str] = []
+    print(f"| release | before | {' | '.join(map(', '.join, places))} |\n{'| --- ' * (2 + len(places))}|")
     for name in asked.only.split(","):
         for before, after in pairwise(PACKAGES[name].releases):
+            texts: dict[tuple[str, str], str] = {}
             for env in PACKAGES[name].envs:
                 try:
                     found = measured(asked, name, before, after, env)
                 except (subprocess.CalledProcessError, RuntimeError) as error:
-                    why = str(error).strip().splitlines()[-1:]
-                    print(f"| {name} | {after} | {before} | {env} | | {' '.join(why)} | |", flush=True)
+                    notes.append(f"{name} {after}, {env}: {' '.join(str(error).strip().splitlines()[-1:])}")
                     continue
                 for first, *second in found:
-                    ratios = [*map(shown, (first, *second)), ""][:2]
-                    print(f"| {' | '.join([name, after, before, env, first['backend'], *ratios])} |", flush=True)
+                    backend = first["backend"]
+                    texts[env, backend.rpartition("-")[2]] = ", again ".join(map(shown, (first, *second)))
+                    if interval(first) is None:
+                        notes.append(f"{name} {after}, {env}, {backend}: {first['why']}")
                     if second and (both := list(filter(None, map(interval, (first, *second))))):
                         again += 1
                         wrong += max(low for low, _ in both) > min(high for _, high in both)
-    if asked.again:
-        print(f"\n{wrong} of {again} ratios are contradicted.")
+            print(f"| {name} {after} | {before} | {' | '.join(texts.get(place, '') for place in places)} |", flush=True)
+    print("\n", *(f"- {note}\n" for note in notes), f"\n{wrong} of {again} ratios are contradicted.", sep="")
 
 
 if __name__ == "__main__":

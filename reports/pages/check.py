@@ -80,7 +80,7 @@ class CheckPage(DataPage):
                 f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
-                "±: the 95 % confidence interval of each ratio, ─ in the last column. ¦: the tolerance, |: no change.",
+                "±: the 95 % confidence interval of each ratio, ─ in the last column. ¦: the tolerance, │: no change.",
                 *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(_explanations(found)),

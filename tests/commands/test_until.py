@@ -81,7 +81,8 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command
     assert "cells taking turns" in vebench("report", "run.jsonl", "--all").out
 
 
-COMPARE = ("compare", "old", "new", "-e", "Pong", "-w", "1", "--repeats", "5", "-o", "pair.jsonl", "-f", "json")
+PLAN = ("--repeats", "5", "--set", "rounds=3")
+COMPARE = ("compare", "old", "new", "-e", "Pong", "-w", "1", *PLAN, "-o", "pair.jsonl", "-f", "json")
 
 
 def noisy(slower: float, noise: float = 0.06) -> Callable[[Cell, RunSpec], list[Answer]]:
@@ -107,7 +108,7 @@ def test_compare_goes_on_until_it_knows(vebench: Command, slower: float, status:
     world = fake_world(FakeStart({"gym-sync": noisy(slower, 0.12)}), clock=FakeClock(0.001))
     once = vebench(*COMPARE[:-4], "-o", "once.jsonl", "-f", "json", "-b", "gym-sync", world=world)
     assert (once.status, passes(Path("once-a.jsonl"), "gym-sync")) == (3, 5)
-    found = vebench(*COMPARE, "-b", "gym-sync", "--budget", "4", world=world)
+    found = vebench(*COMPARE, "-b", "gym-sync", "--budget", "2", world=world)
     assert (found.status, [group["verdict"] for group in json.loads(found.out)["groups"]]) == (status, [verdict])
     assert passes(Path("pair-a.jsonl"), "gym-sync") == passes(Path("pair-b.jsonl"), "gym-sync") > 5
 

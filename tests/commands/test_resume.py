@@ -51,7 +51,7 @@ def test_a_check_interrupted_in_a_pass_that_it_added_says_how_to_go_on(vebench: 
         return interrupted(cell, spec) if cell.repeat else steady(cell, spec)
 
     start.scripts = dict.fromkeys(("for-loop", "shm-sync"), interrupted_in_the_second_pass)
-    more = ("--tolerance", "13%")
+    more = ("--tolerance", "10%")
     stopped = vebench("check", measured, "-o", "new.jsonl", *more, world=fake_world(start))
     assert (stopped.status, any(cell.repeat for cell, _ in start.started)) == (130, True)
     again = f"vebench run --resume new.jsonl, then vebench check {measured} new.jsonl with the same options\n"

@@ -1,6 +1,6 @@
 """From raw windows to what each cell achieved."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import sqrt
 
 import pytest
@@ -57,6 +57,16 @@ def test_a_side_of_compare_counts_a_rare_slow_window_in_each_process_and_a_run_d
     assert of_run.sample.rates == (1000.0, 1000.0)
     assert of_side.sample.rates == (900.0, 900.0)
     assert of_side.totals["cpu_ns"] == of_run.totals["cpu_ns"]
+
+
+def test_a_side_of_compare_with_a_pass_that_a_quota_held_back_has_the_rates_of_its_other_passes() -> None:
+    cells = []
+    for repeat, taken in enumerate(({"others_ns": 10**9}, {"others_ns": 10**9}, {"throttles": 1})):
+        record = make_cell("gym-sync", 1, (1000, 800), repeat=repeat, frame_skip=1)
+        cells.append(replace(record, windows=tuple(structs.replace(one, **taken) for one in record.windows)))
+    side = structs.replace(make_header(), interpreter="/new/python")
+    (found,) = summarise(Run(side, tuple(cells)))
+    assert (found.sample.rates, found.disturbed) == ((900.0, 900.0), True)
 
 
 def test_speedup_is_over_the_for_loop_with_one_worker() -> None:

@@ -53,7 +53,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     before = Sweep(tuple(cells.values()), run.header, file)
     conditions = {key: cell.condition for key, cell in cells.items()}
     by_cpu_time, batches = (
-        pooled({key: _sample(measured[key][1], rates) for key in cells}, conditions)
+        pooled({key: _sample(_observed(measured[key][1], run.header), rates) for key in cells}, conditions)
         for rates in (_rates_by_cpu_time, _batch_times)
     )
     for key, cell in cells.items():
@@ -81,7 +81,7 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
             learning=learning(learner, steps_per_second, cell.batch_size),
             totals={name: None if None in each else sum(each) for name, each in counts.items()},
-            stability=stability(records, counted),
+            stability=stability(records, _observed(counted, run.header)),
             acting=acting(counting),
             batch_sizes=batch_sizes(counting),
         )
@@ -98,14 +98,17 @@ def rated(run: Run) -> tuple[CellSummary, ...]:
 
 
 def _measured(run: Run) -> dict[CellKey, tuple[list[CellRecord], Counting]]:
-    measured = {key: (records, that_count(records)) for key, records in by_cell(run).items()}
-    if run.header.interpreter is None:
-        return measured
-    # A side of ``vebench compare``: many windows, so short that a rare slow step is missed by their median.
-    return {
-        key: (records, [(record, [all_of(windows)]) for record, windows in counted] if len(counted) > 1 else counted)
-        for key, (records, counted) in measured.items()
-    }
+    return {key: (records, that_count(records)) for key, records in by_cell(run).items()}
+
+
+def _observed(counted: Counting, header: RunRecord) -> Counting:
+    """Return what is observed of each process: its windows, or all of them as one.
+
+    Those of a side of ``vebench compare`` are so short that their median would miss a rare slow step.
+    """
+    if header.interpreter is None or len(counted) == 1:
+        return counted
+    return [(record, [all_of(windows)] if windows else []) for record, windows in counted]
 
 
 def _rated(
@@ -115,7 +118,7 @@ def _rated(
         key: _as_counted(_as_built(records, header), records, counted, header)
         for key, (records, counted) in measured.items()
     }
-    samples = {key: _sample(counted, _frame_rates) for key, (_, counted) in measured.items()}
+    samples = {key: _sample(_observed(counted, header), _frame_rates) for key, (_, counted) in measured.items()}
     frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
     for key, cell in cells.items():
         cells[key] = cell.having(sample=frames[key])

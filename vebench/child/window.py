@@ -77,13 +77,14 @@ class Watched:
     groups: tuple[Path, ...]
 
 
-def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum") -> Any:  # noqa: ANN401 - as ``field`` is typed
+def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:  # noqa: ANN401 - as ``field`` is typed
     """Declare a counter that ``read`` returns, None if the system does not have it.
 
     ``joined`` says how the counts of several replicas are combined: ``sum`` if each replica counts its own (only the
-    time in which all of them ran), ``most`` if all of them count the same.
+    time in which all of them ran), ``most`` if all of them count the same. ``owes``: what is below 0 in one window is
+    taken from the next.
     """
-    return field(default=None, metadata={"read": read, "joined": joined})
+    return field(default=None, metadata={"read": read, "joined": joined, "owes": owes})
 
 
 def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - same reason
@@ -122,7 +123,7 @@ class Window:
     throttled_ns: int | None = _counter(lambda watched: counters.throttled_ns(watched.groups), joined="most")
     steal_ns: int | None = _counter(lambda watched: counters.steal_ns(watched.cpus))
     throttles: int | None = _counter(lambda watched: counters.throttles(watched.groups), joined="most")
-    others_ns: int | None = _counter(_others_ns)
+    others_ns: int | None = _counter(_others_ns, owes=True)
     switches: int | None = _counter(lambda watched: counters.involuntary_switches(watched.processes))
     migrations: int | None = _counter(lambda watched: counters.migrations(watched.processes))
     waited_ns: int | None = _of_loop("mean")
@@ -180,6 +181,7 @@ def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
+_OWING = {item.name for item in _COUNTERS if item.metadata["owes"]}
 # What a window shows beyond its counts; that of a run file (``WindowRecord``) shows the same.
 SHOWN = ("held_back", "taken_ns", "disturbed", "calm", "transitions")
 OF_LOOP = tuple(item.name for item in fields(Window) if "of_loop" in item.metadata)
@@ -193,15 +195,19 @@ def read_counters(watched: Watched) -> Counts:
 def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
     """Return by how much each counter has grown, None if it could not be read both times.
 
-    Ticks and exact times are subtracted from each other, so that growth may seem negative: it counts as 0, and
-    ``owed`` keeps what is left for the next window, so that the sum over many short windows is right.
+    What others took is ticks minus exact times, so that it may seem negative: it counts as 0, and ``owed`` keeps the
+    rest for the next window, so that the sum over many short windows is right.
     """
     growth: Counts = {}
     for name, first in before.items():
         second = after[name]
-        total = None if first is None or second is None else second - first + owed.get(name, 0)
-        growth[name] = None if total is None else max(0, total)
-        owed[name] = min(0, total or 0)
+        if first is None or second is None:
+            growth[name] = None
+            continue
+        total = second - first + owed.get(name, 0)
+        growth[name] = max(0, total)
+        if name in _OWING:
+            owed[name] = min(0, total)
     return growth
 
 

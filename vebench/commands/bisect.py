@@ -211,8 +211,9 @@ class _Bisection:
                 clear = {key for key, one in ratios.items() if sign * one.log - _LEAST > _SURE * one.error}
                 changed = [cell.key for cell in cells if cell.verdict == verdict or cell.key in clear]
                 if changed:
-                    mean = bisection.mean_of([ratios[key].estimate for key in changed])
-                    return self._keep(_Step(self._last, *mean, changed=tuple(changed)))
+                    together = zip(*(seen[key] for key in changed))  # noqa: B905 - a cell may lack a ratio at times
+                    means = [(0, bisection.mean_of([one.estimate for _, one in each])) for each in together]
+                    return self._keep(_Step(self._last, *bisection.pooled(means)[0], changed=tuple(changed)))
             if self._world.clock() > deadline or all(cell.verdict == "same" for cell in cells):
                 break
         whys = [cell.why for cell in page.comparison.cells if cell.verdict in NO_ANSWER and cell.why]

@@ -141,6 +141,15 @@ def test_runs_of_another_python_are_no_part_of_a_history(vebench: Command) -> No
     assert vebench("history").out.startswith("History: no change in 1 series over 20 runs")
 
 
+def test_sides_of_comparisons_are_a_history_where_their_other_sides_are_not(vebench: Command) -> None:
+    side = replace(make_header(), interpreter="/new/bin/python")
+    folder = write(make_runs({ASYNC: STEADY}, side))
+    assert vebench("history").out.startswith("History: no change in 1 series over 20 runs")
+    for path in [*folder.iterdir()]:
+        path.with_stem(f"{path.stem}-a").write_bytes(path.read_bytes())
+    assert vebench("history").status == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

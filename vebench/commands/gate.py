@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import in_report_order
@@ -43,15 +44,15 @@ _MOST_TOLERANCE = 0.9
 
 
 def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
-    """Yield the runs in ``folder``, without those of ``vebench compare``: what they measured is not one series.
+    """Yield the runs in ``folder``, or else those sides of ``vebench compare`` whose other side is not there.
 
-    A run file that cannot be read is named on standard error; other files are passed over. Raises UsageError if there
-    is no run.
+    What both sides measured is not one series. A run file that cannot be read is named on standard error; other files
+    are passed over. Raises UsageError if there is no run.
     """
     if folder.is_file():
         raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
     knowledge = known()
-    whole = 0
+    whole, sides = 0, []
     for path in filter(store.holds_run, paths.run_files_in(folder)):
         try:
             run = store.read(path)
@@ -61,7 +62,14 @@ def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
         if run.header.interpreter is None:
             whole += 1
             yield path, with_current_verdicts(run, knowledge)
-    if not whole:
+        else:
+            sides.append((path, run))
+    if whole:
+        return
+    pairs = Counter((run.header.command, run.header.started) for _, run in sides)
+    alone = [(path, run) for path, run in sides if pairs[run.header.command, run.header.started] == 1]
+    yield from ((path, with_current_verdicts(run, knowledge)) for path, run in alone)
+    if not alone:
         raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
 
 

@@ -53,7 +53,7 @@ if [ -n "${HISTORY-}" ] && [ -s report.md ]; then
 	cd "$project"
 	cp "$folder/run-b.jsonl" "$work/run-$(date -u +%Y%m%dT%H%M%SZ)-${head:0:10}.jsonl"
 	for _ in 1 2 3; do # another push may add its own meanwhile
-		tip=$(git fetch --quiet --depth 1 origin "$HISTORY" 2> /dev/null && git rev-parse FETCH_HEAD) ||
+		tip=$(git fetch --quiet origin "$HISTORY" 2> /dev/null && git rev-parse FETCH_HEAD) ||
 			tip=$(git commit-tree -m "Run files" "$(git hash-object -t tree /dev/null)")
 		git worktree add --force --quiet --detach "$work/history" "$tip"
 		found=0 # 1: slower than before, 3: too few runs

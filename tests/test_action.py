@@ -97,7 +97,8 @@ def run(tmp_path: Path, origin: Path) -> Ran:
         known = {f"inputs.{key}": value for key, value in values.items()}
         known |= {"steps.compare.outputs.folder": str(tmp_path / "temp" / "throughput-12"), "github.event.number": "7"}
         known["github.event_name == 'push' && github.event.before || ''"] = pushed
-        known["github.ref_name == github.event.repository.default_branch && inputs.history || ''"] = values["history"]
+        on_default = "github.event_name == 'push' && github.ref_name == github.event.repository.default_branch"
+        known[f"{on_default} && inputs.history || ''"] = values["history"]
         variables = {
             key: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], text)
             for key, text in STEPS[name].get("env", {}).items()
@@ -227,14 +228,14 @@ def test_the_report_is_one_comment_of_each_use(  # noqa: PLR0913, PLR0917 - what
     asked: str,
 ) -> None:
     (folder := tmp_path / "temp" / "throughput-12").mkdir(parents=True)
-    (folder / "report.md").write_text("slower")
+    (folder / "report.md").write_text("slower\n")
     there = [
         {"id": number, "user": {"type": kind}, "body": f"<!-- vebench compare 12{other or ''} -->\nsame"}
         for number, kind, other in written
     ]
     status, log = run("Comment", {"WRITTEN": json.dumps(there), "REFUSED": str(refused)})
     assert (status, asked in log) == (0, True)
-    assert (folder / "comment.md").read_text() == "<!-- vebench compare 12 -->\nslower"
+    assert (folder / "comment.md").read_text() == "<!-- vebench compare 12 -->\nslower\n"
     assert (f"summary: HTTP {refused}" in capfd.readouterr().out) == bool(refused)
 
 

@@ -20,29 +20,11 @@ from shutil import copytree
 from tempfile import TemporaryDirectory
 
 import gymnasium
-from bisections import WORK, busy, copied
+from bisections import ENVIRONMENT, WORK, busy, copied
 
 PLAN = ("-w", "1", "--effort", "low", "--tolerance", "5%", "--budget", "10m", "-f", "json")
 BACKENDS = ("gym-sync", "for-loop")
-PROJECT = """
-import gymnasium
-import numpy as np
-
-class Worked(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.step_number = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        for _ in range(ENVIRONMENT):
-            pass
-        self.step_number += 1
-        return np.zeros(1, np.float32), 0.0, False, self.step_number >= 1000, {}
-
+WRAPPED = """
 class Wrapped(gymnasium.Wrapper):
     def step(self, action):
         for _ in range(WRAPPER):
@@ -68,9 +50,9 @@ def side(folder: Path, slower: float, planted: str) -> str:
     """Lay the project into an environment of its own, and return its Python. ``planted`` is what is slower in it."""
     source, more = folder / "source", round(WORK * slower / (1 - slower))
     source.mkdir(parents=True)
-    work = {"ENVIRONMENT": WORK + more * (planted == "environment"), "WRAPPER": more * (planted == "wrapper")}
+    work = {"WORK": WORK + more * (planted == "environment"), "WRAPPER": more * (planted == "wrapper")}
     heads = [f"{name} = {count}\n" for name, count in work.items()]
-    (source / "project.py").write_text("".join(heads) + PROJECT)
+    (source / "project.py").write_text("".join(heads) + ENVIRONMENT + WRAPPED)
     if planted == "backend":
         copytree(Path(gymnasium.__file__).parent, source / "gymnasium")
         with (source / "gymnasium" / "vector" / "sync_vector_env.py").open("a") as file:

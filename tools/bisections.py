@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 COMMITS, WORK = 30, 4000
 PLAN = ("-e", "worked:Worked", "-b", "for-loop", "-w", "1", "--budget", "10m", "-f", "json")
-
 ENVIRONMENT = """
 import gymnasium
 import numpy as np

@@ -6,7 +6,7 @@ Pages build it, every format writes it. It is a leaf: it knows neither results n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 from vebench.errors import one_line
 
@@ -156,7 +156,6 @@ class Document:
 # would be if each worker added as much as the first. forecast: what a model expects where nothing was measured.
 LineRole = Literal["measured", "bound", "ideal", "forecast"]
 ChartKind = Literal["rate", "efficiency", "cost"]
-PANELS: tuple[ChartKind, ...] = get_args(ChartKind)
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ class View:
     is left out for being of less weight: notes, ranks by CPU time, what the measuring loop costs, facts in full. With
     ``each_run``, runs that are shown side by side follow one by one. ``published``: figures that others have published
     for these tasks are shown, too, in tables of their own. ``forecast`` is a number of workers to predict rates for,
-    None for no prediction. ``panel`` is the only kind of figure to show, None for the usual ones.
+    None for no prediction.
     """
 
     columns: tuple[str, ...] = ()
@@ -220,7 +219,6 @@ class View:
     each_run: bool = True
     published: bool = False
     forecast: int | None = None
-    panel: ChartKind | None = None
 
 
 DEFAULT = View()

@@ -61,6 +61,7 @@ MAY_IMPORT = {
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
+    "vebench.child.pair": {"gymnasium", "numpy"},  # steps them by its name
     "vebench.child.network": {"torch"},
     "vebench.child.cell": {"ray"},  # to deliver what it measures
 }
@@ -226,7 +227,7 @@ def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interfa
     others = {
         *(("vebench.api", f"vebench.commands.{command}") for command in ("check", "verify")),
         *(("vebench.pytest_plugin", f"vebench.commands.{command}") for command in ("check", "compare")),
-        *((f"vebench.commands.{command}", "vebench.commands.verify") for command in ("run", "tune")),
+        *((f"vebench.commands.{command}", "vebench.commands.verify") for command in ("pair", "run", "tune")),
         ("vebench.commands.bisect", "vebench.commands.compare"),
     }
     assert found == {("vebench.cli", module) for module in modules_of_commands} | others

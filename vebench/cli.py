@@ -179,7 +179,6 @@ def report(
         option(OUTPUT, "N", "Also predict rates of N workers, at most twice those measured.", min=1, max=MAX_COUNT),
     ] = None,
     published: Annotated[bool, typer.Option("--published", help="Also show published figures, apart.")] = False,
-    panel: Annotated[str | None, typer.Option(metavar="NAME", help="Draw only rate, efficiency or cost.")] = None,
 ) -> None:
     """Render a run as tables and figures, or compare several runs.
 
@@ -190,17 +189,16 @@ def report(
     \b
     vebench report
     vebench report pong.jsonl -o pong.md
-    vebench report pong.jsonl -o figure.pdf --panel rate
+    vebench report pong.jsonl -o figure.pdf
     vebench report old-machine.jsonl new-machine.jsonl
     vebench report --all --columns efficiency,of_ceiling
     """
     from vebench.commands import report as command
     from vebench.reports.columns import column_names
-    from vebench.reports.document import PANELS, View
+    from vebench.reports.document import View
 
     chosen = column_names("--columns", columns or ())
-    shown = None if panel is None else options.one_of("--panel", panel, PANELS)
-    view = View(chosen, every_finding, published=published, forecast=forecast, panel=shown)
+    view = View(chosen, every_finding, published=published, forecast=forecast)
     _, outlet = options.outlet("run", output, form, measures=False)
     command.report(files or (), outlet, view)
 
@@ -337,9 +335,6 @@ def bisect(
 def history(
     folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)] = Path(".vebench"),  # described below
     *,
-    metric: Annotated[
-        str, option(OUTPUT, "METRIC", "fps, or speedup over for-loop. auto: fps on one machine.")
-    ] = "auto",
     env: options.OnlyEnvs = None,
     backend: options.OnlyBackends = None,
     keep: Annotated[
@@ -367,7 +362,6 @@ def history(
     _, outlet = options.outlet("history", output, form, measures=False)
     return command.history(
         folder,
-        options.one_of("--metric", metric, ("auto", "fps", "speedup")),
         parse_envs(env or ()),
         parse_backends(backend or ()),
         outlet,
@@ -414,26 +408,46 @@ def tune(
 @app.command(cls=options.with_plan("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
 def verify(
     context: typer.Context,
+    pair: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,  # described below
     *,
     steps: Annotated[int, option(HOW_LONG, "N", "Least steps of each environment in the first layout.")] = 400,
     num_envs: Annotated[int, option(WHAT, "N", "Environments in the first layout, or one more.")] = 2,
+    within: Annotated[
+        list[str] | None,
+        option(ADVANCED, "LIMIT", "For A B: observations=1e-6, rewards=0.1%, FIELD=4ulp@STEPS; or distribution."),
+    ] = None,
     form: Annotated[str | None, options.format_option("verify")] = None,
     output: Annotated[Path | None, options.output_option("verify")] = None,
 ) -> int:
-    """Compare what backends return with what a plain loop returns.
+    """Compare what backends return with what a plain loop returns, or any two implementations with each other.
 
     Steps each backend in three layouts (numbers of environments) and compares all rows byte by byte: --num-envs on a
     deterministic variant of the task, then one environment, then four to six. Layouts, lengths and actions are drawn
     anew each time, unless --seed is given. Verdicts on known backends and tasks are kept for later runs. Exit status: 0
     the same, 1 a backend does other work or fails, 2 bad input, 3 none could be compared.
 
+    A and B are two environments or vector environments, by Gymnasium's id or as module:callable, each with arguments in
+    brackets and @PYTHON if it runs in another one. A callable with parameters num_envs and seed gets them. Where the
+    two part, the smallest example is written as a script to .vebench/example.py.
+
     \b
     vebench verify -e Pong
     vebench verify -e CartPole -b mymodule:MyBackend --num-envs 8 --steps 5000
+    vebench verify CartPole-v1 mymodule:make_vector
+    vebench verify HalfCheetah-v5 HalfCheetah-v5@other/bin/python --within observations=1e-9@100
     """
+    _, outlet = options.outlet("verify", output, form, measures=False)
+    if pair:
+        from vebench.commands.pair import PairRequest, run
+        from vebench.commands.verify import drawn_seed
+
+        options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
+        seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
+        return run(PairRequest(pair, steps, num_envs, seed, context.params["timeout"], within or ()), outlet)
+    if within:
+        raise UsageError("--within needs A B: backends are compared byte by byte")
     from vebench.commands import verify as command
 
-    _, outlet = options.outlet("verify", output, form, measures=False)
     spec = options.spec_from(context)
     seed = context.params["seed"]
     page = command.compared(spec, seed, context.obj(), num_envs=num_envs, steps=steps)

@@ -57,7 +57,7 @@ def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
 ) -> tuple[Chart, ...]:
     """Return the figures of each task: rates with the winner and what is ``predicted``, and what they cost.
 
-    The latter are left out unless the ``view`` is of everything, or asks for one. ``run`` is how titles begin, and the
+    The latter are left out unless the ``view`` is of everything. ``run`` is how titles begin, and the
     machine in them.
     """
     order, cpus = cpu_order(header, cells), header.usable_cpus
@@ -70,7 +70,7 @@ def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
     return tuple(
         chart
         for chart in charts
-        if (chart.kind == view.panel if view.panel else view.every_finding or chart.kind == "rate")
+        if view.every_finding or chart.kind == "rate"
         if sum(len(series.points) for series in chart.series if series.role != "ideal") >= FEWEST_POINTS
     )
 

@@ -76,8 +76,7 @@ class RunPage(DataPage):
         together = side_by_side(self.sections) if len(self.sections) > 1 else None
         if together is not None:
             cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
-            charts = tuple(chart for chart in together.charts if self.view.panel in (None, chart.kind))
-            documents.append(replace(together, charts=charts, legend=(*together.legend, *cut_short)))
+            documents.append(replace(together, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
             documents += [_document(section, self.sections, self.view) for section in self.sections]
         if self.view.published:

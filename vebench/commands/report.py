@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vebench.analysis.history import history as history_of
 from vebench.commands import gate
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vebench.analysis.pairing import Metric
     from vebench.plan.spec import BackendChoice
     from vebench.reports.console import Outlet
     from vebench.reports.document import View
@@ -82,21 +81,17 @@ def keep(run: Path, folder: Path) -> None:
 
 def history(
     folder: Path,
-    metric: Metric | Literal["auto"],
     envs: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
     outlet: Outlet,
 ) -> int:
     """Show the levels of these cells, by default all, over the runs in ``folder``. Returns the exit status.
 
-    It is 1 if a series of the newest run has a new change for the worse, 3 if there are too few runs to say. ``auto``:
-    the machines of the runs decide, see ``vebench.analysis.history``. Raises UsageError for a folder without runs, and
-    for an unknown name.
+    It is 1 if a series of the newest run has a new change for the worse, 3 if there are too few runs to say. Raises
+    UsageError for a folder without runs, and for an unknown name.
     """
     runs = ((one_line(str(path)), run) for path, run in gate.runs_in(folder))
-    found = history_of(
-        runs, None if metric == "auto" else metric, lambda cells: gate.chosen(cells, envs, backends, f"{folder}/")
-    )
+    found = history_of(runs, choose=lambda cells: gate.chosen(cells, envs, backends, f"{folder}/"))
     status = gate.DONE if found.decided else gate.UNDECIDED
     page = HistoryPage(found, gate.WORSE if found.slower else status)
     outlet.publish(page)

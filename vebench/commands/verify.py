@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
-_MAX_STEPS = 10_000_000
+MAX_STEPS = 10_000_000
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
 # MuJoCo after 1,000 steps, and in most games about then.
 SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
@@ -54,12 +54,12 @@ def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, s
     Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, one is drawn. Each backend steps
     ``num_envs`` environments, ``steps`` steps each, at least.
     """
-    check_count("--steps", steps, 1, _MAX_STEPS)
+    check_count("--steps", steps, 1, MAX_STEPS)
     check_count("--num-envs", num_envs, 1, MAX_COUNT)
     if asked.backends and all(choice.entry.reference_row for choice in asked.backends):
         rows = " and ".join(sorted({choice.name for choice in asked.backends}))
         raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")
-    spec = replace(asked, workers=(num_envs,), seed=_drawn_seed() if seed is None else seed)
+    spec = replace(asked, workers=(num_envs,), seed=drawn_seed() if seed is None else seed)
     try:
         proofs = _prove(spec, steps, known(), world, in_full=False)
     except KeyboardInterrupt:
@@ -95,7 +95,7 @@ def learn(
         repeats=1,
         replicas=1,
         base=False,
-        seed=_drawn_seed(),
+        seed=drawn_seed(),
     )
     for cell, proof in _prove(short, steps, knowledge, world, in_full=True, episode=episode):
         arguments = cell.task.arguments
@@ -157,7 +157,7 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
     return proofs
 
 
-def _drawn_seed() -> int:
+def drawn_seed() -> int:
     """Return a random seed, short enough to be typed."""
     return secrets.randbelow(1_000_000)
 

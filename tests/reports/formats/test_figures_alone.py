@@ -42,7 +42,6 @@ def test_figures_are_written_to_a_file_by_its_suffix(vebench: Command, run: Path
     [
         ((), {"frames/s"}),
         (("--all",), {"frames/s", "speedup per CPU", "frames per CPU second"}),
-        (("--panel", "efficiency"), {"speedup per CPU"}),
     ],
 )
 def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
@@ -52,11 +51,6 @@ def test_the_rates_of_a_task_are_in_one_file_and_its_other_figures_on_request(
     texts = {element.text for element in root.iter() if element.tag.endswith("}text")}
     assert "for-loop" in texts
     assert {text for text in texts if text.startswith("Pong on ")} == {f"Pong on Test, 2 CPUs: {one}" for one in shown}
-
-
-def test_an_unknown_figure_is_refused(vebench: Command, run: Path) -> None:
-    refused = vebench("report", run, "-o", "figure.svg", "--panel", "scaling")
-    assert (refused.status, refused.refusal) == (2, "vebench: --panel scaling: must be one of rate, efficiency, cost\n")
 
 
 def test_figures_of_several_runs_say_which_run_they_are_of(vebench: Command, run: Path, tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""The smallest example of where two implementations part, as a script that needs them, numpy and Gymnasium alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends import trees
+from vebench.backends.environments.suites import SUITES
+from vebench.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.analysis.parting import Case, Parting
+    from vebench.interpreters.subject import Subject
+
+_PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
+
+
+def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Sequence[Sequence[Any]]) -> str:
+    """Return the script. It fails where the two part, and prints what each of them has there.
+
+    ``calls`` are those that the case made of each side, up to the one that returned the row and beyond.
+    """
+    made = [_made(side.about, len(case[0].actions), case[0].seed) for side in sides]
+    imports = sorted({line for lines, _ in made for line in lines if line != "import numpy as np"})
+    first, second = (one_line(words) for words in parting.found)
+    lines = [
+        f'"""{sides[0].text} and {sides[1].text} part in {parting.field} after {_actions(parting.step)}.',
+        "",
+        f"The first has {first}, the second {second}.",
+        '"""',
+        *imports,
+        "import numpy as np",
+        "",
+    ]
+    for name, side, (_, making), listed, last in zip("ab", sides, made, calls, parting.calls, strict=True):
+        lines += [
+            f"{name} = {making}",
+            *_calls(name, side.about, listed if last is None else listed[: last + 1], parting.env),
+        ]
+    if parting.field not in ("raised", "resets"):
+        places = [_place(side.about, parting) for side in sides]
+        lines += [
+            f"one, other = np.asarray(a_row{places[0]}), np.asarray(b_row{places[1]})",
+            "print(one, other, sep='\\n')",
+            "assert one.dtype == other.dtype and np.array_equal(one, other), 'they differ'",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _actions(count: int) -> str:
+    return "the reset" if not count else f"{count} action{'s' if count > 1 else ''}"
+
+
+def _made(about: dict[str, Any], num_envs: int, seed: int) -> tuple[list[str], str]:
+    """Return the lines that import what makes a side, and the expression that makes it."""
+    given = {"num_envs": num_envs, "seed": seed}
+    values = {**about["values"], **{name: given[name] for name in about["takes"]}}
+    if about["called"]:
+        module, _, name = about["called"].partition(":")
+        words = ", ".join(f"{key}={value!r}" for key, value in values.items())
+        return [f"import {module}"], f"{module}.{name}({words})"
+    words = ", ".join([repr(values.pop("id")), *(f"{key}={value!r}" for key, value in values.items())])
+    plugins = [
+        suite.plugin
+        for suite in SUITES.values()
+        if suite.plugin and suite.namespace and words.startswith(f"'{suite.namespace}")
+    ]
+    return ["import gymnasium", *(f"import {plugin}  # registers it" for plugin in plugins)], f"gymnasium.make({words})"
+
+
+def _calls(name: str, about: dict[str, Any], calls: Sequence[Any], env: int) -> list[str]:
+    """Return lines that make these calls: a loop over actions where they are several in a row."""
+    kept = [call for call in calls if call[0] in (None, env)]
+    lines: list[str] = []
+    actions: list[str] = []
+
+    def flush() -> None:
+        if len(actions) == 1:
+            lines.append(f"{name}_row = {name}.step({actions[0]})")
+        elif actions:
+            same = len(set(actions)) == 1
+            listed = f"[{actions[0]}] * {len(actions)}" if same else f"[{', '.join(actions)}]"
+            lines.append(f"for action in {listed}:")
+            lines.append(f"    {name}_row = {name}.step(action)")
+        actions.clear()
+
+    for _, kind, value in kept:
+        if kind == "step":
+            actions.append(_literal(value, vector=about["vector"]))
+            continue
+        flush()
+        if kind == "mask":
+            lines.append(f"{name}_row = {name}.reset(options={{'reset_mask': np.array({value})}})")
+        else:
+            lines.append(f"{name}_row = {name}.reset({'' if value is None else f'seed={value}'})")
+    flush()
+    return lines
+
+
+def _literal(action: Any, *, vector: bool) -> str:  # noqa: ANN401 - as a subject takes it: one tree, or one of each
+    """Return an action, or a batch of them, as Python code."""
+    actions = action if vector else [action]
+    columns = [list(map(_array, trees.leaves(each))) for each in actions]
+    leaves = [np.stack(leaf) if vector else leaf[0] for leaf in zip(*columns, strict=True)]
+    texts = iter([_number(leaf) for leaf in leaves])
+    return _written(trees.form(actions[0]), texts)
+
+
+def _number(leaf: np.ndarray[Any, Any]) -> str:
+    if not leaf.shape and leaf.dtype.kind in "iu":
+        return str(leaf.item())
+    kind = "" if leaf.dtype == np.int64 else f", np.{leaf.dtype}"
+    return f"np.array({leaf.tolist()}{kind})"
+
+
+def _written(form: Any, texts: Any) -> str:  # noqa: ANN401 - a form as JSON has it
+    if isinstance(form, dict):
+        return f"{{{', '.join(f'{key!r}: {_written(part, texts)}' for key, part in form.items())}}}"
+    return f"({''.join(f'{_written(part, texts)}, ' for part in form)})" if isinstance(form, list) else next(texts)
+
+
+def _array(leaf: Sequence[Any]) -> np.ndarray[Any, Any]:
+    kind, shape, data = leaf
+    return np.frombuffer(data, kind).reshape(shape)
+
+
+def _place(about: dict[str, Any], parting: Parting) -> str:
+    """Return where the field is in the row, as Python code."""
+    field, _, leaf = parting.field.partition("/")
+    if field not in _PLACES:
+        return ""
+    index = f"[{parting.env}]" if about["vector"] else ""
+    inner = "".join(f"[{part}]" if part.isdigit() else f"[{part!r}]" for part in leaf.split("/") if part)
+    final = field == "observations" and about["mode"] == "same_step" and parting.final
+    return f"[4]['final_obs']{index}{inner}" if final else f"[{_PLACES[field]}]{inner}{index}"

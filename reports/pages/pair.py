@@ -1,0 +1,119 @@
+"""Two implementations compared: what they have in common, and where they part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vebench.errors import one_line
+from vebench.reports import figures
+from vebench.reports.document import AnswerText, DataPage, Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vebench.analysis.parting import Case, Parting, Tally
+
+_MEANINGS = {
+    "identical": "the same bytes of observations, and the same rewards and flags, in all rows that were compared",
+    "equal": "the same after a cast of numbers, which the table names",
+    "within limits": "no further apart than --within allows",
+    "same distribution": "returns and lengths of episodes could not be told apart, at an error of 5 %",
+    "different": "other work",
+    "unverified": "nothing could be compared",
+}
+_RULE_OF_THREE = 3.0  # over n: the 95 % bound of a share of which none was seen in n
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What two are to each other: a ``word``, what it rests on, and where they part if they do."""
+
+    word: str
+    tally: Tally
+    parting: Parting | None = None
+    case: Case = ()
+    why: str = ""
+    script: str = ""
+
+
+@dataclass(frozen=True)
+class PairPage(DataPage):
+    """The verdict on two texts; ``abouts`` is what each has said of itself (``child/pair.py``)."""
+
+    names: tuple[str, str]
+    abouts: tuple[dict[str, Any], dict[str, Any]]
+    verdict: Verdict
+    seed: int
+    steps: int
+    kind = "verify"
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: the verdict, what was compared, and the script that shows where they part."""
+        verdict = self.verdict
+        tally = verdict.tally
+        code = tuple(verdict.script.splitlines())
+        sentence = (
+            "The smallest example, .vebench/example.py, from this folder: PYTHONPATH=. python .vebench/example.py"
+        )
+        answers = (AnswerText("", (sentence,), code),) if code else ()
+        facts = tuple((name, one_line(text)) for name, text in self._rests_on())
+        legend = [f"{verdict.word}: {_MEANINGS[verdict.word]}."]
+        if tally.ends and verdict.word not in ("same distribution", "different", "unverified"):
+            bound = min(1.0, _RULE_OF_THREE / tally.ends)
+            legend.append(
+                f"At most {bound:.1%} of episodes under such actions differ (95 %, from {tally.ends:,} ends)."
+            )
+        title = f"{self.names[0]} and {self.names[1]}: {verdict.word}"
+        return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
+
+    def _rests_on(self) -> Iterator[tuple[str, str]]:
+        verdict, tally = self.verdict, self.verdict.tally
+        parting = verdict.parting
+        if parting is not None:
+            actions = sum(each.length for each in verdict.case)
+            count = figures.counted(len(verdict.case[0].actions), "environment")
+            yield "part in", f"{parting.field}, after {parting.step} actions, environment {parting.env}"
+            yield "A has", parting.found[0]
+            yield "B has", parting.found[1]
+            yield "example", f"{count}, {actions} actions, seed {verdict.case[0].seed}"
+        if verdict.why:
+            yield "why", verdict.why
+        yield "compared", f"{tally.rows:,} rows, {tally.ends:,} ends, {tally.truncated:,} of them truncated"
+        for words, times in sorted(tally.used.items()):
+            yield "equal by", f"{words}: {times:,} values"
+        if tally.skipped:
+            yield "left out", f"{tally.skipped:,} values after the steps that --within names"
+        for name, about in zip("AB", self.abouts, strict=True):
+            kind = "an environment"
+            if about["vector"]:
+                kind = f"a vector environment, autoreset {about['mode'].replace('_', ' ')}"
+            yield name, kind
+        first, second = tally.infos
+        for name, more in (("A", first - second), ("B", second - first)):
+            if more:
+                yield "infos", f"only {name} has {', '.join(sorted(more))}"
+        yield "drawn from", f"--seed {self.seed}"
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The verdict as an object."""
+        verdict, tally = self.verdict, self.verdict.tally
+        parting = verdict.parting
+        return {
+            "a": self.names[0],
+            "b": self.names[1],
+            "verdict": verdict.word,
+            "why": verdict.why or None,
+            "rows": tally.rows,
+            "ends": tally.ends,
+            "truncated": tally.truncated,
+            "equal_by": dict(tally.used),
+            "field": None if parting is None else parting.field,
+            "found": None if parting is None else list(parting.found),
+            "environments": len(verdict.case[0].actions) if verdict.case else None,
+            "actions": sum(each.length for each in verdict.case) if verdict.case else None,
+            "seed": self.seed,
+            "script": verdict.script or None,
+        }

@@ -1,0 +1,185 @@
+"""``vebench verify A B``: two implementations that do the same work pass, and where others part a script shows it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.commands import Command
+
+from vebench.analysis.parting import Limit
+
+# A module of a user: CartPole as it is, and with one thing changed.
+MINE = """
+import os, time
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+class Cart(gymnasium.Wrapper):
+    step_number = resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.step_number, self.resets = 0, self.resets + 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.step_number += 1
+        return self.changed(*super().step(action))
+
+def cart(change=lambda self, *row: row):
+    return type("Changed", (Cart,), {"changed": change})(gymnasium.make("CartPole-v1"))
+
+def vector(num_envs, mode="next_step"):
+    return SyncVectorEnv([cart] * num_envs, autoreset_mode=AutoresetMode[mode.upper()])
+
+def clipped():
+    return cart(lambda self, o, r, *more: (o, r * (self.step_number != 7), *more))
+
+def truncated():
+    return cart(lambda self, o, r, end, cut, info: (o, r, False, end or cut, info))
+
+def raising():
+    return cart(lambda self, o, *more: (o if self.step_number < 4 else o[9], *more))
+
+def double():
+    return cart(lambda self, o, *more: (o.astype(np.float64), *more))
+
+def off(by=1e-6):
+    return cart(lambda self, o, *more: (o + np.float32(by) * self.step_number, *more))
+
+def noisy():
+    return cart(lambda self, o, *more: (o + np.random.default_rng().random(4, np.float32), *more))
+
+def dying():
+    return cart(lambda self, *row: os._exit(3) if self.step_number == 5 else row)
+
+def hanging():
+    return cart(lambda self, *row: time.sleep(60) if self.step_number == 5 else row)
+
+class OneForAll(SyncVectorEnv):
+    def step(self, actions):
+        observations, *row = super().step(actions)
+        observations[:] = observations[0]
+        return observations, *row
+
+def alike(num_envs):
+    return OneForAll([cart] * num_envs)
+"""
+
+
+@pytest.fixture
+def verify(vebench: Command, tmp_path: Path) -> Any:  # noqa: ANN401 - a function
+    """Return the command on CartPole and one of the module ``mine``: its exit status and what it found."""
+    (tmp_path / "mine.py").write_text(MINE)
+
+    def call(other: str, *more: str) -> tuple[int, dict[str, Any]]:
+        done = vebench("verify", "CartPole-v1", other, "--seed", "1", "--steps", "60", "-f", "json", *more)
+        assert done.out, done.err
+        return done.status, json.loads(done.out)
+
+    return call
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_rows_are_identical_in_every_autoreset_mode(verify: Any, mode: str) -> None:  # noqa: ANN401 - same reason
+    status, found = verify(f"mine:vector[mode={mode}]")
+    assert (status, found["verdict"], found["script"]) == (0, "identical", None)
+    assert found["rows"] > 500
+    assert found["ends"] >= 3
+
+
+@pytest.mark.parametrize(
+    ("other", "expected", "ends_with"),
+    [
+        ("clipped", ("rewards", 1, 7), "AssertionError: they differ"),
+        ("truncated", ("terminated", 1, 8), "AssertionError: they differ"),
+        ("raising", ("raised", 1, 4), "IndexError"),
+        ("alike", ("observations", 2, 0), "AssertionError: they differ"),
+    ],
+)
+def test_the_smallest_example_shows_the_fault_by_itself(
+    verify: Any,  # noqa: ANN401 - same reason
+    other: str,
+    expected: tuple[str, int, int],
+    ends_with: str,
+) -> None:
+    status, found = verify(f"mine:{other}")
+    assert (status, found["verdict"]) == (1, "different")
+    assert (found["field"], found["environments"]) == expected[:2]
+    assert expected[2] <= found["actions"] <= expected[2] + 2
+    script = Path(".vebench/example.py")
+    assert script.read_text() == found["script"]
+    env = {"PYTHONPATH": "."}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(ends_with)
+
+
+@pytest.mark.parametrize(
+    ("other", "within", "status", "verdict"),
+    [
+        ("double", (), 0, "equal"),
+        ("off", (), 1, "different"),
+        ("off", ("--within", "observations=1e-4"), 0, "within limits"),
+        ("off", ("--within", "observations=5e-6"), 1, "different"),
+        ("off", ("--within", "observations=5e-6@4"), 0, "within limits"),
+        ("noisy", (), 1, "different"),
+        ("noisy", ("--within", "distribution"), 0, "same distribution"),
+    ],
+)
+def test_a_verdict_is_never_stronger_than_its_class(
+    verify: Any,  # noqa: ANN401 - same reason
+    other: str,
+    within: tuple[str, ...],
+    status: int,
+    verdict: str,
+) -> None:
+    found = verify(f"mine:{other}", *within)
+    assert (found[0], found[1]["verdict"]) == (status, verdict)
+    if verdict == "equal":
+        assert list(found[1]["equal_by"]) == ["observations as float32"]
+
+
+@pytest.mark.parametrize(("other", "why"), [("dying", "ended with status 3"), ("hanging", "no answer within 3 s")])
+def test_a_side_that_dies_or_hangs_is_different(verify: Any, other: str, why: str) -> None:  # noqa: ANN401 - same reason
+    status, found = verify(f"mine:{other}", "--timeout", "3")
+    assert (status, found["verdict"]) == (1, "different")
+    assert why in found["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("CartPole-v1",), "name two implementations"),
+        (("CartPole-v1", "Pendulum-v1"), "the two take different actions"),
+        (("CartPole-v1", "no_such:thing"), "no_such:thing: ModuleNotFoundError"),
+        (("CartPole-v1", "CartPole-v1@no/python"), "no/python does not start"),
+        (("CartPole-v1", "json:loads[s=1]"), "json:loads[s=1]: TypeError"),
+        (("CartPole-v1", "CartPole-v1", "-e", "Pong"), "leave out --env"),
+        (("CartPole-v1", "CartPole-v1", "--within", "flags=1"), "--within flags=1"),
+        (("-e", "CartPole", "--within", "rewards=1"), "--within needs A B"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_line(vebench: Command, words: tuple[str, ...], refusal: str) -> None:
+    refused = vebench("verify", *words)
+    assert refused.status == 2
+    assert refusal in refused.refusal
+
+
+@pytest.mark.parametrize(
+    ("limit", "near", "far"),
+    [
+        (Limit(absolute=0.5), 10.5, 10.6),
+        (Limit(relative=0.01), 10.1, 10.2),
+        (Limit(ulps=2), float(np.nextafter(np.nextafter(10.0, 11), 11)), 10.0 + 1e-14),
+        (Limit(), 10.0, np.nan),
+    ],
+)
+def test_a_limit_allows_numbers_up_to_it(limit: Limit, near: float, far: float) -> None:
+    ten = np.array([10.0, np.nan])
+    assert limit.allows(ten, np.array([near, np.nan]))
+    assert not limit.allows(ten, np.array([far, np.nan]))

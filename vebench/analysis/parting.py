@@ -1,0 +1,352 @@
+"""Where two implementations part: rows are compared in pairs, and the case in which they differ is made small.
+
+A case is a few segments: each is a reset with a seed, and then an action for each step of each environment. Actions
+and rows are plain objects, as ``child/pair.py`` sends them. Pure functions: who steps a case is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import ks_2samp
+
+from vebench.child.pair import RESET, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Action = Any
+    Answer = Mapping[str, Any]  # of ``child/pair.py`` to a case
+
+_MOST_RUNS = 400  # of cases, to find a small one
+_FLAGS = ("rewards", "terminated", "truncated")
+_LEVEL = 0.05  # of the tests of distributions, all together
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A reset with ``seed``, which environment i adds its number to, and the ``actions`` of each environment."""
+
+    seed: int
+    actions: tuple[tuple[Action, ...], ...]
+
+    @property
+    def length(self) -> int:
+        """The number of actions of each environment."""
+        return len(self.actions[0])
+
+
+Case = tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far numbers may be apart: absolutely, relative to the first, or in units in the last place (ulps).
+
+    It holds for the first ``steps`` steps of an episode. Later ones are not compared: physics may be chaotic.
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    ulps: int = 0
+    steps: int | None = None
+
+    def allows(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
+        """Return whether all numbers are near enough; equal ones and pairs of NaN are."""
+        first, second = one.astype(np.float64), other.astype(np.float64)
+        kind = one.dtype if one.dtype.kind == "f" else np.dtype(np.float64)
+        spacing = np.abs(np.spacing(np.abs(one).astype(kind))).astype(np.float64)
+        room = np.maximum(np.maximum(self.absolute, self.relative * np.abs(first)), self.ulps * spacing)
+        with np.errstate(invalid="ignore"):
+            near = (np.abs(first - second) <= room) | (first == second)
+        return bool(np.all(near | (np.isnan(first) & np.isnan(second))))
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first row that differs: of environment ``env``, after ``step`` actions of a segment, and seen with ``needs``.
+
+    ``field`` is ``observations/LEAF``, ``rewards``, ``terminated``, ``truncated``, ``resets`` if one has a row of a
+    reset where the other has a step, or ``raised``. ``found`` is what the two have there, in words, ``calls`` are the
+    numbers of the calls that returned the rows. ``row`` counts the rows of the environment before it. ``final``: the
+    row ends an episode.
+    """
+
+    env: int
+    segment: int
+    step: int
+    needs: int
+    row: int
+    field: str
+    found: tuple[str, str]
+    calls: tuple[int | None, int | None] = (None, None)
+    final: bool = False
+
+
+@dataclass
+class Tally:
+    """What was compared: rows, ends of episodes and how many of them by truncation, and what made rows equal."""
+
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    rows: int = 0
+    ends: int = 0
+    truncated: int = 0
+    used: Counter[str] = field(default_factory=Counter)  # casts and limits, in words, and the arrays that needed them
+    skipped: int = 0  # arrays beyond the steps of their limit
+    infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+
+    def limit_of(self, name: str) -> Limit | None:
+        """Return the limit of a field, or of what it is a leaf of."""
+        return next((limit for of, limit in self.limits.items() if name == of or name.startswith(f"{of}/")), None)
+
+
+def first_parting(one: Answer, other: Answer, tally: Tally) -> Parting | None:
+    """Compare two answers to a case, and return the row that differs after the fewest actions, None if none does."""
+    found = [
+        parting
+        for env, rows in enumerate(zip(one["rows"], other["rows"], strict=True))
+        if (parting := _of_environment(env, *rows, (one["raised"], other["raised"]), tally)) is not None
+    ]
+    return min(found, key=lambda each: (each.segment, each.step, each.row, each.env), default=None)
+
+
+def _of_environment(
+    env: int, one: Sequence[Any], other: Sequence[Any], raised: tuple[str, str], tally: Tally
+) -> Parting | None:
+    segment = step = age = 0
+    for number in range(max(len(one), len(other))):
+        pair = [rows[number] if number < len(rows) else None for rows in (one, other)]
+        known = next(row for row in pair if row is not None)
+        step, age = (step if known[0] == segment else 0) + (known[1] == STEP), 0 if known[1] == RESET else age + 1
+        segment = known[0]
+        # A reset after an episode is made only if an action comes after it.
+        at = env, segment, step, step + (known[1] == RESET and step > 0), number
+        calls = tuple(None if row is None else row[7] for row in pair)
+        a, b = pair
+        if a is None or b is None:
+            if not any(raised):
+                return Parting(*at, "resets", ("no row" if a is None else "a row", "no row" if b is None else "a row"))
+            return Parting(*at, "raised", (raised[0] or "nothing", raised[1] or "nothing"))
+        if a[:2] != b[:2]:
+            names = ("reset", "step")
+            return Parting(*at, "resets", (names[a[1]], names[b[1]]), (calls[0], calls[1]))
+        tally.rows += 1
+        tally.ends += a[4] or a[5]
+        tally.truncated += a[5] and not a[4]
+        tally.infos[0].update(a[6])
+        tally.infos[1].update(b[6])
+        for name, first, second in _fields(a, b):
+            words = _apart(name, first, second, age, tally)
+            if words is not None:
+                return Parting(*at, name, words, (calls[0], calls[1]), a[1] == STEP and (a[4] or a[5]))
+    if bool(raised[0]) != bool(raised[1]):
+        return Parting(env, segment, step, step, len(one), "raised", (raised[0] or "nothing", raised[1] or "nothing"))
+    return None
+
+
+def _fields(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
+    yield from zip(_FLAGS, a[3:6], b[3:6], strict=True)
+    if a[2] is None or b[2] is None:  # no terminal observation is given
+        if (a[2] is None) != (b[2] is None):
+            yield "observations", a[2], b[2]
+        return
+    ours, theirs = ({f"observations/{name}".rstrip("/"): leaf for name, *leaf in row[2]} for row in (a, b))
+    for name in sorted({*ours, *theirs}):
+        yield name, ours.get(name), theirs.get(name)
+
+
+def _apart(name: str, one: Any, other: Any, age: int, tally: Tally) -> tuple[str, str] | None:  # noqa: ANN401 - a flag or a leaf
+    """Return in words what the two have, None if that is the same, or near enough."""
+    if one == other:
+        return None
+    if one is None or other is None:
+        return ("nothing" if one is None else "a value", "nothing" if other is None else "a value")
+    if name in ("terminated", "truncated"):
+        return str(one), str(other)
+    if name != "rewards" and tuple(one[1]) != tuple(other[1]):
+        return f"shape {tuple(one[1])}", f"shape {tuple(other[1])}"
+    first, second = (np.asarray(value) if name == "rewards" else _array(value) for value in (one, other))
+    if first is None or second is None:
+        return _bytes_of(one), _bytes_of(other)
+    return _numbers_apart(name, first, second, age, tally)
+
+
+def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, tally: Tally) -> tuple[str, str] | None:
+    narrow, wide = sorted((one.dtype, other.dtype), key=lambda kind: kind.itemsize)
+    if name == "rewards":
+        narrow, wide = np.dtype(np.float32), np.dtype(np.float64)
+    with np.errstate(all="ignore"):
+        same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
+    if same:
+        if narrow != wide:
+            tally.used[f"{name} as {narrow}"] += 1
+        return None
+    limit = tally.limit_of(name)
+    if limit is not None and limit.steps is not None and age > limit.steps:
+        tally.skipped += 1
+        return None
+    if limit is not None and limit.allows(one, other):
+        tally.used[f"{name} within the limit"] += 1
+        return None
+    where = np.argwhere(np.atleast_1d(one != other))
+    place = tuple(int(index) for index in where[0]) if len(where) else ()
+    at = f" at {list(place)}" if one.shape else ""
+    more = f", {len(where):,} of {one.size:,} numbers differ" if one.size > 1 else ""
+    first, second = (np.atleast_1d(array)[place] if place else array for array in (one, other))
+    return f"{first}{at}", f"{second}{more}"
+
+
+def _array(leaf: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a leaf as it was sent
+    kind, shape, data = leaf
+    if kind == "object" or len(data) != np.dtype(kind).itemsize * math.prod(shape):
+        return None  # text, or a digest
+    array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
+    return array
+
+
+def _bytes_of(leaf: Any) -> str:  # noqa: ANN401 - a leaf as it was sent
+    return (
+        leaf[2].decode(errors="replace")[:60] if leaf[0] == "object" else f"{leaf[0]} with digest {leaf[2][:4].hex()}"
+    )
+
+
+def smallest(  # noqa: PLR0913 - the case, how it is stepped, and what bounds the search
+    case: Case,
+    parting: Parting,
+    stepped: Callable[[Case], Parting | None],
+    constants: Sequence[Action],
+    *,
+    fixed: bool,
+    timely: Callable[[], bool],
+) -> tuple[Case, Parting]:
+    """Return a small case in which the two still part, and where.
+
+    Environments go first, then segments and actions; actions become the first of the ``constants``, and the seed 0.
+    With ``fixed``, the number of environments cannot change. It goes on while it is ``timely``, for 400 cases at most.
+    """
+    best = _cut(case, parting), parting
+    runs = 0
+
+    def better(candidates: Iterator[Case]) -> bool:
+        """Take the first candidate that parts and is smaller."""
+        nonlocal best, runs
+        for candidate in candidates:
+            if runs >= _MOST_RUNS or not timely():
+                return False
+            if candidate == best[0]:
+                continue
+            runs += 1
+            found = stepped(candidate)
+            if found is not None and _size(cut := _cut(candidate, found), constants) < _size(best[0], constants):
+                best = cut, found
+                return True
+        return False
+
+    again = True
+    while again:
+        again = False
+        for candidates in (_fewer_environments, _fewer_segments, _constant, _fewer_actions, _simpler_actions, _simpler):
+            while better(candidates(*best, constants, fixed)):
+                again = True
+    return best
+
+
+def _cut(case: Case, parting: Parting) -> Case:
+    """Return the case up to the row that differs."""
+    *before, last = case[: parting.segment + 1]
+    return (*before, replace(last, actions=tuple(lane[: parting.needs] for lane in last.actions)))
+
+
+def _size(case: Case, constants: Sequence[Action]) -> tuple[int, ...]:
+    simple = {repr(action): place for place, action in enumerate(constants)}
+    places = [simple.get(repr(action), len(simple)) for each in case for lane in each.actions for action in lane]
+    seeds = sum(min(each.seed, 2) for each in case)
+    return len(case[0].actions), len(case), sum(each.length for each in case), sum(places), seeds
+
+
+def _fewer_environments(case: Case, parting: Parting, _: Sequence[Action], fixed: bool) -> Iterator[Case]:
+    count = len(case[0].actions)
+    for width in range(1, 1 if fixed else count):
+        for first in range(max(0, parting.env - width + 1), min(parting.env, count - width) + 1):
+            yield tuple(Segment(each.seed + first, each.actions[first : first + width]) for each in case)
+
+
+def _fewer_segments(case: Case, *_: object) -> Iterator[Case]:
+    for gone in range(len(case) - 1):
+        yield case[:gone] + case[gone + 1 :]
+    for at, each in enumerate(case[:-1]):
+        for length in sorted({0, 1, each.length // 2}):
+            if length < each.length:
+                short = replace(each, actions=tuple(lane[:length] for lane in each.actions))
+                yield (*case[:at], short, *case[at + 1 :])
+
+
+def _constant(case: Case, _: Parting, constants: Sequence[Action], __: bool) -> Iterator[Case]:
+    *before, last = case
+    for action in constants:
+        yield (*before, replace(last, actions=tuple((action,) * last.length for _ in last.actions)))
+
+
+def _fewer_actions(case: Case, *_: object) -> Iterator[Case]:
+    *before, last = case
+    chunk = last.length // 2
+    while chunk:
+        for first in range(0, last.length, chunk):
+            kept = tuple(lane[:first] + lane[first + chunk :] for lane in last.actions)
+            yield (*before, replace(last, actions=kept))
+        chunk //= 2
+
+
+def _simpler_actions(case: Case, _: Parting, constants: Sequence[Action], __: bool) -> Iterator[Case]:
+    for at, each in enumerate(case):
+        for number, lane in enumerate(each.actions):
+            for step, action in enumerate(lane):
+                for simple in constants:
+                    if repr(simple) == repr(action):
+                        break
+                    changed = (*lane[:step], simple, *lane[step + 1 :])
+                    lanes = (*each.actions[:number], changed, *each.actions[number + 1 :])
+                    yield (*case[:at], replace(each, actions=lanes), *case[at + 1 :])
+
+
+def _simpler(case: Case, *_: object) -> Iterator[Case]:
+    for at, each in enumerate(case):
+        for seed in range(min(each.seed, 2)):
+            yield (*case[:at], replace(each, seed=seed), *case[at + 1 :])
+
+
+def episodes(answer: Answer) -> list[tuple[float, int]]:
+    """Return the return and the length of each episode that has ended."""
+    found = []
+    for rows in answer["rows"]:
+        total, length = 0.0, 0
+        for _, kind, _, reward, terminated, truncated, *_ in rows:
+            if kind == RESET:
+                total, length = 0.0, 0
+                continue
+            total, length = total + reward, length + 1
+            if terminated or truncated:
+                found.append((total, length))
+    return found
+
+
+def distributions(one: Sequence[tuple[float, int]], other: Sequence[tuple[float, int]]) -> list[tuple[str, float]]:
+    """Return the p-value for returns and for lengths (Kolmogorov and Smirnov), times two, as both are looked at."""
+    pairs = zip(("returns", "lengths"), zip(*one, strict=True), zip(*other, strict=True), strict=True)
+    return [(name, min(1.0, 2 * float(ks_2samp(a, b).pvalue))) for name, a, b in pairs]
+
+
+def alike(tests: Sequence[tuple[str, float]]) -> bool:
+    """Return whether no test tells the two apart, at an error of 5 % over all."""
+    return all(chance > _LEVEL for _, chance in tests)
+
+
+def detectable(one: int, other: int) -> float:
+    """Return the distance between two distributions that so many episodes of each show, about."""
+    return math.sqrt(-0.5 * math.log(_LEVEL / 4)) * math.sqrt((one + other) / (one * other))

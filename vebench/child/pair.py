@@ -1,0 +1,326 @@
+"""Steps one side of ``vebench verify A B`` for its parent: an environment, or a vector environment, by its name.
+
+Run as a script, in the Python of that side. Requests come on standard input and answers go to standard output, each
+as eight bytes of length and ``marshal``, whose values are plain objects and never code. What libraries print goes to
+standard error. The first request names the subject, and its answer describes it; each other is a case, and its answer
+has the rows of each environment:
+
+    subject  {"name": "CartPole-v1", "values": {}, "plugins": ["ale_py"], "scratch": "/tmp/..."}
+    case     {"full": bool, "segments": [[seed, [[action, ...] of each environment]], ...]}
+    rows     [segment, kind, observation, reward, terminated, truncated, infos, call] of each environment
+
+Every case has a new environment. A segment begins with a reset, and has an action for each step of an episode: the
+calls that only reset an environment take none, whatever the autoreset mode, so that rows are the same in all. The last
+action is followed by no reset. ``kind`` is 1 for a step, 0 for a reset. An array is ``[type, shape, bytes]``, with the
+digest of long bytes if not ``full``. ``call`` is the place of the call that returned the row in the ``calls`` of the
+answer. What the subject has ``raised`` ends a case, and is in the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import marshal
+import os
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends import trees
+from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
+from vebench.backends.environments.suites import OTHER
+from vebench.backends.interface import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+RESET, STEP = 0, 1
+NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
+_LENGTH = 8  # bytes of a message's length
+_SHORT = 64  # bytes: of an array that is sent as it is
+_FINAL = ("final_obs", "final_observation")  # names of a terminal observation; the second of Gymnasium before 1.1
+_OF_RESETS = {*_FINAL, "final_info", "episode"}
+_MOST_PRINTED = 300
+_TASK = Task("", OTHER.name, 1)
+
+Row = tuple[Any, ...]
+
+
+class RefusedError(Exception):
+    """The subject cannot be stepped."""
+
+
+def main() -> None:
+    """Answer until there are no more requests."""
+    asked, answered = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    sys.dont_write_bytecode = True
+    subject: Subject | None = None
+    while (request := read(asked)) is not None:
+        try:
+            if subject is None:
+                os.chdir(request["scratch"])
+                subject = Subject(request)
+                answer = subject.about()
+            else:
+                answer = subject.rows(request["segments"], full=request["full"])
+        except RefusedError as error:
+            answer = {"error": str(error)}
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+            answer = {"error": _in_words(error)}
+        write(answered, answer)
+
+
+def read(file: Any) -> Any:  # noqa: ANN401 - a file of bytes; plain objects
+    """Return the next message, None if there are no more."""
+    length = file.read(_LENGTH)
+    return marshal.loads(file.read(int.from_bytes(length, "big"))) if len(length) == _LENGTH else None  # noqa: S302 - of our own
+
+
+def write(file: Any, message: Any) -> None:  # noqa: ANN401 - same reason
+    """Write a message."""
+    data = marshal.dumps(message, 4)
+    file.write(len(data).to_bytes(_LENGTH, "big") + data)
+    file.flush()
+
+
+class Subject:
+    """What is stepped: ``make`` builds it anew, for a number of environments and a seed."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        import gymnasium  # noqa: PLC0415 - imported on use
+
+        for plugin in request["plugins"]:
+            if find_spec(plugin) is not None:
+                with contextlib.suppress(ImportError):
+                    gymnasium.register_envs(importlib.import_module(plugin))
+        name, self.values = request["name"], request["values"]
+        module, _, attribute = name.rpartition(":")
+        found = getattr(importlib.import_module(module), attribute, None) if module else None
+        self.by_id = not callable(found)
+        self.function: Callable[..., Any] = found if callable(found) else gymnasium.make
+        if self.by_id:
+            self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}
+        self.takes = set() if self.by_id else _parameters(self.function) & {"num_envs", "seed"}
+
+    def make(self, num_envs: int, seed: int) -> Any:  # noqa: ANN401 - anything that steps
+        """Return an environment of its own, or a vector environment of ``num_envs``. Raises RefusedError."""
+        given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
+        env = self.function(**{**self.values, **given})
+        keep_opencv_to_one_thread()
+        if is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
+            raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
+        lacking = [name for name in ("reset", "step", "action_space", "observation_space") if not hasattr(env, name)]
+        if lacking:
+            raise RefusedError(f"it returns a {type(env).__name__}, which has no {lacking[0]}")
+        return env
+
+    def about(self) -> dict[str, Any]:
+        """Return what the subject is: whether a vector, of how many environments, its mode, and its spaces."""
+        env = self.make(2, 0)
+        try:
+            vector = is_vector(env)
+            observations = env.single_observation_space if vector else env.observation_space
+            actions = env.single_action_space if vector else env.action_space
+            try:
+                spaces = read_spaces(_TASK, observations, actions)
+            except ValueError as error:
+                raise RefusedError(str(error)) from None
+            return {
+                "vector": vector,
+                "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
+                "mode": mode_of(env) if vector else "",
+                "observations": [
+                    (name, space.dtype.str, space.shape) for name, space in trees.named_leaves(spaces.observations)
+                ],
+                "actions": [
+                    (name, _plain(space.low), _plain(space.high)) for name, space in trees.named_leaves(spaces.actions)
+                ],
+                "action_form": trees.form(spaces.actions),
+                "called": "" if self.by_id else f"{self.function.__module__}:{self.function.__qualname__}",
+                "takes": sorted(self.takes),
+                "values": self.values,
+            }
+        finally:
+            with contextlib.suppress(Exception):
+                env.close()
+
+    def rows(self, segments: Sequence[tuple[int, Sequence[Sequence[Any]]]], *, full: bool) -> dict[str, Any]:
+        """Return the rows of each environment, and the calls that were made."""
+        count = len(segments[0][1])
+        found: list[list[Row]] = [[] for _ in range(count)]
+        calls: list[Any] = []
+        raised, environments = "", list[Any]()
+        try:
+            environments.append(self.make(count, segments[0][0]))
+            vector = is_vector(environments[0])
+            environments += [] if vector else (self.make(1, segments[0][0]) for _ in range(count - 1))
+            stepped = _of_vector if vector else _of_each
+            for number, (seed, tape) in enumerate(segments):
+                for index, row in stepped(environments, seed, tape, calls):
+                    observation = None if row[1] is None else _encoded(row[1], full=full)
+                    found[index].append((number, row[0], observation, *row[2:]))
+        except RefusedError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+            raised = _in_words(error)
+        finally:
+            for env in environments:
+                with contextlib.suppress(Exception):
+                    env.close()
+        return {"rows": found, "calls": calls, "raised": raised}
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST_PRINTED].removesuffix(": ")
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    """Return the names of parameters, and ``**`` if it takes any others by name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C, without a signature
+        return set()
+    return {"**" if one.kind is one.VAR_KEYWORD else one.name for one in parameters}
+
+
+def is_vector(env: Any) -> bool:  # noqa: ANN401 - anything that steps
+    """Return whether this steps several environments in one call."""
+    return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
+
+
+def mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps
+    """Return the autoreset mode that a vector environment declares; without one, the next step."""
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", NEXT_STEP)
+    words = str(getattr(mode, "value", mode)).lower()
+    return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words.replace("_", "")), NEXT_STEP)
+
+
+def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - anything that steps
+    """Reset with a seed where that can be asked for. Some get theirs when they are made."""
+    takes = _parameters(env.reset)
+    seeded = {"seed": seed} if seed is not None and takes & {"seed", "**"} else {}
+    observation, infos = env.reset(**seeded, **more)
+    return observation, infos
+
+
+def _of_each(
+    environments: Sequence[Any], seed: int, tape: Sequence[Sequence[Any]], calls: list[Any]
+) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of single environments, in turn. One that has ended is reset, and its rows go on."""
+    for index, env in enumerate(environments):
+        calls.append((index, "reset", seed + index))
+        observation, infos = _reset(env, seed + index)
+        yield index, (RESET, observation, 0.0, False, False, sorted(infos), len(calls) - 1)
+    for step in range(len(tape[0])):
+        for index, env in enumerate(environments):
+            calls.append((index, "step", tape[index][step]))
+            observation, reward, terminated, truncated, infos = env.step(_decoded(tape[index][step]))
+            row = STEP, observation, float(reward), bool(terminated), bool(truncated)
+            yield index, (*row, sorted(infos), len(calls) - 1)
+            if (terminated or truncated) and step + 1 < len(tape[index]):
+                calls.append((index, "reset", None))
+                observation, infos = _reset(env, None)
+                yield index, (RESET, observation, 0.0, False, False, sorted(infos), len(calls) - 1)
+
+
+def _of_vector(
+    environments: Sequence[Any], seed: int, tape: Sequence[Sequence[Any]], calls: list[Any]
+) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a vector environment. What a call does to an environment depends on the autoreset mode."""
+    env = environments[0]
+    mode, count = mode_of(env), len(tape)
+    calls.append((None, "reset", seed))
+    observations, infos = _reset(env, seed)
+    yield from _after_reset(observations, infos, range(count), calls)
+    length = len(tape[0])
+    taken, ended = [0] * count, [False] * count
+    while min(taken) < length:
+        batch = [actions[min(done, length - 1)] for done, actions in zip(taken, tape)]  # noqa: B905 - for each step
+        calls.append((None, "step", batch))
+        observations, rewards, terminated, truncated, infos = env.step(_stacked(batch))
+        call, mask = len(calls) - 1, np.zeros(count, np.bool_)
+        for index in range(count):
+            end, cut = bool(terminated[index]), bool(truncated[index])
+            row = trees.part(observations, index), float(rewards[index]), end, cut, _keys(infos, index), call
+            if ended[index]:  # this call has only reset it
+                ended[index] = False
+                if taken[index] < length:
+                    yield index, (RESET, *row)
+                continue
+            taken[index] += 1
+            final = mode == SAME_STEP and (end or cut)
+            if taken[index] <= length:
+                seen = next((infos[name][index] for name in _FINAL if name in infos), None) if final else row[0]
+                yield index, (STEP, seen, *row[1:])
+            if final and taken[index] < length:
+                yield index, (RESET, row[0], 0.0, False, False, row[4], call)
+            ended[index] = mode == NEXT_STEP and (end or cut)
+            mask[index] = mode == DISABLED and (end or cut)
+        if mask.any():
+            calls.append((None, "mask", mask.tolist()))
+            observations, infos = env.reset(options={"reset_mask": mask})
+            yield from _after_reset(observations, infos, np.flatnonzero(mask & (np.array(taken) < length)), calls)
+
+
+def _after_reset(
+    observations: Any,  # noqa: ANN401 - any tree
+    infos: dict[str, Any],
+    indices: Iterable[int],
+    calls: Sequence[Any],
+) -> Iterator[tuple[int, Row]]:
+    for index in map(int, indices):
+        row = trees.part(observations, index), 0.0, False, False, _keys(infos, index), len(calls) - 1
+        yield index, (RESET, *row)
+
+
+def _keys(infos: dict[str, Any], index: int) -> list[str]:
+    """Return the names of what infos hold of one environment."""
+    names = (name for name in infos if not name.startswith("_") and name not in _OF_RESETS)
+    return sorted(name for name in names if f"_{name}" not in infos or bool(infos[f"_{name}"][index]))
+
+
+def _plain(array: Any) -> tuple[str, tuple[int, ...], bytes]:  # noqa: ANN401 - an array or its like
+    array = np.asarray(array)
+    if array.dtype == object:
+        data = repr(array.tolist()).encode()
+        return "object", (), data
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _encoded(tree: Any, *, full: bool) -> Any:  # noqa: ANN401 - any tree
+    """Return the leaves of a tree of arrays with their names."""
+
+    def encoded(leaf: Any) -> Any:  # noqa: ANN401 - an array or its like
+        kind, shape, data = _plain(leaf)
+        return [kind, shape, data if full or len(data) <= _SHORT else hashlib.blake2b(data, digest_size=16).digest()]
+
+    return [(name, *encoded(leaf)) for name, leaf in trees.named_leaves(tree)]
+
+
+def _decoded(action: Any) -> Any:  # noqa: ANN401 - any tree
+    """Return an action that was sent: a tree whose leaves are lists."""
+
+    def decoded(leaf: Any) -> Any:  # noqa: ANN401 - a leaf as it was sent
+        kind, shape, data = leaf
+        array = np.frombuffer(data, kind).reshape(shape).copy()
+        return array if array.shape else array[()]
+
+    return trees.mapped(decoded, action)
+
+
+def _stacked(batch: Sequence[Any]) -> Any:  # noqa: ANN401 - any tree
+    first, *others = map(_decoded, batch)
+    return trees.mapped(lambda *leaves: np.stack(leaves), first, *others)
+
+
+if __name__ == "__main__":
+    # A script's own folder comes first in sys.path; the modules in it must not shadow others.
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing else here needs pathlib
+    sys.path[:] = [folder for folder in sys.path if folder != here]
+    main()

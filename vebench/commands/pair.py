@@ -1,0 +1,326 @@
+"""``vebench verify A B``: whether two implementations of anything that steps do the same work, and where they part."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.analysis import parting as analysis
+from vebench.analysis.parting import Case, Limit, Parting, Segment, Tally
+from vebench.backends import trees
+from vebench.backends.entry import MAX_COUNT
+from vebench.backends.environments.making import sample
+from vebench.backends.interface import ActionSpace
+from vebench.commands.verify import MAX_STEPS
+from vebench.errors import InterruptedRunError, UsageError, shown
+from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.subject import LostError, Subject, started
+from vebench.plan.spec import check_count
+from vebench.reports import console
+from vebench.reports.figures import counted
+from vebench.reports.pages.example import example
+from vebench.reports.pages.pair import PairPage, Verdict
+from vebench.results import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ActionSpaceTree
+    from vebench.reports.console import Outlet
+
+DISTRIBUTION = "distribution"
+_FAR_APART = 10_000  # seeds of segments: more than environments
+_SHRINKING_S = 60.0
+_LONGER, _SHORT, _MANY = 4, 20, 5  # of the layouts: times as many steps, steps, environments
+_HOLDS = 20  # steps for which an action is held, at most
+_FEW_ENDS = 3
+_EPISODES = 200  # of each, to compare distributions
+_CONSTANTS = 6
+_LIMIT = re.compile(r"(?P<number>[0-9.eE+-]+)(?P<kind>%|ulp)?(?:@(?P<steps>\d+))?")
+
+
+@dataclass(frozen=True)
+class PairRequest:
+    """Two texts, ``NAME[KEY=VALUE,...]`` with ``@PYTHON`` or without, and how they are compared."""
+
+    names: Sequence[str]
+    steps: int
+    num_envs: int
+    seed: int
+    timeout: float
+    within: Sequence[str] = ()
+
+
+@dataclass
+class _Two:
+    """Both sides while they are compared, and all that they have in common."""
+
+    sides: tuple[Subject, Subject]
+    full: bool
+    tally: Tally
+    returns: tuple[list[tuple[float, int]], list[tuple[float, int]]] = field(default_factory=lambda: ([], []))
+    calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
+
+    def step(self, case: Case, tally: Tally) -> Parting | None:
+        """Step both, and return where they part."""
+        one, other = self.answers(case)
+        self.calls = one["calls"], other["calls"]
+        for answer, kept in zip((one, other), self.returns, strict=True):
+            kept.extend(analysis.episodes(answer))
+        return analysis.first_parting(one, other, tally)
+
+    def answers(self, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the rows of both."""
+        request = {"full": self.full, "segments": [[each.seed, each.actions] for each in case]}
+        one, other = self.sides
+        one.ask(request)
+        other.ask(request)
+        return one.answer(), other.answer()
+
+
+def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
+    """Return the limits of ``FIELD=1e-6``, ``FIELD=0.1%`` and ``FIELD=4ulp``, each with ``@STEPS`` or without."""
+    found: dict[str, Limit] = {}
+    for text in chain.from_iterable(text.split(",") for text in texts):
+        name, _, value = text.strip().partition("=")
+        match = _LIMIT.fullmatch(value)
+        number = None
+        with contextlib.suppress(ValueError):
+            number = float(match["number"]) if match else None
+        if match is None or number is None or number < 0 or name.partition("/")[0] not in ("observations", "rewards"):
+            raise UsageError(
+                f"--within {shown(text)}: write observations=1e-6, rewards=0.1% or observations/LEAF=4ulp, "
+                f"with @STEPS for the first steps of an episode only, or {DISTRIBUTION}"
+            )
+        kinds = {None: {"absolute": number}, "%": {"relative": number / 100}, "ulp": {"ulps": int(number)}}
+        steps = match["steps"]
+        found[name] = Limit(**kinds[match["kind"]], steps=None if steps is None else int(steps))  # type: ignore[arg-type] # by kind
+    return found
+
+
+def compared(asked: PairRequest) -> PairPage:
+    """Step both with the same seeds and actions, and return whether their rows are the same.
+
+    Raises UsageError if one of them cannot be stepped, or if the two cannot be compared.
+    """
+    in_distribution = list(asked.within) == [DISTRIBUTION]
+    limits = {} if in_distribution else limits_of(asked.within)
+    texts = [_with_python(text) for text in asked.names]
+    try:
+        with Guarded() as guarded, ExitStack() as stack:
+            one, other = (stack.enter_context(started(*text, asked.timeout, guarded)) for text in texts)
+            two = _Two((one, other), _needs_bytes(one, other) or bool(limits), Tally(limits))
+            verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
+            abouts = one.about, other.about
+    except KeyboardInterrupt:
+        raise InterruptedRunError(f"interrupted: the same seed again: --seed {asked.seed}") from None
+    return PairPage((asked.names[0], asked.names[1]), abouts, verdict, asked.seed, asked.steps)
+
+
+def run(asked: PairRequest, outlet: Outlet) -> int:
+    """Compare the two, show the verdict, and return the exit status."""
+    if len(asked.names) != len("AB"):
+        raise UsageError("name two implementations, A and B, or backends with -e and -b")
+    check_count("--steps", asked.steps, 1, MAX_STEPS)
+    check_count("--num-envs", asked.num_envs, 1, MAX_COUNT)
+    page = compared(asked)
+    outlet.publish(page)
+    return status(page)
+
+
+def status(page: PairPage) -> int:
+    """Return the exit status: 1 if the two differ, 3 if that cannot be told."""
+    return {"different": 1, "unverified": 3}.get(page.verdict.word, 0)
+
+
+def _with_python(text: str) -> tuple[str, str]:
+    """Return what is stepped, and in which Python."""
+    name, at, python = text.rpartition("@")
+    return (name, python) if at and python else (text, sys.executable)
+
+
+def _needs_bytes(one: Subject, other: Subject) -> bool:
+    """Return whether observations have different types, so that digests of their bytes say nothing."""
+    types = [{name: kind for name, kind, _ in side.about["observations"]} for side in (one, other)]
+    return types[0] != types[1]
+
+
+def _spaces(two: _Two) -> ActionSpaceTree:
+    """Return the space of actions, which must be the same. Raises UsageError."""
+    spaces = []
+    for side in two.sides:
+        leaves = [ActionSpace(_array(low), _array(high)) for _, low, high in side.about["actions"]]
+        spaces.append(leaves)
+    forms = [side.about["action_form"] for side in two.sides]
+    same = forms[0] == forms[1] and all(
+        a.integer == b.integer and a.low.shape == b.low.shape and np.array_equal(a.low, b.low)
+        and np.array_equal(a.high, b.high)
+        for a, b in zip(*spaces, strict=True)
+    )  # fmt: skip
+    if not same:
+        words = (", ".join(f"{one.low.tolist()} to {one.high.tolist()}" for one in leaves) for leaves in spaces)
+        raise UsageError(f"the two take different actions: {' and '.join(map(shown, words))}")
+    tree: ActionSpaceTree = trees.filled(forms[0], spaces[0])
+    return tree
+
+
+def _array(plain: tuple[str, tuple[int, ...], bytes]) -> NDArray[Any]:
+    kind, shape, data = plain
+    return np.frombuffer(data, kind).reshape(shape)
+
+
+def _count(two: _Two, asked: int) -> tuple[int, bool]:
+    """Return how many environments are stepped, and whether no other number is possible. Raises UsageError."""
+    fixed = {side.about["num_envs"] for side in two.sides} - {None}
+    if len(fixed) > 1:
+        raise UsageError(f"the two have {' and '.join(map(str, sorted(fixed)))} environments: they must have as many")
+    return (fixed.pop(), True) if fixed else (asked, False)
+
+
+class _Tape:
+    """Draws actions, plain as a subject takes them."""
+
+    def __init__(self, space: ActionSpaceTree, seed: int) -> None:
+        self._space, self.rng = space, np.random.default_rng(seed)
+
+    def constants(self) -> list[Any]:
+        """Return simple actions, the simplest first: zeros or the least, then the others or the bounds."""
+        leaves = trees.leaves(self._space)
+        integers = all(one.integer for one in leaves)
+        found = [
+            [np.clip(number, one.low, one.high).astype(one.low.dtype) for one in leaves]
+            for number in (range(_CONSTANTS) if integers else (0, 1, -1))
+        ]
+        plain = [self._plain(each) for each in found]
+        return [each for number, each in enumerate(plain) if each not in plain[:number]]
+
+    def drawn(self, num_envs: int, steps: int, *, held: bool = False) -> tuple[tuple[Any, ...], ...]:
+        """Return so many random actions for each environment; ``held``: each for some steps, to get further."""
+        lanes = []
+        for _ in range(num_envs):
+            lane: list[Any] = []
+            while len(lane) < steps:
+                action = self._plain(trees.leaves(sample(self._space, self.rng)))
+                lane += [action] * (int(self.rng.integers(1, _HOLDS)) if held else 1)
+            lanes.append(tuple(lane[:steps]))
+        return tuple(lanes)
+
+    def _plain(self, leaves: Sequence[NDArray[Any]]) -> Any:  # noqa: ANN401 - a tree of lists
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        return trees.filled(trees.form(self._space), [[one.dtype.str, one.shape, one.tobytes()] for one in arrays])
+
+
+def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[Case]:
+    """Yield what is stepped: the layout asked for with two resets, one environment, many, and held actions."""
+    seeds = (int(seed) * _FAR_APART for seed in iter(lambda: tape.rng.integers(1, 1 << 16), None))
+    many = num_envs if fixed else max(_MANY, num_envs)
+    one = num_envs if fixed else 1
+    yield (
+        Segment(next(seeds), tape.drawn(num_envs, steps)),
+        Segment(0, tape.drawn(num_envs, min(steps, _SHORT))),
+    )
+    yield (Segment(next(seeds), tape.drawn(one, steps, held=True)),)
+    yield (Segment(next(seeds), tape.drawn(many, min(steps, 2 * _SHORT), held=True)),)
+    constants = tape.constants()
+    lanes = tuple((constants[number % len(constants)],) * steps for number in range(many))
+    yield (Segment(next(seeds), lanes), Segment(next(seeds), tape.drawn(many, min(steps, _SHORT))))
+    while True:
+        yield (Segment(next(seeds), tape.drawn(one, _LONGER * steps, held=True)),)
+
+
+def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
+    tape = _Tape(_spaces(two), asked.seed)
+    count, fixed = _count(two, asked.num_envs)
+    found: Parting | None = None
+    case: Case = ()
+    for number, case in enumerate(_cases(tape, count, asked.steps, fixed=fixed)):
+        if number > _FEW_ENDS and (two.tally.ends >= _FEW_ENDS or number > 2 * _FEW_ENDS):
+            break
+        console.note(f"comparing {counted(len(case[0].actions), 'environment')} over {case[0].length:,} steps")
+        try:
+            found = two.step(case, two.tally)
+        except LostError as error:
+            return Verdict("different", two.tally, why=f"one of the two is lost: {error}")
+        if found is not None:
+            break
+    if found is None:
+        return _verdict_of_same(two.tally)
+    return _parted(two, case, found, tape.constants(), fixed=fixed)
+
+
+def _verdict_of_same(tally: Tally) -> Verdict:
+    casts, near = (any(mark in words for words in tally.used) for mark in (" as ", " within "))
+    if tally.skipped or near:
+        return Verdict("within limits", tally)
+    return Verdict("equal" if casts else "identical", tally)
+
+
+def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixed: bool) -> Verdict:
+    """Return the verdict on two that part: whether each repeats itself, and the smallest case in which they do."""
+    tally = two.tally
+    try:
+        first, second = two.answers(case), two.answers(case)
+        names = [
+            name
+            for name, one, other in zip("AB", first, second, strict=True)
+            if analysis.first_parting(one, other, Tally()) is not None
+        ]
+        if names:
+            verb = "give" if len(names) > 1 else "gives"
+            why = f"{' and '.join(names)} {verb} other rows if the same is stepped again: the seed does not decide them"
+            more = f"; --within {DISTRIBUTION} compares episodes"
+            return Verdict("unverified" if len(names) > 1 else "different", tally, why=why + more)
+        until = time.monotonic() + _SHRINKING_S
+        console.note("looking for the smallest example")
+        case, found = analysis.smallest(
+            case,
+            found,
+            lambda smaller: two.step(smaller, Tally(tally.limits)),
+            constants,
+            fixed=fixed,
+            timely=lambda: time.monotonic() < until,
+        )
+        two.full = True
+        found = two.step(case, Tally(tally.limits)) or found
+    except LostError as error:
+        return Verdict("different", tally, found, case, why=f"one of the two is lost: {error}")
+    script = example(two.sides, case, found, two.calls)
+    path = paths.DEFAULT_FOLDER / "example.py"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(script, encoding="utf-8")
+    return Verdict("different", tally, found, case, script=script)
+
+
+def _in_distribution(two: _Two, asked: PairRequest) -> Verdict:
+    """Compare returns and lengths of episodes, which say something where rows cannot be the same."""
+    tape = _Tape(_spaces(two), asked.seed)
+    count, _ = _count(two, asked.num_envs)
+    until = time.monotonic() + asked.timeout
+    one, other = two.returns
+    seed = asked.seed * _FAR_APART
+    while min(len(one), len(other)) < _EPISODES and time.monotonic() < until:
+        seed += _FAR_APART
+        console.note(f"{min(len(one), len(other))} of {_EPISODES} episodes")
+        try:
+            two.step((Segment(seed, tape.drawn(count, asked.steps)),), Tally())
+        except LostError as error:
+            return Verdict("different", two.tally, why=f"one of the two is lost: {error}")
+    if min(len(one), len(other)) < _EPISODES // 10:
+        return Verdict("unverified", two.tally, why=f"only {min(len(one), len(other))} episodes ended: more --steps")
+    tests = analysis.distributions(one, other)
+    words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests)
+    far = analysis.detectable(len(one), len(other))
+    why = f"{len(one):,} and {len(other):,} episodes: {words}; a distance of {far:.2f} between them would show"
+    two.tally.ends = min(len(one), len(other))
+    return Verdict("same distribution" if analysis.alike(tests) else "different", two.tally, why=why)

@@ -1,0 +1,112 @@
+"""One side of ``vebench verify A B``: a process in its own Python, which steps cases (``child/pair.py``)."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import vebench
+from vebench.backends import bracketed
+from vebench.child import pair
+from vebench.child.started import Log
+from vebench.errors import UsageError, one_line, shown
+from vebench.interpreters.guarded import Guarded, python_path
+from vebench.interpreters.interpreter import LONGEST_QUOTE, PLUGINS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SCRIPT = Path(vebench.__path__[0]) / "child" / "pair.py"
+
+
+class LostError(Exception):
+    """The process has died or does not answer; the text says which."""
+
+
+class Subject:
+    """A side that is stepped. ``about`` is what it has answered about itself (``child/pair.py``)."""
+
+    def __init__(self, text: str, process: subprocess.Popen[bytes], to: IO[bytes], log: Log, timeout: float) -> None:
+        self.text = text
+        self._process, self._to, self._log, self._timeout = process, to, log, timeout
+        self.about: dict[str, Any] = {}
+
+    def ask(self, request: object) -> None:
+        """Send a request. What is wrong with a process that does not take it, ``answer`` says."""
+        with suppress(BrokenPipeError):
+            pair.write(self._to, request)
+
+    def answer(self) -> dict[str, Any]:
+        """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
+        assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
+        try:
+            answer = pair.read(_Timely(self._process.stdout, time.monotonic() + self._timeout))
+        except TimeoutError:
+            raise LostError(f"{shown(self.text)} gives no answer within {self._timeout:g} s") from None
+        except (ValueError, EOFError, TypeError):
+            answer = None
+        if answer is None:
+            status = self._process.wait()
+            ended = f"status {status}" if status >= 0 else f"signal {-status}"
+            last = one_line(self._log.end().strip().rpartition("\n")[2])[:LONGEST_QUOTE]
+            raise LostError(f"the process of {shown(self.text)} ended with {ended}{f': {last}' if last else ''}")
+        if "error" in answer:
+            raise UsageError(f"{shown(self.text)}: {one_line(answer['error'])}")
+        found: dict[str, Any] = answer
+        return found
+
+
+class _Timely:
+    """A file that is read until a deadline."""
+
+    def __init__(self, file: IO[bytes], deadline: float) -> None:
+        self._descriptor, self._deadline = file.fileno(), deadline
+
+    def read(self, count: int) -> bytes:
+        """Return so many bytes, fewer at the end of the file. Raises TimeoutError."""
+        parts, left = list[bytes](), count
+        while left:
+            if not select.select([self._descriptor], [], [], max(0.0, self._deadline - time.monotonic()))[0]:
+                raise TimeoutError
+            part = os.read(self._descriptor, min(left, 1 << 20))
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    with suppress(BrokenPipeError):  # what a process that has died did not take
+        if pipe is not None:
+            pipe.close()
+
+
+@contextmanager
+def started(text: str, python: str, timeout: float, guarded: Guarded) -> Iterator[Subject]:
+    """Start a subject, ``NAME[KEY=VALUE,...]``, in a Python. Raises UsageError if it cannot be stepped."""
+    name, values = bracketed.name_and_values(text)
+    env = {**os.environ, "PYTHONPATH": python_path(guarded.scratch)}
+    with ExitStack() as stack:
+        errors = stack.enter_context(tempfile.TemporaryFile(dir=guarded.scratch))
+        command = [python, str(_SCRIPT)]
+        try:
+            process = stack.enter_context(guarded.process(command, env, subprocess.PIPE, subprocess.PIPE, errors))
+        except OSError as error:
+            raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - it was started with pipes
+        stack.enter_context(process.stdout)
+        stack.push(lambda *_: _close(process.stdin))
+        subject = Subject(text, process, process.stdin, Log(errors), timeout)
+        subject.ask({"name": name, "values": values, "plugins": list(PLUGINS), "scratch": str(guarded.scratch)})
+        try:
+            subject.about = subject.answer()
+        except LostError as error:
+            raise UsageError(str(error)) from None
+        yield subject

@@ -1,5 +1,6 @@
 """``vebench verify A B``: two implementations that do the same work pass, and where others part a script shows it."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from support.commands import Command
 
+import vebench
 from vebench.analysis.parting import Limit
 
 # A module of a user: CartPole as it is, and with one thing changed.
@@ -149,6 +151,17 @@ def test_a_side_that_dies_or_hangs_is_different(verify: Any, other: str, why: st
     status, found = verify(f"mine:{other}", "--timeout", "3")
     assert (status, found["verdict"]) == (1, "different")
     assert why in found["why"]
+
+
+def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - same reason
+    monkeypatch.syspath_prepend(".")
+    mine = importlib.import_module("mine")
+    found = vebench.verify("CartPole-v1", mine.clipped, steps=60, seed=1)
+    assert (found.status, found.verdict) == (1, "different")
+    assert found.parting is not None
+    assert (found.parting.field, found.script) == ("rewards", verify("mine:clipped")[1]["script"])
+    with pytest.raises(vebench.VebenchError, match="give a function of a module"):
+        vebench.verify("CartPole-v1", lambda: None)
 
 
 @pytest.mark.parametrize(

@@ -194,12 +194,14 @@ def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, 
     if limit is not None and limit.allows(one, other):
         tally.used[f"{name} within the limit"] += 1
         return None
-    where = np.argwhere(np.atleast_1d(one != other))
-    place = tuple(int(index) for index in where[0]) if len(where) else ()
-    at = f" at {list(place)}" if one.shape else ""
-    more = f", {len(where):,} of {one.size:,} numbers differ" if one.size > 1 else ""
-    first, second = (np.atleast_1d(array)[place] if place else array for array in (one, other))
-    return f"{first}{at}", f"{second}{more}"
+    with np.errstate(all="ignore"):
+        gaps = np.nan_to_num(np.abs(one.astype(np.float64) - other.astype(np.float64)), nan=np.inf)
+    same = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN, of any type
+    gaps = np.where(same, 0.0, gaps)
+    place = np.unravel_index(int(gaps.argmax()), one.shape)
+    at = f" at {[int(index) for index in place]}" if one.shape else ""
+    more = f", {np.count_nonzero(gaps):,} of {one.size:,} numbers differ" if one.size > 1 else ""
+    return f"{one[place]}{at}", f"{other[place]}{more}"
 
 
 def _array(leaf: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a leaf as it was sent

@@ -22,6 +22,7 @@ from vebench.backends.entry import BackendEntry, Shape
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
+from vebench.child.request import seeds_of
 from vebench.commands.session import World
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
@@ -125,6 +126,13 @@ def test_a_replica_that_dies_while_others_start_is_named_and_leaves_nothing(
     replicas = tuple(Replica(1, Shape(3, 3, 1, 1), (), first_env=first) for first in (0, 3))
     (outcome,) = outcomes(replace(cell("FirstDies"), replicas=replicas))
     assert (outcome.status, outcome.reason) == ("failed", "replica 0: its process ended with status 7")
+
+
+def test_neither_the_first_reset_nor_the_tape_follows_from_the_seed_that_an_adapter_is_built_with() -> None:
+    built, start, tape = seeds_of(0)
+    (outcome,) = outcomes(cell("TellsSeeds"))
+    assert outcome.reason == f"ValueError: built with {built}, reset with {start}, in reset"
+    assert len({built, start, tape, *seeds_of(1)}) == 6
 
 
 def test_an_adapter_that_is_not_there_is_a_failure_of_its_cell() -> None:

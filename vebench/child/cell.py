@@ -70,7 +70,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
-        recorder = Recorder(backend, first, request.setup.seed, job, info)
+        recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, info)
     actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
     moments = max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
@@ -128,7 +128,7 @@ def _actions(
     A policy has acted once already, which loads and compiles what it needs, and starts its threads on its CPUs.
     """
     setup, info, chosen = request.setup, backend.info, request.settings.policy
-    tape = action_tape(info.action_space, setup.seed, info.batch_size)
+    tape = action_tape(info.action_space, request.tape_seed, info.batch_size)
     actions: Actions = Tape(tape)
     cpus: tuple[int, ...] = ()
     # A row that others are compared with has no observations for a policy.
@@ -136,7 +136,7 @@ def _actions(
         cpus = parse_list(chosen.cpus) if setup.pinned else ()
         home = setup.cpus if cpus else ()
         pinning.restrict(cpus)
-        policy = make_policy(chosen, info.action_space, first.observations, setup.seed, tape)
+        policy = make_policy(chosen, info.action_space, first.observations, request.tape_seed, tape)
         policy.download(policy.infer(policy.upload(first.observations)))
         pinning.restrict(home)
         actions = Acting(policy, first, info, clock, recorder, cpus=cpus, home=home)
@@ -149,7 +149,7 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, Bac
     if request.settings.deliver:
         backend = _Delivering(backend)
     info = backend.info
-    backend.reset(request.setup.seed)
+    backend.reset(request.start_seed)
     first = backend.recv()
     # Reference rows, such as the bare simulator, return nothing that a learner could use, and need not.
     if not request.entry.reference_row:

@@ -50,6 +50,15 @@ def raising():
 def double():
     return cart(lambda self, o, *more: (o.astype(np.float64), *more))
 
+def rounded():
+    return cart(lambda self, o, r, *more: (o, float(np.float32(r / 3)), *more))
+
+def third():
+    return cart(lambda self, o, r, *more: (o, r / 3, *more))
+
+def nearly():
+    return cart(lambda self, o, r, *more: (o, r / 3 + 1e-12, *more))
+
 def off(by=1e-6):
     return cart(lambda self, o, *more: (o + np.float32(by) * self.step_number, *more))
 
@@ -144,6 +153,13 @@ def test_a_verdict_is_never_stronger_than_its_class(
     assert (found[0], found[1]["verdict"]) == (status, verdict)
     if verdict == "equal":
         assert list(found[1]["equal_by"]) == ["observations as float32"]
+
+
+def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+    del verify  # it has written the module
+    rounded = vebench("verify", "mine:third", "mine:rounded", "--steps", "40", "-f", "json")
+    assert json.loads(rounded.out)["equal_by"].keys() == {"rewards as float32"}
+    assert (rounded.status, vebench("verify", "mine:third", "mine:nearly", "--steps", "40").status) == (0, 1)
 
 
 @pytest.mark.parametrize(("other", "why"), [("dying", "ended with status 3"), ("hanging", "no answer within 3 s")])

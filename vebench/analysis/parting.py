@@ -163,7 +163,7 @@ def _fields(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[str, Any, Any]
 
 def _apart(name: str, one: Any, other: Any, age: int, tally: Tally) -> tuple[str, str] | None:  # noqa: ANN401 - a flag or a leaf
     """Return in words what the two have, None if that is the same, or near enough."""
-    if one == other:
+    if one == other or (name == "rewards" and math.isnan(one) and math.isnan(other)):
         return None
     if one is None or other is None:
         return ("nothing" if one is None else "a value", "nothing" if other is None else "a value")
@@ -179,10 +179,12 @@ def _apart(name: str, one: Any, other: Any, age: int, tally: Tally) -> tuple[str
 
 def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, tally: Tally) -> tuple[str, str] | None:
     narrow, wide = sorted((one.dtype, other.dtype), key=lambda kind: kind.itemsize)
-    if name == "rewards":
-        narrow, wide = np.dtype(np.float32), np.dtype(np.float64)
     with np.errstate(all="ignore"):
-        same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
+        if name == "rewards":  # which come as Python's numbers: one side may have rounded them
+            narrow = np.dtype(np.float32)
+            same = one in (other, float(np.float32(other))) or other == float(np.float32(one))
+        else:
+            same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
     if same:
         if narrow != wide:
             tally.used[f"{name} as {narrow}"] += 1

@@ -130,8 +130,23 @@ class HangsLater(Bystander):
 
     def send(self, actions: NDArray[np.generic]) -> None:
         if self._turns > 1:
-            time.sleep(600)
+            self.late()
         super().send(actions)
+
+    def late(self) -> None:
+        time.sleep(600)
+
+
+class MovesLater(HangsLater):
+    """Leaves its CPUs and lowers its priority in its second turn."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._nice = os.getpriority(os.PRIO_PROCESS, 0) + 1
+
+    def late(self) -> None:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        os.setpriority(os.PRIO_PROCESS, 0, self._nice)
 
 
 class HangsOnClose(Bystander):

@@ -31,6 +31,7 @@ from vebench.engine.running import OTHER_PACE
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import guardian, pinning
+from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 
@@ -182,6 +183,15 @@ def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     assert windows.pop("timed out after 4 s (--timeout)") == 1
     assert windows.pop("its process was ended by SIGKILL (out of memory, or killed from outside)") < 10
     assert windows == {"None": 10}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pinning is Linux's")
+def test_a_backend_that_leaves_its_cpus_and_its_priority_between_two_windows_is_seen() -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    (outcome,) = outcomes(replace(cell("MovesLater", cpus=(allowed[0],)), group=0), rounds=3)
+    seats = {cpus for threads in outcome.done.seats or () for cpus in threads}
+    assert seats == {str(allowed[0]), format_cpu_list(allowed)}
+    assert outcome.done.priorities == (f"nice {os.getpriority(os.PRIO_PROCESS, 0) + 1}",)
 
 
 def test_a_backend_is_given_the_time_to_close_and_files_that_it_writes_go_with_its_cell() -> None:

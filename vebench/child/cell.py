@@ -54,6 +54,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     factory: Factory,
     affinity: tuple[int, ...] | None,
     unbound: str | None,
+    priorities: list[str],
     started: int,
     clock: Callable[[], int],
     answer: Callable[[Answer], None],
@@ -61,7 +62,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
     ``affinity``: the CPUs that the process is on, as read back. ``unbound``: why its memory is not bound as requested,
-    None if it is. ``started`` is when the process began, in nanoseconds of ``clock``.
+    None if it is. ``priorities``: those that the process began with. ``started`` is when that was, in nanoseconds of
+    ``clock``.
     """
     settings, job = request.settings, request.job
     backend, first, info = build(request, factory)
@@ -92,8 +94,12 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     Windows(
         request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
     ).measure()
+    processes = counters.process_tree(os.getpid())
+    known = {cpus for threads in seats for cpus in threads}
+    seats += [threads for threads in counters.cpus_by_thread(processes) if not known.issuperset(threads)]
+    priorities = [each for each in counters.priorities(processes) if each not in priorities]
     # Read only before and after all windows: a pause between windows would let environments run ahead.
-    memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
+    memory_now = counters.proportional_memory(processes)
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
@@ -115,6 +121,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
             memory_by_node=None if nodes is None else {str(node): count for node, count in nodes.items()},
             warmup_ns=warmup.ns,
             settled=warmup.settled,
+            priorities=tuple(priorities),
         )
     )
     return backend

@@ -388,6 +388,7 @@ def joined_end(ends: Sequence[Done]) -> Done:
         warmup_ns=_joined([one.warmup_ns for one in ends], max),
         settled=_joined([one.settled for one in ends], all),
         hosts=_joined([one.hosts for one in ends], _chained),
+        priorities=tuple(dict.fromkeys(_chained(one.priorities for one in ends))),
     )
 
 

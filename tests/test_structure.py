@@ -45,6 +45,7 @@ FLOORS = (
     "commands",
     "api",
     "pytest_plugin",
+    "testing",
     "options",
     "cli",
     "__main__",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SUMMARY = pytest.StashKey[list[tuple[str, ...]]]()
 _HEADINGS = ("test", "cell", "baseline", "frames/s", "ratio", "verdict")
 
+pytest.register_assert_rewrite("vebench.testing")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--vebench-budget``."""

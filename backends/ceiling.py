@@ -177,7 +177,7 @@ class FreeRunning:
         spaces = read_spaces(self._task, environments[0].observation_space, environments[0].action_space)
         self._rows = spaces.rows(self._count)
         self._loop = loop_over(environments, self._rows)
-        self._loop.reset(seed * self._count)
+        self._loop.reset(seed * self._count % (1 << 30))  # some environments take 32 bits
         self._tape = list(as_rows(sample(spaces.actions, np.random.default_rng(seed), _TAPE, self._count)))
         self._at = 0
         self._ahead = 0  # steps made that no burst has counted

@@ -58,7 +58,8 @@ class Setup:
 
     ``workers`` is the parallelism wanted and ``cpus`` the CPUs owned. If ``pinned``, the process is restricted to them
     already when the adapter is built, and threads may be placed on them. The adapter steps ``workers x
-    envs_per_worker`` environments at a time (its batch size); environment ``i`` is seeded with ``seed + i``.
+    envs_per_worker`` environments at a time (its batch size). ``seed`` is for what is random before the
+    first ``reset``, which may have another.
     """
 
     task: Task

@@ -124,3 +124,10 @@ def test_timeout_finds_where_it_pays_and_where_it_costs(ran: Ran) -> None:
     assert re.search(r"x 20 envs, queue\[recv_timeout=0.0001\]: 0\.6\dx ±[\d.]+%, slower\n", printed)
     assert re.search(r"x 20 envs, queue\[recv_timeout=0.1\]: .*, inconclusive\n", printed)
     assert re.search(r"waits 20% of the time, without the timeout 50%; it acts on (39|40|41)\d of 1600 rows", printed)
+
+
+def test_a_policy_does_as_well_on_the_same_environment() -> None:
+    words = ("CartPole-v1", "CartPole-v1", "--steps", "2048", "--episodes", "4")
+    command = [sys.executable, EXAMPLES / "transfer.py", *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "difference 0.0, 95 % interval 0.0 to 0.0"

@@ -62,7 +62,7 @@ def main() -> None:
     target = registry.find(asked.backend).target
     backend, first, _ = build(Request(setup, asked.backend, target, {}, settings, "/"), load(target))
     tape = action_tape(backend.info.action_space, 0, backend.info.batch_size)
-    recorder = Timed(backend, first, 0, Recording("", int.from_bytes(os.urandom(7), "big")))
+    recorder = Timed(backend, first, (0, 0), Recording("", int.from_bytes(os.urandom(7), "big")))
     loop = Loop(backend, Tape(tape), time.perf_counter_ns, recorder)
     span = int(asked.seconds * 1e9)
     pace = loop.warm_up(span, span)

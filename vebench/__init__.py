@@ -7,11 +7,25 @@ docs/structure.md has a map.
 """
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
+__all__ = [
+    "Comparison", "PairVerification", "Ratio", "Run", "VebenchError", "Verification",
+    "compare", "load", "measure", "verify",
+]  # fmt: skip
 
 TYPE_CHECKING = False  # as in typing, which takes longer to import than everything else here
 if TYPE_CHECKING:
-    from vebench.api import Comparison, Ratio, Run, VebenchError, Verification, compare, load, measure, verify
+    from vebench.api import (
+        Comparison,
+        PairVerification,
+        Ratio,
+        Run,
+        VebenchError,
+        Verification,
+        compare,
+        load,
+        measure,
+        verify,
+    )
 else:
 
     def __getattr__(name: str) -> object:

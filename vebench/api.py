@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overload
 
 import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
-from vebench.commands import check, planning
+from vebench.commands import check, pair, planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
@@ -29,22 +29,36 @@ from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
+    from vebench.analysis.parting import Parting
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
     from vebench.reports.pages.check import CheckPage
+    from vebench.reports.pages.pair import PairPage
     from vebench.reports.pages.verify import VerifyPage
 
     Texts = str | Sequence[str]
     Counts = int | str | Sequence[int]
+    Subject = str | Callable[..., object]
 
-__all__ = ["Comparison", "Ratio", "Run", "VebenchError", "Verification", "compare", "load", "measure", "verify"]
+__all__ = [
+    "Comparison",
+    "PairVerification",
+    "Ratio",
+    "Run",
+    "VebenchError",
+    "Verification",
+    "compare",
+    "load",
+    "measure",
+    "verify",
+]
 
 
 class Plan(TypedDict, total=False):
@@ -210,6 +224,33 @@ class Verification(Result):
         return verifying.status(self.page.proofs)
 
 
+@dataclass(frozen=True)
+class PairVerification(Result):
+    """Whether two implementations do the same work, and where they part."""
+
+    page: PairPage
+
+    @property
+    def verdict(self) -> str:
+        """``identical``, ``equal``, ``within limits``, ``same distribution``, ``different`` or ``unverified``."""
+        return self.page.verdict.word
+
+    @property
+    def parting(self) -> Parting | None:
+        """The first row that differs in the smallest example; None without one."""
+        return self.page.verdict.parting
+
+    @property
+    def script(self) -> str:
+        """The smallest example as Python code that fails where the two differ; empty without one."""
+        return self.page.verdict.script
+
+    @property
+    def status(self) -> int:
+        """The exit status of ``vebench verify A B``, which is 0 (same work), 1 (not) or 3 (cannot be told)."""
+        return pair.status(self.page)
+
+
 def measure(
     envs: Texts,
     *,
@@ -308,23 +349,51 @@ def compare(  # noqa: PLR0913 - as ``vebench check`` has them
         return Comparison(check.judge(request, World()))
 
 
+class Steps(TypedDict, total=False):
+    """Keyword arguments of ``verify``, which describes them."""
+
+    backends: Texts
+    steps: int
+    num_envs: int
+    seed: int | None
+    timeout: float | str
+    within: Texts
+    progress: bool
+    world: World | None
+
+
+@overload
+def verify(envs: Texts, b: None = None, **how: Unpack[Steps]) -> Verification: ...
+
+
+@overload
+def verify(envs: Subject, b: Subject, **how: Unpack[Steps]) -> PairVerification: ...
+
+
 def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
-    envs: Texts,
+    envs: Texts | Subject,
+    b: Subject | None = None,
     *,
     backends: Texts = (),
     steps: int = 400,
     num_envs: int = 2,
     seed: int | None = None,
     timeout: float | str = 300.0,
+    within: Texts = (),
     progress: bool = False,
     world: World | None = None,
-) -> Verification:
-    """Compare what backends return with what a plain loop returns, as ``vebench verify`` does.
+) -> Verification | PairVerification:
+    """Compare what backends return with what a plain loop returns, or two implementations, as ``vebench verify`` does.
 
     Parameters
     ----------
     envs
-        Environments, as for ``measure``.
+        Environments, as for ``measure``. With ``b``, one of two implementations.
+    b
+        The other: as the command line names it (``"CartPole-v1@other/bin/python"``, ``"mymodule:make"``), or a
+        function of a module.
+    within
+        How far two may be apart: ``["observations=1e-6"]``, or ``"distribution"``.
     backends
         By default all that can run here.
     steps
@@ -338,10 +407,25 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     progress, world
         As for ``measure``.
     """
-    asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
     with _quietly(progress=progress):
+        if b is not None:
+            drawn = verifying.drawn_seed() if seed is None else seed
+            waits = spec_of({"envs": (), "workers": 1, "timeout": timeout}).timeout
+            names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
+            return PairVerification(pair.compared(pair.PairRequest(names, steps, num_envs, drawn, waits, limits)))
+        asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
         page = verifying.compared(spec_of(asked), seed, world or World(), num_envs=num_envs, steps=steps)
         return Verification(page)
+
+
+def _name_of(subject: Texts | Subject) -> str:
+    """Return how the command line names a subject. Raises UsageError for a function that no other process can find."""
+    if isinstance(subject, str):
+        return subject
+    module, name = (str(getattr(subject, of, "")) for of in ("__module__", "__qualname__"))
+    if not name or "<" in name or module == "__main__":
+        raise UsageError(f"{shown(repr(subject))}: give a function of a module, or its name, such as mymodule:make")
+    return f"{module}:{name}"
 
 
 @contextmanager

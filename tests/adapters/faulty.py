@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from vebench.backends.bracketed import OptionValue
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Setup
+from vebench.child.request import seeds_of
 
 
 class Sound:
@@ -60,6 +61,17 @@ class Stranger(Sound):
         self._process = subprocess.Popen(idle, start_new_session=True, env={})
 
 
+class TellsSeeds(Sound):
+    """Tells which seeds it was built and reset with."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._built = setup.seed
+
+    def reset(self, seed: int) -> None:
+        raise ValueError(f"built with {self._built}, reset with {seed}")
+
+
 class HasWorkers(Bystander):
     """Forks a process that hangs, besides those that it starts."""
 
@@ -74,7 +86,7 @@ class FirstDies(Sound):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._first = setup.seed == 0
+        self._first = setup.seed == seeds_of(0)[0]
         self._end = time.monotonic() + 0.5
         if not self._first:
             other = Path(os.environ["FIRST_DIES"])
@@ -118,8 +130,23 @@ class HangsLater(Bystander):
 
     def send(self, actions: NDArray[np.generic]) -> None:
         if self._turns > 1:
-            time.sleep(600)
+            self.late()
         super().send(actions)
+
+    def late(self) -> None:
+        time.sleep(600)
+
+
+class MovesLater(HangsLater):
+    """Leaves its CPUs and lowers its priority in its second turn."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._nice = os.getpriority(os.PRIO_PROCESS, 0) + 1
+
+    def late(self) -> None:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        os.setpriority(os.PRIO_PROCESS, 0, self._nice)
 
 
 class HangsOnClose(Bystander):

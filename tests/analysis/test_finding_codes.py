@@ -57,6 +57,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.THROTTLED, (make_cell(windows=window(throttled_ns=1)),)),
     (Code.UNPINNED, (make_cell(steps=STEADY, affinity=(0, 1)),)),
     (Code.UNPINNED, (make_cell(steps=STEADY, unbound="not permitted"),)),
+    (Code.PRIORITY, (make_cell(steps=STEADY, priorities=("nice -5",)),)),
     (Code.EXTRA_THREADS, (make_cell("gym-sync", 1, STEADY, seats=(("0", "0"),)),)),
     (Code.DISTURBED, DISTURBED),
     (Code.IMPRECISE, (make_cell(steps=NOISY),)),

@@ -67,6 +67,7 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_late:RaisesAtSecondReset", "a second reset with another seed fails"),
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),
+        ("wrong_unwatched:Foresees", "observations"),
         ("wrong_claims:BlankStarts", "declared differences affect"),
     ],
 )

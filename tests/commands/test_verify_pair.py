@@ -1,5 +1,6 @@
 """``vebench verify A B``: two implementations that do the same work pass, and where others part a script shows it."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from support.commands import Command
 
+import vebench
 from vebench.analysis.parting import Limit
 
 # A module of a user: CartPole as it is, and with one thing changed.
@@ -47,6 +49,15 @@ def raising():
 
 def double():
     return cart(lambda self, o, *more: (o.astype(np.float64), *more))
+
+def rounded():
+    return cart(lambda self, o, r, *more: (o, float(np.float32(r / 3)), *more))
+
+def third():
+    return cart(lambda self, o, r, *more: (o, r / 3, *more))
+
+def nearly():
+    return cart(lambda self, o, r, *more: (o, r / 3 + 1e-12, *more))
 
 def off(by=1e-6):
     return cart(lambda self, o, *more: (o + np.float32(by) * self.step_number, *more))
@@ -144,11 +155,29 @@ def test_a_verdict_is_never_stronger_than_its_class(
         assert list(found[1]["equal_by"]) == ["observations as float32"]
 
 
+def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+    del verify  # it has written the module
+    rounded = vebench("verify", "mine:third", "mine:rounded", "--steps", "40", "-f", "json")
+    assert json.loads(rounded.out)["equal_by"].keys() == {"rewards as float32"}
+    assert (rounded.status, vebench("verify", "mine:third", "mine:nearly", "--steps", "40").status) == (0, 1)
+
+
 @pytest.mark.parametrize(("other", "why"), [("dying", "ended with status 3"), ("hanging", "no answer within 3 s")])
 def test_a_side_that_dies_or_hangs_is_different(verify: Any, other: str, why: str) -> None:  # noqa: ANN401 - same reason
     status, found = verify(f"mine:{other}", "--timeout", "3")
     assert (status, found["verdict"]) == (1, "different")
     assert why in found["why"]
+
+
+def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - same reason
+    monkeypatch.syspath_prepend(".")
+    mine = importlib.import_module("mine")
+    found = vebench.verify("CartPole-v1", mine.clipped, steps=60, seed=1)
+    assert (found.status, found.verdict) == (1, "different")
+    assert found.parting is not None
+    assert (found.parting.field, found.script) == ("rewards", verify("mine:clipped")[1]["script"])
+    with pytest.raises(vebench.VebenchError, match="give a function of a module"):
+        vebench.verify("CartPole-v1", lambda: None)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from vebench.backends.entry import BackendEntry, Shape
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
+from vebench.child.request import seeds_of
 from vebench.commands.session import World
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
@@ -30,6 +31,7 @@ from vebench.engine.running import OTHER_PACE
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import guardian, pinning
+from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import Cell, Plan, Replica
 from vebench.plan.spec import BackendChoice, RunSpec
 
@@ -127,6 +129,13 @@ def test_a_replica_that_dies_while_others_start_is_named_and_leaves_nothing(
     assert (outcome.status, outcome.reason) == ("failed", "replica 0: its process ended with status 7")
 
 
+def test_neither_the_first_reset_nor_the_tape_follows_from_the_seed_that_an_adapter_is_built_with() -> None:
+    built, start, tape = seeds_of(0)
+    (outcome,) = outcomes(cell("TellsSeeds"))
+    assert outcome.reason == f"ValueError: built with {built}, reset with {start}, in reset"
+    assert len({built, start, tape, *seeds_of(1)}) == 6
+
+
 def test_an_adapter_that_is_not_there_is_a_failure_of_its_cell() -> None:
     first, second = outcomes(cell("Missing"), cell("nowhere:Missing"))
     assert "Missing" in str(first.reason)
@@ -174,6 +183,15 @@ def test_what_hangs_dies_or_fails_in_a_group_is_ended_alone() -> None:
     assert windows.pop("timed out after 4 s (--timeout)") == 1
     assert windows.pop("its process was ended by SIGKILL (out of memory, or killed from outside)") < 10
     assert windows == {"None": 10}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="pinning is Linux's")
+def test_a_backend_that_leaves_its_cpus_and_its_priority_between_two_windows_is_seen() -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    (outcome,) = outcomes(replace(cell("MovesLater", cpus=(allowed[0],)), group=0), rounds=3)
+    seats = {cpus for threads in outcome.done.seats or () for cpus in threads}
+    assert seats == {str(allowed[0]), format_cpu_list(allowed)}
+    assert outcome.done.priorities == (f"nice {os.getpriority(os.PRIO_PROCESS, 0) + 1}",)
 
 
 def test_a_backend_is_given_the_time_to_close_and_files_that_it_writes_go_with_its_cell() -> None:

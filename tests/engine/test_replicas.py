@@ -170,7 +170,7 @@ class FakeReplica:
 
 
 READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4, affinity=(0,)))
-DONE = Done(100, (("0",),), {"0": 7}, 300, settled=True)
+DONE = Done(100, (("0",),), {"0": 7}, 300, settled=True, priorities=("nice 1",))
 
 
 def test_replicas_are_started_together_and_followed_as_one() -> None:
@@ -182,14 +182,15 @@ def test_replicas_are_started_together_and_followed_as_one() -> None:
             Warm(),
             window_at(0, 20),
             window_at(SECOND, 22),
-            Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False),
+            Done(50, (("1",),), {"0": 1, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2")),
         ),
     ]
     ready, *windows, done = Replicas(replicas, 2, clock=lambda: 40).messages()
     assert [replica.started_at for replica in replicas] == [40 + LOCAL_LEAD_NS] * 2
     assert ready == Ready(9, replace(READY.layout, num_envs=4, batch_size=4, processes=2, affinity=(0, 1)))
     assert [window.rows for window in windows] == [30, 33]
-    assert done == Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False)
+    joined = Done(150, (("0",), ("1",)), {"0": 8, "1": 2}, 500, settled=False, priorities=("nice 1", "nice 2"))
+    assert done == joined
 
 
 def test_what_is_true_of_any_replica_is_true_of_their_cell() -> None:

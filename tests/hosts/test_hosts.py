@@ -13,6 +13,7 @@ from support.places import ADAPTERS
 from support.reaching import fake_ssh
 from support.relays import left, measuring, relays, scoped
 
+from vebench.child.request import seeds_of
 from vebench.results import store
 from vebench.results.records import Run
 
@@ -186,7 +187,7 @@ def _of_replica(running: subprocess.Popen[str]) -> int:
     until = time.monotonic() + 30
     while time.monotonic() < until and running.poll() is None:
         for pid, asked in measuring().items():
-            if asked["setup"]["seed"] > 0:
+            if asked["start_seed"] > seeds_of(0)[1]:
                 time.sleep(0.5)  # it measures
                 return pid
         time.sleep(0.02)

@@ -15,6 +15,7 @@ from support.commands import Command
 from support.relays import measuring, scoped
 
 from vebench.backends import packages
+from vebench.child.request import seeds_of
 from vebench.hosts import over_ray
 from vebench.results import store
 
@@ -54,10 +55,11 @@ def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Comm
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--set", "base=false", "-q")
     slow = ("--policy", "sleep:1ms", "--duration", "20")
     with vebench.start(*asked, *slow, "-o", "run.jsonl", "--hosts", "ray") as running:
-        while not (started := {asked["setup"]["seed"]: pid for pid, asked in measuring().items()}).get(1):
+        second = seeds_of(0)[1] + 1
+        while not (started := {asked["start_seed"]: pid for pid, asked in measuring().items()}).get(second):
             assert running.poll() is None
             time.sleep(0.05)
-        os.kill(_parent(started[1]), signal.SIGKILL)
+        os.kill(_parent(started[second]), signal.SIGKILL)
         assert running.wait(60) == 1
     (cell,) = store.read(Path("run.jsonl")).cells
     assert (cell.status, cell.reason) == ("failed", "two:2: lost: its program has ended")

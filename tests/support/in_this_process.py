@@ -83,6 +83,8 @@ class CellHere(Conversation):
             options=cell.backend.options,
             settings=settings_of(spec),
             folder=str(Path.cwd()),
+            start_seed=spec.seed,
+            tape_seed=spec.seed + 1,
             go_ahead=go_ahead,
             job=job,
         )

@@ -73,7 +73,7 @@ class CellSummary:
     ``strayed``: some thread was free to run on other CPUs than those owned. ``oversubscribed``: more workers than CPUs
     that do work at the same time; ``crowded``: not that, but more processes or threads at work than CPUs owned.
     ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
-    processes had at the most, 0 if unknown.
+    processes had at the most, 0 if unknown. ``priorities``: those of its threads that differ from that of the command.
     """
 
     key: CellKey
@@ -126,6 +126,7 @@ class CellSummary:
     crowded: bool = False
     unbound: str | None = None
     most_threads: int = 0
+    priorities: tuple[str, ...] = ()
     struck_for: str = ""
     acting: Acting | None = None
     batch_sizes: BatchSizes | None = None

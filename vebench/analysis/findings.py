@@ -63,6 +63,7 @@ class Code(StrEnum):
     POLLING = "polling", Gravity.WARNING  # a backend that polls has fewer CPUs than processes, or shares them
     THROTTLED = "throttled", Gravity.WARNING  # a CPU quota is, or was, less than the CPUs requested
     UNPINNED = "unpinned", Gravity.WARNING  # neither CPUs nor memory are bound as the user asked
+    PRIORITY = "priority", Gravity.WARNING  # it takes or leaves time of the CPUs that others do not
     EXTRA_THREADS = "extra-threads", Gravity.WARNING
     DISTURBED = "disturbed", Gravity.WARNING
     IMPRECISE = "imprecise", Gravity.WARNING  # no interval, a wide one, or one wider than requested

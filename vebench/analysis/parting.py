@@ -163,7 +163,7 @@ def _fields(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[str, Any, Any]
 
 def _apart(name: str, one: Any, other: Any, age: int, tally: Tally) -> tuple[str, str] | None:  # noqa: ANN401 - a flag or a leaf
     """Return in words what the two have, None if that is the same, or near enough."""
-    if one == other:
+    if one == other or (name == "rewards" and math.isnan(one) and math.isnan(other)):
         return None
     if one is None or other is None:
         return ("nothing" if one is None else "a value", "nothing" if other is None else "a value")
@@ -179,10 +179,12 @@ def _apart(name: str, one: Any, other: Any, age: int, tally: Tally) -> tuple[str
 
 def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, tally: Tally) -> tuple[str, str] | None:
     narrow, wide = sorted((one.dtype, other.dtype), key=lambda kind: kind.itemsize)
-    if name == "rewards":
-        narrow, wide = np.dtype(np.float32), np.dtype(np.float64)
     with np.errstate(all="ignore"):
-        same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
+        if name == "rewards":  # which come as Python's numbers: one side may have rounded them
+            narrow = np.dtype(np.float32)
+            same = one in (other, float(np.float32(other))) or other == float(np.float32(one))
+        else:
+            same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
     if same:
         if narrow != wide:
             tally.used[f"{name} as {narrow}"] += 1
@@ -194,12 +196,14 @@ def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, 
     if limit is not None and limit.allows(one, other):
         tally.used[f"{name} within the limit"] += 1
         return None
-    where = np.argwhere(np.atleast_1d(one != other))
-    place = tuple(int(index) for index in where[0]) if len(where) else ()
-    at = f" at {list(place)}" if one.shape else ""
-    more = f", {len(where):,} of {one.size:,} numbers differ" if one.size > 1 else ""
-    first, second = (np.atleast_1d(array)[place] if place else array for array in (one, other))
-    return f"{first}{at}", f"{second}{more}"
+    with np.errstate(all="ignore"):
+        gaps = np.nan_to_num(np.abs(one.astype(np.float64) - other.astype(np.float64)), nan=np.inf)
+    same = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN, of any type
+    gaps = np.where(same, 0.0, gaps)
+    place = np.unravel_index(int(gaps.argmax()), one.shape)
+    at = f" at {[int(index) for index in place]}" if one.shape else ""
+    more = f", {np.count_nonzero(gaps):,} of {one.size:,} numbers differ" if one.size > 1 else ""
+    return f"{one[place]}{at}", f"{other[place]}{more}"
 
 
 def _array(leaf: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a leaf as it was sent

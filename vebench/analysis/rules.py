@@ -108,7 +108,7 @@ def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> fr
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return the findings on ``cell``, one of the sweep's, in the order in which JSON and CSV list them."""
-    rules = (_outcome, _work, _precision, _speed, _machine, _course)
+    rules = (_outcome, _work, _precision, _speed, _machine, _places_and_threads, _course)
     return tuple(_typed(finding, sweep.head) for rule in rules for finding in rule(cell, sweep))
 
 
@@ -278,6 +278,9 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
             "a CPU for each",
             "measure with fewer --workers than CPUs and --pin none",
         )
+
+
+def _places_and_threads(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
     if cell.strayed:
         message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.struck else ''}"
         remedy = "measure on a system that can set CPU affinity, or pass --pin none"
@@ -286,8 +289,13 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
         message = f"its memory could not be bound to nodes: {cell.unbound}; it was allocated by first touch"
         remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or leave out mem of --pin"
         yield Finding(Code.UNPINNED, message, remedy)
+    if cell.priorities:
+        message = f"changed the priority of its threads to {', '.join(cell.priorities)}"
+        remedy = "let it leave priorities as they are, or give all backends the same: nice -n N vebench ..."
+        yield Finding(Code.PRIORITY, message, remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
     # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
+    backend = cell.entry
     in_threads = backend.steppers == "threads" or cell.threads > 1
     in_processes = backend.steps_gymnasium and not in_threads and not cell.reference_row
     if in_processes and cell.most_threads > 1 and cell.status == "ok":

@@ -251,6 +251,7 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
         oversubscribed=cell.workers > usable,
         crowded=cell.at_work > cell.cpus_owned and cell.workers <= usable,
         unbound=next((record.unbound for record in records if record.unbound), None),
+        priorities=tuple(dict.fromkeys(each for record in records for each in record.priorities)),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
     )
     if cell.strayed and header.spec.pin.pins and header.host.pinning:

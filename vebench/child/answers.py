@@ -123,7 +123,9 @@ class Done:
     """All windows are measured. These are the facts about the whole cell, each None if unknown.
 
     ``peak_rss_bytes``: memory of the whole process tree. ``seats``: the CPUs that each thread of each process may use,
-    as Linux lists, the measuring process first. ``memory_by_node``: bytes of the cell's own memory on each memory node.
+    as Linux lists, the measuring process first, and last those that could run elsewhere after the last window.
+    ``priorities``: those of its threads then that its process did not begin with. ``memory_by_node``: bytes of the
+    cell's own memory on each memory node.
     ``settled``: whether the rate had settled when warm-up ended, after ``warmup_ns``; None if this was not checked.
     ``hosts``: what each host did, if replicas run on others than the runner's; the runner adds it.
     """
@@ -134,6 +136,7 @@ class Done:
     warmup_ns: int | None = None
     settled: bool | None = None
     hosts: tuple[HostShare, ...] | None = None
+    priorities: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_counts(self, Done)

@@ -54,6 +54,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     factory: Factory,
     affinity: tuple[int, ...] | None,
     unbound: str | None,
+    priorities: list[str],
     started: int,
     clock: Callable[[], int],
     answer: Callable[[Answer], None],
@@ -61,7 +62,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
     ``affinity``: the CPUs that the process is on, as read back. ``unbound``: why its memory is not bound as requested,
-    None if it is. ``started`` is when the process began, in nanoseconds of ``clock``.
+    None if it is. ``priorities``: those that the process began with. ``started`` is when that was, in nanoseconds of
+    ``clock``.
     """
     settings, job = request.settings, request.job
     backend, first, info = build(request, factory)
@@ -70,7 +72,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
-        recorder = Recorder(backend, first, request.setup.seed, job, info)
+        recorder = Recorder(backend, first, (request.start_seed, request.tape_seed), job, info)
     actions, policy_cpus = _actions(request, backend, first, clock, recorder)
     loop = Loop(backend, actions, clock, recorder)
     moments = max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
@@ -92,8 +94,12 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     Windows(
         request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
     ).measure()
+    processes = counters.process_tree(os.getpid())
+    known = {cpus for threads in seats for cpus in threads}
+    seats += [threads for threads in counters.cpus_by_thread(processes) if not known.issuperset(threads)]
+    priorities = [each for each in counters.priorities(processes) if each not in priorities]
     # Read only before and after all windows: a pause between windows would let environments run ahead.
-    memory_now = counters.proportional_memory(counters.process_tree(os.getpid()))
+    memory_now = counters.proportional_memory(processes)
     if recorder is not None and memory_now is not None:
         memory_now = max(0, memory_now - recorder.nbytes)
     if recorder is not None and isinstance(job, Recording) and job.compared:
@@ -115,6 +121,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
             memory_by_node=None if nodes is None else {str(node): count for node, count in nodes.items()},
             warmup_ns=warmup.ns,
             settled=warmup.settled,
+            priorities=tuple(priorities),
         )
     )
     return backend
@@ -128,7 +135,7 @@ def _actions(
     A policy has acted once already, which loads and compiles what it needs, and starts its threads on its CPUs.
     """
     setup, info, chosen = request.setup, backend.info, request.settings.policy
-    tape = action_tape(info.action_space, setup.seed, info.batch_size)
+    tape = action_tape(info.action_space, request.tape_seed, info.batch_size)
     actions: Actions = Tape(tape)
     cpus: tuple[int, ...] = ()
     # A row that others are compared with has no observations for a policy.
@@ -136,7 +143,7 @@ def _actions(
         cpus = parse_list(chosen.cpus) if setup.pinned else ()
         home = setup.cpus if cpus else ()
         pinning.restrict(cpus)
-        policy = make_policy(chosen, info.action_space, first.observations, setup.seed, tape)
+        policy = make_policy(chosen, info.action_space, first.observations, request.tape_seed, tape)
         policy.download(policy.infer(policy.upload(first.observations)))
         pinning.restrict(home)
         actions = Acting(policy, first, info, clock, recorder, cpus=cpus, home=home)
@@ -149,7 +156,7 @@ def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, Bac
     if request.settings.deliver:
         backend = _Delivering(backend)
     info = backend.info
-    backend.reset(request.setup.seed)
+    backend.reset(request.start_seed)
     first = backend.recv()
     # Reference rows, such as the bare simulator, return nothing that a learner could use, and need not.
     if not request.entry.reference_row:

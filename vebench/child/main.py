@@ -23,7 +23,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from vebench.child.request import Judging, Proving, Replaying, Request, Timing
-from vebench.machine import pinning
+from vebench.machine import counters, pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     request = replace(request, setup=setup)
     affinity = pinning.restrict(setup.cpus) if setup.pinned else pinning.allowed()
     unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
+    priorities = counters.priorities([os.getpid()])
     own_memory()
     # Last in the path, because the user's folder must not shadow a library.
     sys.path.append(request.folder)
@@ -92,7 +93,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
 
             step_trials(request, job, factory, answer)
             return 0
-        backend = measure(request, factory, affinity, unbound, started, clock, answer)
+        backend = measure(request, factory, affinity, unbound, priorities, started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         with suppress(OSError, ValueError):  # what was printed before comes first in the log, and may be long
             sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.backends.interface import Setup, Task
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 CONSUMER_VARIABLE = "VEBENCH_CONSUMER"
 
 Mode = Literal["alone", "in_turn", "in_step"]
+SEEDS = range(1 << 17, 1 << 30)  # more than 16 bits, and with the number of an environment at most 31
+
+
+def seeds_of(seed: int) -> tuple[int, int, int]:
+    """Return three of ``SEEDS``, the same for the same ``seed`` of a run.
+
+    They are those of a third party's constructor, of the first reset, and of the action tape. None of them follows from
+    another: an adapter that knew the tape beforehand could make its steps before the clock starts.
+    """
+    built, start, tape = Random(f"{seed} work").sample(SEEDS, 3)  # noqa: S311 - it is to be repeated
+    return built, start, tape
 
 
 @dataclass(frozen=True)
@@ -123,6 +135,7 @@ class Request:
     """One cell, or one replica of it.
 
     ``backend`` is the backend's name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments.
+    Its first reset has the seed ``start_seed``, its actions follow from ``tape_seed``; see ``seeds_of``.
     ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules, if any is named. ``mode``
     is ``alone``, ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas
     of its cell).
@@ -136,6 +149,8 @@ class Request:
     options: dict[str, OptionValue]
     settings: Settings
     folder: str
+    start_seed: int = 0
+    tape_seed: int = 0
     nodes: tuple[int, ...] = ()
     mode: Mode = "alone"
     go_ahead: int = -1

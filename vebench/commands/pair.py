@@ -239,6 +239,7 @@ def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[C
 
 
 def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
+    say = console.for_progress().print
     tape = _Tape(_spaces(two), asked.seed)
     count, fixed = _count(two, asked.num_envs)
     found: Parting | None = None
@@ -246,7 +247,7 @@ def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
     for number, case in enumerate(_cases(tape, count, asked.steps, fixed=fixed)):
         if number > _FEW_ENDS and (two.tally.ends >= _FEW_ENDS or number > 2 * _FEW_ENDS):
             break
-        console.note(f"comparing {counted(len(case[0].actions), 'environment')} over {case[0].length:,} steps")
+        say(f"comparing {counted(len(case[0].actions), 'environment')} over {case[0].length:,} steps")
         try:
             found = two.step(case, two.tally)
         except LostError as error:
@@ -267,7 +268,7 @@ def _verdict_of_same(tally: Tally) -> Verdict:
 
 def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixed: bool) -> Verdict:
     """Return the verdict on two that part: whether each repeats itself, and the smallest case in which they do."""
-    tally = two.tally
+    tally, say = two.tally, console.for_progress().print
     try:
         first, second = two.answers(case), two.answers(case)
         names = [
@@ -281,7 +282,7 @@ def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixe
             more = f"; --within {DISTRIBUTION} compares episodes"
             return Verdict("unverified" if len(names) > 1 else "different", tally, why=why + more)
         until = time.monotonic() + _SHRINKING_S
-        console.note("looking for the smallest example")
+        say("looking for the smallest example")
         case, found = analysis.smallest(
             case,
             found,
@@ -304,14 +305,14 @@ def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixe
 
 def _in_distribution(two: _Two, asked: PairRequest) -> Verdict:
     """Compare returns and lengths of episodes, which say something where rows cannot be the same."""
-    tape = _Tape(_spaces(two), asked.seed)
+    tape, say = _Tape(_spaces(two), asked.seed), console.for_progress().print
     count, _ = _count(two, asked.num_envs)
     until = time.monotonic() + asked.timeout
     one, other = two.returns
     seed = asked.seed * _FAR_APART
     while min(len(one), len(other)) < _EPISODES and time.monotonic() < until:
         seed += _FAR_APART
-        console.note(f"{min(len(one), len(other))} of {_EPISODES} episodes")
+        say(f"{min(len(one), len(other))} of {_EPISODES} episodes")
         try:
             two.step((Segment(seed, tape.drawn(count, asked.steps)),), Tally())
         except LostError as error:

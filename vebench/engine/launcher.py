@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
-from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing
+from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing, seeds_of
 from vebench.child.started import Started, Zygote, environment
 from vebench.child.window import Window, joined
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError
@@ -183,6 +183,7 @@ class Launcher:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
         named = replace(self._spec, envs=(env,), backends=(cell.backend,))
         job = cell.job
+        built, start, tape = (seed + replica.first_env for seed in seeds_of(self._spec.seed))
         if isinstance(job, Recording) and cell.all_replicas[job.replica] != replica:
             job = None
         return Request(
@@ -191,7 +192,7 @@ class Launcher:
                 replica.workers,
                 cell.envs_per_worker,
                 replica.cpus,
-                self._spec.seed + replica.first_env,
+                start if cell.backend.is_ours else built,  # EnvPool can only be seeded when it is built
                 self._spec.pin.pins and _is_timed(cell),
             ),
             backend=cell.backend.name,
@@ -199,6 +200,8 @@ class Launcher:
             options=cell.backend.options,
             settings=settings_of(self._spec),
             folder=str(Path.cwd() if any(not_ours(named)) else self._scratch),
+            start_seed=start,
+            tape_seed=tape,
             nodes=replica.nodes,
             mode=cell.mode,
             lifeline=self._guarded.lifeline,
@@ -385,6 +388,7 @@ def joined_end(ends: Sequence[Done]) -> Done:
         warmup_ns=_joined([one.warmup_ns for one in ends], max),
         settled=_joined([one.settled for one in ends], all),
         hosts=_joined([one.hosts for one in ends], _chained),
+        priorities=tuple(dict.fromkeys(_chained(one.priorities for one in ends))),
     )
 
 

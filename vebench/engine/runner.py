@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
 from vebench.child.answers import CellProof, Comparing, Done, Failure, Proof, Ready, Warm
-from vebench.child.request import Judging, Proving, Recorded, Recording, Replaying
+from vebench.child.request import SEEDS, Judging, Proving, Recorded, Recording, Replaying
 from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 # The reason of a cell that was at work when there was no time any more.
 GIVEN_UP = "no time was left: use a larger --budget"
 BROKEN_OFF = "interrupted before it was compared"
-_LEAST_SEED, _MOST_SEED = 1 << 17, 1 << 30  # more than 16 bits, and with the number of an environment at most 31
 _SEED_BITS = 62  # a run file's whole numbers have 63
 # A replay takes a third as long as the cell has stepped, which counts as this many seconds at least and at most.
 LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
@@ -287,7 +286,7 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
         secrets.randbelow(len(cell.all_replicas)),
         chooser=chooser,
         turn=cell.repeat,
-        reset_seed=None if cell.backend.is_ours else _LEAST_SEED + secrets.randbelow(_MOST_SEED - _LEAST_SEED),
+        reset_seed=None if cell.backend.is_ours else secrets.choice(SEEDS),
         full=spec.proof == "full",
         compared=cell.repeat < PASSES_OF_ALL or spec.proof == "full" or not secrets.randbelow(_ONE_IN),
     )

@@ -20,6 +20,7 @@ NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, 
 # Fields of a cpuN line in /proc/stat, proc(5); field 0 is the label. User and nice already include guest time.
 _BUSY = (1, 2, 3, 6, 7)  # user, nice, system, irq, softirq
 _STEAL = 8
+_PRIORITY = 15  # field 18 of /proc/PID/stat, counted from the state, which follows the name
 
 
 def process_tree(root: int) -> list[int]:
@@ -127,6 +128,14 @@ def cpus_by_thread(pids: list[int]) -> list[list[str]]:
     """
     allowed = re.compile(r"^Cpus_allowed_list:\s+([\d,-]+)", re.MULTILINE)
     return [[match[1] for task in _tasks([pid]) if (match := allowed.search(text_of(task / "status")))] for pid in pids]
+
+
+def priorities(pids: list[int]) -> list[str]:
+    """Return the priorities of all threads of these processes, each once: ``nice -5``, ``real-time 1``."""
+    stats = [text_of(task / "stat").rpartition(")")[2].split() for task in _tasks(pids)]
+    # proc(5): 20 more than the nice value, below 0 with a policy of real time.
+    found = dict.fromkeys(int(fields[_PRIORITY]) for fields in stats if fields)
+    return [f"nice {each - 20}" if each >= 0 else f"real-time {-1 - each}" for each in found]
 
 
 def _tasks(pids: list[int]) -> Iterator[Path]:

@@ -48,7 +48,7 @@ def recorded(
     backend: Played, windows: int = 3, batches: int = 3000, spoil: Callable[[Batch], Batch] | None = None
 ) -> tuple[list[Record], Loop]:
     """Return what is recorded in windows of so many batches, and the loop."""
-    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5, chooser=1))  # of six, it shows one that ends
+    recorder = Recorder(backend, backend.recv(), (0, 0), Recording("", 5, chooser=1))  # of six, it shows one that ends
     loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
     if spoil is not None:
         honest = backend.recv
@@ -123,7 +123,7 @@ def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_rec
     numbers = []
     for seed in (1, 2):
         backend = Played(3, 3)
-        recorder = Recorder(backend, backend.recv(), 0, Recording("", seed))
+        recorder = Recorder(backend, backend.recv(), (0, 0), Recording("", seed))
         loop = Loop(backend, Tape(TAPE), lambda backend=backend: backend.now, recorder)
         recorder.expect(MOMENTS_PER_SECOND)
         stretch = loop.run_for(3_000_000, 30)
@@ -160,7 +160,7 @@ def test_batches_that_are_shorter_between_two_that_are_kept_are_a_fault_though_r
 def test_batches_of_another_length_are_a_fault_in_whatever_order(num_envs: int, batch_size: int, rows: int) -> None:
     """Now and then, and with ends, which are told apart by places in batches."""
     backend, numbers = Played(num_envs, batch_size), count()
-    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5))
+    recorder = Recorder(backend, backend.recv(), (0, 0), Recording("", 5))
     loop = Loop(backend, Tape(TAPE), lambda: backend.now, recorder)
     honest = backend.recv
 
@@ -229,7 +229,7 @@ def test_what_is_reported_only_after_the_reset_is_a_fault_by_name() -> None:
     backend = Played(3, 3)
     before = backend.info
     backend.info = replace(before, differences=(Difference("starts are blank", "observations", "start"),))
-    recorder = Recorder(backend, backend.recv(), 0, Recording("", 5), before)
+    recorder = Recorder(backend, backend.recv(), (0, 0), Recording("", 5), before)
     assert fault_of(written(recorder)).startswith("changes its differences while it runs")
 
 
@@ -274,7 +274,7 @@ def test_an_environment_that_was_silent_and_comes_back_when_it_is_waited_for_is_
 def test_repeats_show_other_environments_until_each_was_shown() -> None:
     backend = Played(6, 2)
     first = backend.recv()
-    shown = [Recorder(backend, first, 0, Recording("", 5, chooser=9, turn=turn)).shown for turn in range(4)]
+    shown = [Recorder(backend, first, (0, 0), Recording("", 5, chooser=9, turn=turn)).shown for turn in range(4)]
     assert frozenset.union(*shown[:3]) == frozenset(range(6))
     assert shown[3] == shown[0]
 
@@ -283,7 +283,7 @@ def test_repeats_show_other_environments_until_each_was_shown() -> None:
 def test_in_full_as_many_environments_are_shown_as_their_copies_fit(num_envs: int, row_bytes: int, shown: int) -> None:
     backend = Played(num_envs, num_envs)
     first = backend.recv()._replace(observations=np.zeros((num_envs, row_bytes), np.uint8))
-    assert len(Recorder(backend, first, 0, Recording("", 5, full=True)).shown) == shown
+    assert len(Recorder(backend, first, (0, 0), Recording("", 5, full=True)).shown) == shown
 
 
 def test_a_loop_goes_on_to_the_next_end_where_a_reset_is_due_but_not_for_ever() -> None:

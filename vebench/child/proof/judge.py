@@ -146,7 +146,7 @@ class Judge:
         return self._references[-1]
 
     def _following(self) -> Reference | reference.Shared:
-        if self._known is not None and self.now.seed == self.about.tape_seed:
+        if self._known is not None and self.now.seed == self.seeds[0]:
             return reference.Shared(self._known, self._reference)
         if not self._spare:
             return self._reference()

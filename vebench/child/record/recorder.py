@@ -55,16 +55,22 @@ Arrays = tuple[Any, ...]  # those of a batch
 class Recorder:
     """Draws the moments, and keeps what was returned at them, as it was ``asked``.
 
-    ``first`` is the batch of the reset; the backend was built and reset with ``backend_seed``, and its actions are
-    drawn from it. ``info`` is what the backend reported before it was reset, which must not change.
+    ``first`` is the batch of the reset; ``seeds`` are that of the reset and that of the action tape. ``info`` is what
+    the backend reported before it was reset, which must not change.
     """
 
     def __init__(
-        self, backend: VectorBackend, first: Batch, backend_seed: int, asked: Recording, info: BackendInfo | None = None
+        self,
+        backend: VectorBackend,
+        first: Batch,
+        seeds: tuple[int, int],
+        asked: Recording,
+        info: BackendInfo | None = None,
     ) -> None:
-        self._backend, self._info, self._backend_seed = backend, backend.info, backend_seed
+        self._backend, self._info = backend, backend.info
+        self._start_seed, tape_seed = seeds
         frames_from = backend.frames_from if isinstance(backend, CountsFrames) else None
-        self._about = recording.about(info or backend.info, backend_seed, frames_from)
+        self._about = recording.about(info or backend.info, tape_seed, frames_from)
         self._random = Random(asked.seed)  # noqa: S311 - it is the seed that is not known beforehand
         row_bytes = max(1, nbytes(trees.part(first.observations, slice(1))))
         self.ids, self.copies = Ids(backend.info, first.env_ids), Copies(backend)
@@ -222,15 +228,15 @@ class Recorder:
         if again is not None and not self._info.in_order and out_of_order(again[1].env_ids, self._info.num_envs):
             self.ids.give_up_order()
         recording.write(file, replace(self._about, in_order=self.ids.in_order))
-        self._write_history(file, self._backend_seed, first, self._actions[:FIRST])
+        self._write_history(file, self._start_seed, first, self._actions[:FIRST])
         if again is not None:
             self._write_history(file, again[0], [again[1]], [])
         orders = () if self.ids.in_order else self.ids.orders()
-        self._write_history(file, self._backend_seed, kept, self._actions, orders)
+        self._write_history(file, self._start_seed, kept, self._actions, orders)
         if self.copies.broken is not None:
             _, fault = self.copies.broken
         else:
-            now = recording.about(self._backend.info, self._backend_seed)
+            now = recording.about(self._backend.info, self._about.tape_seed)
             fault = self._at_end or recording.changed(self._about, now) or ""
         recording.write(file, Ended(fault, tuple(self._windows)))
 

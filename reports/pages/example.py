@@ -11,7 +11,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from vebench.analysis.parting import Case, Parting
     from vebench.interpreters.subject import Subject
@@ -24,31 +24,52 @@ def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Seque
 
     ``calls`` are those that the case made of each side, up to the one that returned the row and beyond.
     """
-    made = [_made(side.about, len(case[0].actions), case[0].seed) for side in sides]
-    imports = sorted({line for lines, _ in made for line in lines if line != "import numpy as np"})
+    shown = parting.field not in ("raised", "resets")
+    codes = []
+    names = "ab" if sides[0].python == sides[1].python else ("env", "env")
+    for name, side, listed, last in zip(names, sides, calls, parting.calls, strict=True):
+        imports, making = _made(side.about, len(case[0].actions), case[0].seed)
+        made = _calls(name, side.about, listed if last is None else listed[: last + 1], parting.env)
+        codes.append((imports, [f"{name} = {making}", *made], f"np.asarray({name}_row{_place(side.about, parting)})"))
     first, second = (one_line(words) for words in parting.found)
     lines = [
         f'"""{sides[0].text} and {sides[1].text} part in {parting.field} after {_actions(parting.step)}.',
         "",
         f"The first has {first}, the second {second}.",
         '"""',
-        *imports,
-        "import numpy as np",
-        "",
     ]
-    for name, side, (_, making), listed, last in zip("ab", sides, made, calls, parting.calls, strict=True):
+    if sides[0].python != sides[1].python:
+        lines += _in_two_pythons([(side.python, code) for side, code in zip(sides, codes, strict=True)], shown=shown)
+        return "\n".join(lines) + "\n"
+    lines += [*sorted({*codes[0][0], *codes[1][0]}), "import numpy as np", "", *codes[0][1], *codes[1][1]]
+    if shown:
         lines += [
-            f"{name} = {making}",
-            *_calls(name, side.about, listed if last is None else listed[: last + 1], parting.env),
-        ]
-    if parting.field not in ("raised", "resets"):
-        places = [_place(side.about, parting) for side in sides]
-        lines += [
-            f"one, other = np.asarray(a_row{places[0]}), np.asarray(b_row{places[1]})",
+            f"one, other = {codes[0][2]}, {codes[1][2]}",
             "print(one, other, sep='\\n')",
             "assert one.dtype == other.dtype and np.array_equal(one, other), 'they differ'",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _in_two_pythons(sides: Sequence[tuple[str, tuple[list[str], list[str], str]]], *, shown: bool) -> Iterator[str]:
+    """Yield lines that run each side in its Python, and compare what they print."""
+    yield "import subprocess"
+    yield ""
+    codes = []
+    for number, (_, (imports, made, found)) in enumerate(sides):
+        last = [f"print(({found}).dtype, ({found}).tolist())"] if shown else []
+        codes.append([*imports, "import numpy as np", *made, *last])
+        if number == 0 or codes[1] != codes[0]:
+            yield f'{"ab"[number]} = r"""'
+            yield from codes[number]
+            yield '"""'
+    names = "a", "a" if codes[0] == codes[1] else "b"
+    yield "rows = ["
+    yield '    subprocess.run([python, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout'
+    yield f"    for python, code in [({sides[0][0]!r}, {names[0]}), ({sides[1][0]!r}, {names[1]})]"
+    yield "]"
+    yield "print(*rows, sep='\\n')"
+    yield "assert rows[0] == rows[1], 'they differ'"
 
 
 def _actions(count: int) -> str:

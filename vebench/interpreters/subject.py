@@ -30,17 +30,17 @@ class LostError(Exception):
 
 
 class Subject:
-    """A side that is stepped. ``about`` is what it has answered about itself (``child/pair.py``)."""
+    """A side that is stepped in ``python``. ``about`` is what it has answered about itself (``child/pair.py``)."""
 
-    def __init__(self, text: str, process: subprocess.Popen[bytes], to: IO[bytes], log: Log, timeout: float) -> None:
-        self.text = text
-        self._process, self._to, self._log, self._timeout = process, to, log, timeout
+    def __init__(self, text: str, python: str, process: subprocess.Popen[bytes], log: Log, timeout: float) -> None:
+        self.text, self.python = text, python
+        self._process, self._log, self._timeout = process, log, timeout
         self.about: dict[str, Any] = {}
 
     def ask(self, request: object) -> None:
         """Send a request. What is wrong with a process that does not take it, ``answer`` says."""
         with suppress(BrokenPipeError):
-            pair.write(self._to, request)
+            pair.write(self._process.stdin, request)
 
     def answer(self) -> dict[str, Any]:
         """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
@@ -103,7 +103,7 @@ def started(text: str, python: str, timeout: float, guarded: Guarded) -> Iterato
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - it was started with pipes
         stack.enter_context(process.stdout)
         stack.push(lambda *_: _close(process.stdin))
-        subject = Subject(text, process, process.stdin, Log(errors), timeout)
+        subject = Subject(text, python, process, Log(errors), timeout)
         subject.ask({"name": name, "values": values, "plugins": list(PLUGINS), "scratch": str(guarded.scratch)})
         try:
             subject.about = subject.answer()

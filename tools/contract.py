@@ -1,9 +1,9 @@
-"""Run the contract of ``vebench.testing`` on other vector environments, and print a table of what each fails.
+"""Run the contract of ``vebench.testing`` on several vector environments, and print what each fails.
 
 ``python tools/contract.py [PYTEST-OPTION ...]``
 
 Gymnasium's and vebench's are run in each autoreset mode, and Stable-Baselines3's and EnvPool's if they are
-installed. Below the table is the last line of each failure.
+installed. Below the table is a line of each failure.
 """
 
 from __future__ import annotations
@@ -101,8 +101,6 @@ def contracts() -> dict[str, dict[str, type]]:
     if find_spec("stable_baselines3"):
         from stable_baselines3.common import vec_env
 
-        multiprocessing.set_forkserver_preload(["stable_baselines3", "vebench.testing"])  # they take seconds to import
-
         for name in ("DummyVecEnv", "SubprocVecEnv"):
             make = getattr(vec_env, name)
             found[name] = {"S": contract(make=lambda _, env_fns, make=make: Baselines(make(env_fns)))}
@@ -133,22 +131,15 @@ class Outcomes:
 
 def main(options: Sequence[str]) -> None:
     plugin = Outcomes()
-    collected = (
-        "-o",
-        "python_files=contract.py",
-        "-o",
-        "addopts=",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "2",
-        "-W",
-        "ignore",
-    )
-    pytest.main([__file__, *collected, "-q", "--no-header", "--tb=no", "--no-summary", *options], [plugin])
-    clauses = [*dict.fromkeys(clause for _, clause in plugin.marks)]
-    print("|", " | ".join(["clause", *COLUMNS]), "|")
-    print("| --- |", " | ".join("---" for _ in COLUMNS), "|")
+    settings = {"python_files": "contract.py", "addopts": "", "filterwarnings": "ignore"}
+    replaced = [f"--override-ini={name}={value}" for name, value in settings.items()]
+    quiet = ("-q", "--no-header", "--no-summary", "-p", "no:cacheprovider")
+    pytest.main([__file__, "--numprocesses=2", *replaced, *quiet, *options], [plugin])
+    order = [*vars(VectorEnvContract)]
+    clauses = sorted({clause for _, clause in plugin.marks}, key=lambda clause: order.index(clause.partition("[")[0]))
+    print("| clause |", " | ".join(COLUMNS), "|")
+    print("| --- |", " | ".join(":-:" for _ in COLUMNS), "|")
+    sound = []
     for clause in clauses:
         cells = []
         for column, modes in COLUMNS.items():
@@ -156,7 +147,12 @@ def main(options: Sequence[str]) -> None:
             bad = "".join(letter for letter, mark in marks.items() if mark == FAILED)
             one = FAILED if bad else PASSED if PASSED in marks.values() else SKIPPED
             cells.append(f"{one} {bad}" if 0 < len(bad) < len(marks) else one)
-        print("|", " | ".join([clause.removeprefix("test_").replace("_", " "), *cells]), "|")
+        name = clause.removeprefix("test_").replace("_", " ")
+        if FAILED in "".join(cells):
+            print("|", " | ".join([name, *cells]), "|")
+        else:
+            sound.append(name)
+    print("None fails:", ", ".join(sound))
     for (contract, clause), line in plugin.said.items():
         print(contract.removeprefix("Test_"), clause.removeprefix("test_"), line, sep=": ")
     print(*(f"{name} {version(name)}" for name in ("gymnasium", "stable_baselines3", "envpool") if find_spec(name)))
@@ -169,3 +165,9 @@ for _column, _modes in COLUMNS.items():
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+elif find_spec("stable_baselines3"):  # its processes import it, and PyTorch, for longer than a clause may take
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["stable_baselines3", "vebench.testing"])
+    first = server.Process()
+    first.start()
+    first.join()

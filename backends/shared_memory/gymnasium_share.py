@@ -147,9 +147,10 @@ class GymnasiumShare:
         info = self._told(info)
         if terminated or truncated:
             if autoreset == "SameStep":
-                last, final = deepcopy(observation), info  # the environment may go on with its array
+                last, final = observation, info
                 observation, info = environment.reset()
-                info = {"final_obs": last, "final_info": final, **self._told(info)}
+                # A copy: what the caller steps itself need not be sent, and the environment may go on with its array.
+                info = {"final_obs": deepcopy(last), "final_info": final, **self._told(info)}
             elif autoreset == "NextStep":
                 self._ended[index] = True
         self._put(index, observation)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -97,8 +98,12 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     sys.path.append(str(Path.cwd()))
+    if not isinstance(make(given.trained_on).action_space, gymnasium.spaces.Discrete):
+        parser.error("the actions must be discrete")
     policy = train(make(given.trained_on), given.steps, given.seed)
     here, there = (play(make(name), policy, given.episodes) for name in (given.trained_on, given.other))
-    low, high = np.nan_to_num(ttest_rel(there, here).confidence_interval())  # NaN if no episode differs
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are all the same
+        low, high = np.nan_to_num(ttest_rel(there, here).confidence_interval())  # NaN if no episode differs
     print(f"{given.trained_on}: {here.mean():.1f}; {given.other}: {there.mean():.1f}")
     print(f"difference {there.mean() - here.mean():.1f}, 95 % interval {low:.1f} to {high:.1f}")

@@ -55,12 +55,17 @@ class PairPage(DataPage):
         tally = verdict.tally
         code = tuple(verdict.script.splitlines())
         sentence = (
-            "The smallest example, .vebench/example.py, from this folder: PYTHONPATH=. python .vebench/example.py"
+            "Run the smallest example, which is in .vebench/example.py, with PYTHONPATH=. python .vebench/example.py"
         )
         answers = (AnswerText("", (sentence,), code),) if code else ()
         facts = tuple((name, one_line(text)) for name, text in self._rests_on())
         legend = [f"{verdict.word}: {_MEANINGS[verdict.word]}."]
-        if tally.ends and verdict.word not in ("same distribution", "different", "unverified"):
+        if verdict.why and verdict.word == "different":
+            legend.clear()  # it is said why
+        rows_agree = verdict.word in ("identical", "equal", "within limits")
+        if rows_agree and not tally.ends:
+            legend.append("No episode ended, so that resets after an end were not compared: more --steps.")
+        elif rows_agree and not tally.skipped:
             bound = min(1.0, _RULE_OF_THREE / tally.ends)
             legend.append(
                 f"At most {bound:.1%} of episodes under such actions differ (95 %, from {tally.ends:,} ends)."
@@ -74,27 +79,36 @@ class PairPage(DataPage):
         if parting is not None:
             actions = sum(each.length for each in verdict.case)
             count = figures.counted(len(verdict.case[0].actions), "environment")
-            yield "part in", f"{parting.field}, after {parting.step} actions, environment {parting.env}"
+            yield (
+                "part in",
+                f"{parting.field}, after {figures.counted(parting.step, 'action')}, environment {parting.env}",
+            )
             yield "A has", parting.found[0]
             yield "B has", parting.found[1]
-            yield "example", f"{count}, {actions} actions, seed {verdict.case[0].seed}"
+            yield "example", f"{count}, {figures.counted(actions, 'action')}, seed {verdict.case[0].seed}"
         if verdict.why:
             yield "why", verdict.why
-        yield "compared", f"{tally.rows:,} rows, {tally.ends:,} ends, {tally.truncated:,} of them truncated"
+        if tally.rows:
+            yield "compared", f"{tally.rows:,} rows, {tally.ends:,} ends, {tally.truncated:,} of them truncated"
         for words, times in sorted(tally.used.items()):
-            yield "equal by", f"{words}: {times:,} values"
+            yield "equal by", f"{words}: {times:,} times"
+        for words, furthest in sorted(tally.furthest.items()):
+            yield "furthest", f"{words}: {furthest:.3g} apart"
         if tally.skipped:
-            yield "left out", f"{tally.skipped:,} values after the steps that --within names"
+            yield "left out", f"{tally.skipped:,} arrays after the steps that --within names"
+        yield from self._sides()
+        yield "drawn from", f"--seed {self.seed}"
+
+    def _sides(self) -> Iterator[tuple[str, str]]:
         for name, about in zip("AB", self.abouts, strict=True):
             kind = "an environment"
             if about["vector"]:
                 kind = f"a vector environment, autoreset {about['mode'].replace('_', ' ')}"
             yield name, kind
-        first, second = tally.infos
+        first, second = self.verdict.tally.infos
         for name, more in (("A", first - second), ("B", second - first)):
             if more:
                 yield "infos", f"only {name} has {', '.join(sorted(more))}"
-        yield "drawn from", f"--seed {self.seed}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -110,6 +124,8 @@ class PairPage(DataPage):
             "ends": tally.ends,
             "truncated": tally.truncated,
             "equal_by": dict(tally.used),
+            "furthest": dict(tally.furthest),
+            "left_out": tally.skipped,
             "field": None if parting is None else parting.field,
             "found": None if parting is None else list(parting.found),
             "environments": len(verdict.case[0].actions) if verdict.case else None,

@@ -80,20 +80,24 @@ def test_each_cell_runs_in_the_interpreters_of_both_sides_and_the_first_of_them_
     assert {(one.repeat % 2, one.side + other.side) for one, other in pairs} == {(0, "AB"), (1, "BA")}
 
 
-@pytest.mark.parametrize(("on_a", "status", "verdict"), [(0.0, 3, "inconclusive"), (0.48, 1, "slower")])
+@pytest.mark.parametrize(
+    ("on_a", "of_b", "status"),
+    [(0.0, 500.0, 3), (0.48, 500.0, 1), (0.0, 100.0, 1)],
+    ids=["B alone", "both", "B, which is far slower than that explains"],
+)
 def test_a_cell_that_others_disturbed_on_one_side_alone_is_not_called_slower(
-    vebench: Command, on_a: float, status: int, verdict: str
+    vebench: Command, on_a: float, of_b: float, status: int
 ) -> None:
     def script(cell: Cell, spec: RunSpec) -> list[Answer]:
-        return steady(cell, spec, 500.0, stolen=0.5) if cell.side == "B" else steady(cell, spec, stolen=on_a)
+        return steady(cell, spec, of_b, stolen=0.5) if cell.side == "B" else steady(cell, spec, stolen=on_a)
 
     start = FakeStart({"for-loop": script})
     plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2", "--repeats", "5", "-o", "pair.jsonl")
     found = vebench("compare", "old", "new", *plan, "-f", "json", world=fake_world(start))
     assert found.status == status
     shown = json.loads(found.out)
-    assert {cell["verdict"] for cell in shown["cells"]} == {verdict}
-    assert [cell["ratio"]["median"] for cell in shown["cells"]] == pytest.approx([0.5, 0.5], rel=0.01)
+    assert {cell["verdict"] for cell in shown["cells"]} == {"slower" if status == 1 else "inconclusive"}
+    assert [cell["ratio"]["median"] for cell in shown["cells"]] == pytest.approx([of_b / 1000] * 2, rel=0.01)
 
 
 @pytest.mark.parametrize(

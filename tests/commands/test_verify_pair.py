@@ -154,6 +154,8 @@ def test_a_verdict_is_never_stronger_than_its_class(
     assert (found[0], found[1]["verdict"]) == (status, verdict)
     if verdict == "equal":
         assert list(found[1]["equal_by"]) == ["observations as float32"]
+    assert bool(found[1]["left_out"]) == any("@" in limit for limit in within)
+    assert all(0 < apart < 1e-4 for apart in found[1]["furthest"].values())
 
 
 def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
@@ -191,6 +193,9 @@ def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPat
         (("CartPole-v1", "json:loads[s=1]"), "json:loads[s=1]: TypeError"),
         (("CartPole-v1", "CartPole-v1", "-e", "Pong"), "leave out --env"),
         (("CartPole-v1", "CartPole-v1", "--within", "flags=1"), "--within flags=1"),
+        (("CartPole-v1", "CartPole-v1", "--within", "observations/x=1"), "observed are observations"),
+        (("CartPole-v1", "CartPole-v1", "--within", "distribution,rewards=1"), "stands alone"),
+        (("CartPole-v1", "json:nothing"), "json has neither a callable nothing"),
         (("-e", "CartPole", "--within", "rewards=1"), "--within needs A B"),
     ],
 )

@@ -194,7 +194,10 @@ class Sides:
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
         taken = {name: cell.stolen_share + cell.others_share for name, cell in self._named(key)}
-        if self.in_turn and max(taken.values()) - min(taken.values()) > _UNEVEN:
+        uneven = max(taken.values()) - min(taken.values())
+        rates = sorted(cell.sample.middle or 0.0 for _, cell in self._named(key))
+        # Others take CPUs that a side leaves idle, too; but they cannot make it slower than by what they take.
+        if self.in_turn and uneven > _UNEVEN and rates[0] > rates[-1] * (1 - uneven) / 2:
             codes.append((max(taken, key=lambda name: taken[name]), Code.DISTURBED))
         base = denominator(key, self.metric)
         if base is not None and not codes:

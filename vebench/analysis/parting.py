@@ -98,6 +98,7 @@ class Tally:
     ends: int = 0
     truncated: int = 0
     used: Counter[str] = field(default_factory=Counter)  # casts and limits, in words, and the arrays that needed them
+    furthest: dict[str, float] = field(default_factory=dict)  # how far numbers within a limit were apart
     skipped: int = 0  # arrays beyond the steps of their limit
     infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
 
@@ -195,6 +196,9 @@ def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, 
         return None
     if limit is not None and limit.allows(one, other):
         tally.used[f"{name} within the limit"] += 1
+        with np.errstate(all="ignore"):
+            furthest = float(np.nanmax(np.abs(one.astype(np.float64) - other.astype(np.float64))))
+        tally.furthest[name] = max(furthest, tally.furthest.get(name, 0.0))
         return None
     with np.errstate(all="ignore"):
         gaps = np.nan_to_num(np.abs(one.astype(np.float64) - other.astype(np.float64)), nan=np.inf)

@@ -103,6 +103,8 @@ class Subject:
         module, _, attribute = name.rpartition(":")
         found = getattr(importlib.import_module(module), attribute, None) if module else None
         self.by_id = not callable(found)
+        if self.by_id and module and not any(attribute in known for known in gymnasium.registry):
+            raise RefusedError(f"{module} has neither a callable {attribute} nor an environment of this id")
         self.function: Callable[..., Any] = found if callable(found) else gymnasium.make
         if self.by_id:
             self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}

@@ -31,7 +31,7 @@ from vebench.reports.pages.pair import PairPage, Verdict
 from vebench.results import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -114,12 +114,15 @@ def compared(asked: PairRequest) -> PairPage:
     Raises UsageError if one of them cannot be stepped, or if the two cannot be compared.
     """
     in_distribution = list(asked.within) == [DISTRIBUTION]
+    if not in_distribution and any(DISTRIBUTION in text for text in asked.within):
+        raise UsageError(f"--within {DISTRIBUTION} stands alone: it compares episodes, not rows")
     limits = {} if in_distribution else limits_of(asked.within)
     texts = [_with_python(text) for text in asked.names]
     try:
         with Guarded() as guarded, ExitStack() as stack:
             one, other = (stack.enter_context(started(*text, asked.timeout, guarded)) for text in texts)
             two = _Two((one, other), _needs_bytes(one, other) or bool(limits), Tally(limits))
+            _refuse_unknown(limits, one)
             verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
             abouts = one.about, other.about
     except KeyboardInterrupt:
@@ -147,6 +150,14 @@ def _with_python(text: str) -> tuple[str, str]:
     """Return what is stepped, and in which Python."""
     name, at, python = text.rpartition("@")
     return (name, python) if at and python else (text, sys.executable)
+
+
+def _refuse_unknown(limits: Mapping[str, Limit], side: Subject) -> None:
+    """Raise UsageError for a limit of a leaf that is not observed."""
+    leaves = [f"observations/{name}".rstrip("/") for name, *_ in side.about["observations"]]
+    for of in limits:
+        if of not in ("observations", "rewards") and not any(f"{leaf}/".startswith(f"{of}/") for leaf in leaves):
+            raise UsageError(f"--within {shown(of)}: no such field; observed are {shown(', '.join(leaves))}")
 
 
 def _needs_bytes(one: Subject, other: Subject) -> bool:

@@ -92,11 +92,14 @@ class Plan(TypedDict, total=False):
     learner: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A result, which can be written in any format."""
 
     page: Page
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.page.documents[0].title}>"
 
     def report(self, form: str = "markdown") -> Content:
         """Return it in a format of the command's ``-f``: ``"markdown"``, ``"json"``, ``"html"``, ``"csv"`` ...
@@ -134,7 +137,7 @@ class Ratio:
         return f"{figures.times(self.ratio)}, {self.verdict}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run(Result):
     """A run, and the ``path`` of its run file, which ``vebench report``, ``check`` and ``run --resume`` read."""
 
@@ -177,7 +180,7 @@ def _why_not(cell: CellSummary) -> str:
     return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """A run judged against a baseline."""
 
@@ -207,7 +210,7 @@ class Comparison(Result):
         return self.page.status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification(Result):
     """Whether backends do the same work as a plain loop."""
 
@@ -224,7 +227,7 @@ class Verification(Result):
         return verifying.status(self.page.proofs)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PairVerification(Result):
     """Whether two implementations do the same work, and where they part."""
 

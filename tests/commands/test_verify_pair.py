@@ -177,6 +177,7 @@ def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPat
     mine = importlib.import_module("mine")
     found = vebench.verify("CartPole-v1", mine.clipped, steps=60, seed=1)
     assert (found.status, found.verdict) == (1, "different")
+    assert repr(found) == "<PairVerification: CartPole-v1 and mine:clipped: different>"
     assert found.parting is not None
     assert (found.parting.field, found.script) == ("rewards", verify("mine:clipped")[1]["script"])
     with pytest.raises(vebench.VebenchError, match="give a function of a module"):

@@ -232,7 +232,11 @@ class _Tape:
 
 
 def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[Case]:
-    """Yield what is stepped: the layout asked for with two resets, one environment, many, and held actions."""
+    """Yield what is stepped: the layout asked for with two resets, one environment and many with actions that are held.
+
+    Then each of many holds one action, or sweeps through them, with a reset in the middle. Last, one environment for
+    longer, as often as is asked for.
+    """
     seeds = (int(seed) * _FAR_APART for seed in iter(lambda: tape.rng.integers(1, 1 << 16), None))
     many = num_envs if fixed else max(_MANY, num_envs)
     one = num_envs if fixed else 1
@@ -243,8 +247,17 @@ def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[C
     yield (Segment(next(seeds), tape.drawn(one, steps, held=True)),)
     yield (Segment(next(seeds), tape.drawn(many, min(steps, 2 * _SHORT), held=True)),)
     constants = tape.constants()
-    lanes = tuple((constants[number % len(constants)],) * steps for number in range(many))
-    yield (Segment(next(seeds), lanes), Segment(next(seeds), tape.drawn(many, min(steps, _SHORT))))
+    swept = (constants * steps)[: -(-steps // _HOLDS)]
+    lanes = [
+        [constants[number % len(constants)]] * steps
+        if number % 3
+        else [action for action in swept for _ in range(_HOLDS)]
+        for number in range(many)
+    ]
+    yield (
+        Segment(next(seeds), tuple(tuple(lane[:steps]) for lane in lanes)),
+        Segment(next(seeds), tape.drawn(many, min(steps, _SHORT))),
+    )
     while True:
         yield (Segment(next(seeds), tape.drawn(one, _LONGER * steps, held=True)),)
 

@@ -394,7 +394,7 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
         Environments, as for ``measure``. With ``b``, one of two implementations.
     b
         The other: as the command line names it (``"CartPole-v1@other/bin/python"``, ``"mymodule:make"``), or a
-        function of a module.
+        function of a module. The smallest example is also written to ``.vebench/example.py``.
     within
         How far two may be apart: ``["observations=1e-6"]``, or ``"distribution"``.
     backends

@@ -438,12 +438,15 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands.pair import PairRequest, run
+        from vebench.commands import pair as of_two
         from vebench.commands.verify import drawn_seed
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
         seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
-        return run(PairRequest(pair, steps, num_envs, seed, context.params["timeout"], within or ()), outlet)
+        asked = of_two.PairRequest(pair, steps, num_envs, seed, context.params["timeout"], within or ())
+        verdict = of_two.compared(asked)
+        outlet.publish(verdict)
+        return of_two.status(verdict)
     if within:
         raise UsageError("--within needs A B: backends are compared byte by byte")
     from vebench.commands import verify as command

@@ -8,7 +8,9 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
+from vebench.child.pair import array_of
 from vebench.errors import one_line
+from vebench.reports.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,8 +34,9 @@ def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Seque
         made = _calls(name, side.about, listed if last is None else listed[: last + 1], parting.env)
         codes.append((imports, [f"{name} = {making}", *made], f"np.asarray({name}_row{_place(side.about, parting)})"))
     first, second = (one_line(words) for words in parting.found)
+    after = counted(parting.step, "action") if parting.step else "the reset"
     lines = [
-        f'"""{sides[0].text} and {sides[1].text} part in {parting.field} after {_actions(parting.step)}.',
+        f'"""{sides[0].text} and {sides[1].text} part in {parting.field} after {after}.',
         "",
         f"The first has {first}, the second {second}.",
         '"""',
@@ -70,10 +73,6 @@ def _in_two_pythons(sides: Sequence[tuple[str, tuple[list[str], list[str], str]]
     yield "]"
     yield "print(*rows, sep='\\n')"
     yield "assert rows[0] == rows[1], 'they differ'"
-
-
-def _actions(count: int) -> str:
-    return "the reset" if not count else f"{count} action{'s' if count > 1 else ''}"
 
 
 def _made(about: dict[str, Any], num_envs: int, seed: int) -> tuple[list[str], str]:
@@ -125,7 +124,7 @@ def _calls(name: str, about: dict[str, Any], calls: Sequence[Any], env: int) -> 
 def _literal(action: Any, *, vector: bool) -> str:  # noqa: ANN401 - as a subject takes it: one tree, or one of each
     """Return an action, or a batch of them, as Python code."""
     actions = action if vector else [action]
-    columns = [list(map(_array, trees.leaves(each))) for each in actions]
+    columns = [list(map(array_of, trees.leaves(each))) for each in actions]
     leaves = [np.stack(leaf) if vector else leaf[0] for leaf in zip(*columns, strict=True)]
     texts = iter([_number(leaf) for leaf in leaves])
     return _written(trees.form(actions[0]), texts)
@@ -142,11 +141,6 @@ def _written(form: Any, texts: Any) -> str:  # noqa: ANN401 - a form as JSON has
     if isinstance(form, dict):
         return f"{{{', '.join(f'{key!r}: {_written(part, texts)}' for key, part in form.items())}}}"
     return f"({''.join(f'{_written(part, texts)}, ' for part in form)})" if isinstance(form, list) else next(texts)
-
-
-def _array(leaf: Sequence[Any]) -> np.ndarray[Any, Any]:
-    kind, shape, data = leaf
-    return np.frombuffer(data, kind).reshape(shape)
 
 
 def _place(about: dict[str, Any], parting: Parting) -> str:

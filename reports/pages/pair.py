@@ -45,7 +45,6 @@ class PairPage(DataPage):
     abouts: tuple[dict[str, Any], dict[str, Any]]
     verdict: Verdict
     seed: int
-    steps: int
     kind = "verify"
 
     @property
@@ -90,7 +89,7 @@ class PairPage(DataPage):
             yield "why", verdict.why
         if tally.rows:
             yield "compared", f"{tally.rows:,} rows, {tally.ends:,} ends, {tally.truncated:,} of them truncated"
-        for words, times in sorted(tally.used.items()):
+        for words, times in sorted(tally.casts.items()):
             yield "equal by", f"{words}: {times:,} times"
         for words, furthest in sorted(tally.furthest.items()):
             yield "furthest", f"{words}: {furthest:.3g} apart"
@@ -123,7 +122,7 @@ class PairPage(DataPage):
             "rows": tally.rows,
             "ends": tally.ends,
             "truncated": tally.truncated,
-            "equal_by": dict(tally.used),
+            "equal_by": dict(tally.casts),
             "furthest": dict(tally.furthest),
             "left_out": tally.skipped,
             "field": None if parting is None else parting.field,

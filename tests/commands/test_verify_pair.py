@@ -141,6 +141,7 @@ def test_the_smallest_example_shows_the_fault_by_itself(
         ("off", ("--within", "observations=5e-6@4"), 0, "within limits"),
         ("noisy", (), 1, "different"),
         ("noisy", ("--within", "distribution"), 0, "same distribution"),
+        ("raising", ("--within", "distribution"), 1, "different"),
     ],
 )
 def test_a_verdict_is_never_stronger_than_its_class(
@@ -180,6 +181,8 @@ def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPat
     assert repr(found) == "<PairVerification: CartPole-v1 and mine:clipped: different>"
     assert found.parting is not None
     assert (found.parting.field, found.script) == ("rewards", verify("mine:clipped")[1]["script"])
+    with pytest.raises(vebench.VebenchError, match="--steps 0"):
+        vebench.verify("CartPole-v1", mine.clipped, steps=0)
     with pytest.raises(vebench.VebenchError, match="give a function of a module"):
         vebench.verify("CartPole-v1", lambda: None)
 
@@ -189,7 +192,7 @@ def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPat
     [
         (("CartPole-v1",), "name two implementations"),
         (("CartPole-v1", "Pendulum-v1"), "the two take different actions"),
-        (("CartPole-v1", "no_such:thing"), "no_such:thing: ModuleNotFoundError"),
+        (("CartPole-v1", "no_such:thing"), "no_such:thing: module no_such cannot be imported: ModuleNotFoundError"),
         (("CartPole-v1", "CartPole-v1@no/python"), "no/python does not start"),
         (("CartPole-v1", "json:loads[s=1]"), "json:loads[s=1]: TypeError"),
         (("CartPole-v1", "CartPole-v1", "-e", "Pong"), "leave out --env"),

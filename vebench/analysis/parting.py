@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import ks_2samp
 
-from vebench.child.pair import RESET, STEP
+from vebench.child.pair import RESET, STEP, array_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,7 +97,7 @@ class Tally:
     rows: int = 0
     ends: int = 0
     truncated: int = 0
-    used: Counter[str] = field(default_factory=Counter)  # casts and limits, in words, and the arrays that needed them
+    casts: Counter[str] = field(default_factory=Counter)  # in words, and the arrays that needed them
     furthest: dict[str, float] = field(default_factory=dict)  # how far numbers within a limit were apart
     skipped: int = 0  # arrays beyond the steps of their limit
     infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
@@ -188,22 +188,19 @@ def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, 
             same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
     if same:
         if narrow != wide:
-            tally.used[f"{name} as {narrow}"] += 1
+            tally.casts[f"{name} as {narrow}"] += 1
         return None
     limit = tally.limit_of(name)
     if limit is not None and limit.steps is not None and age > limit.steps:
         tally.skipped += 1
         return None
-    if limit is not None and limit.allows(one, other):
-        tally.used[f"{name} within the limit"] += 1
-        with np.errstate(all="ignore"):
-            furthest = float(np.nanmax(np.abs(one.astype(np.float64) - other.astype(np.float64))))
-        tally.furthest[name] = max(furthest, tally.furthest.get(name, 0.0))
-        return None
     with np.errstate(all="ignore"):
-        gaps = np.nan_to_num(np.abs(one.astype(np.float64) - other.astype(np.float64)), nan=np.inf)
-    same = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN, of any type
-    gaps = np.where(same, 0.0, gaps)
+        gaps = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    equal = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - NaN, of any type
+    gaps = np.where(equal, 0.0, np.nan_to_num(gaps, nan=np.inf))
+    if limit is not None and limit.allows(one, other):
+        tally.furthest[name] = max(float(gaps.max()), tally.furthest.get(name, 0.0))
+        return None
     place = np.unravel_index(int(gaps.argmax()), one.shape)
     at = f" at {[int(index) for index in place]}" if one.shape else ""
     more = f", {np.count_nonzero(gaps):,} of {one.size:,} numbers differ" if one.size > 1 else ""
@@ -214,8 +211,7 @@ def _array(leaf: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a leaf as it was
     kind, shape, data = leaf
     if kind == "object" or len(data) != np.dtype(kind).itemsize * math.prod(shape):
         return None  # text, or a digest
-    array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
-    return array
+    return array_of(leaf)
 
 
 def _bytes_of(leaf: Any) -> str:  # noqa: ANN401 - a leaf as it was sent

@@ -34,9 +34,12 @@ from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
+from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
@@ -44,14 +47,9 @@ _LENGTH = 8  # bytes of a message's length
 _SHORT = 64  # bytes: of an array that is sent as it is
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation; the second of Gymnasium before 1.1
 _OF_RESETS = {*_FINAL, "final_info", "episode"}
-_MOST_PRINTED = 300
 _TASK = Task("", OTHER.name, 1)
 
 Row = tuple[Any, ...]
-
-
-class RefusedError(Exception):
-    """The subject cannot be stepped."""
 
 
 def main() -> None:
@@ -72,7 +70,7 @@ def main() -> None:
         except RefusedError as error:
             answer = {"error": str(error)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
-            answer = {"error": _in_words(error)}
+            answer = {"error": in_one_line(error)}
         write(answered, answer)
 
 
@@ -101,11 +99,12 @@ class Subject:
                     gymnasium.register_envs(importlib.import_module(plugin))
         name, self.values = request["name"], request["values"]
         module, _, attribute = name.rpartition(":")
-        found = getattr(importlib.import_module(module), attribute, None) if module else None
-        self.by_id = not callable(found)
-        if self.by_id and module and not any(attribute in known for known in gymnasium.registry):
+        ids = ids_of(module) if module else []
+        found = callable_of(module, attribute, ids)
+        self.by_id = found is None
+        if self.by_id and module and not ids and attribute not in gymnasium.registry:
             raise RefusedError(f"{module} has neither a callable {attribute} nor an environment of this id")
-        self.function: Callable[..., Any] = found if callable(found) else gymnasium.make
+        self.function: Callable[..., Any] = gymnasium.make if found is None else found
         if self.by_id:
             self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}
         self.takes = set() if self.by_id else _parameters(self.function) & {"num_envs", "seed"}
@@ -115,7 +114,7 @@ class Subject:
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
         env = self.function(**{**self.values, **given})
         keep_opencv_to_one_thread()
-        if is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
+        if _is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
             raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
         lacking = [name for name in ("reset", "step", "action_space", "observation_space") if not hasattr(env, name)]
         if lacking:
@@ -126,7 +125,7 @@ class Subject:
         """Return what the subject is: whether a vector, of how many environments, its mode, and its spaces."""
         env = self.make(2, 0)
         try:
-            vector = is_vector(env)
+            vector = _is_vector(env)
             observations = env.single_observation_space if vector else env.observation_space
             actions = env.single_action_space if vector else env.action_space
             try:
@@ -136,7 +135,7 @@ class Subject:
             return {
                 "vector": vector,
                 "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
-                "mode": mode_of(env) if vector else "",
+                "mode": _mode_of(env) if vector else "",
                 "observations": [
                     (name, space.dtype.str, space.shape) for name, space in trees.named_leaves(spaces.observations)
                 ],
@@ -160,7 +159,7 @@ class Subject:
         raised, environments = "", list[Any]()
         try:
             environments.append(self.make(count, segments[0][0]))
-            vector = is_vector(environments[0])
+            vector = _is_vector(environments[0])
             environments += [] if vector else (self.make(1, segments[0][0]) for _ in range(count - 1))
             stepped = _of_vector if vector else _of_each
             for number, (seed, tape) in enumerate(segments):
@@ -170,16 +169,12 @@ class Subject:
         except RefusedError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
-            raised = _in_words(error)
+            raised = in_one_line(error)
         finally:
             for env in environments:
                 with contextlib.suppress(Exception):
                     env.close()
         return {"rows": found, "calls": calls, "raised": raised}
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MOST_PRINTED].removesuffix(": ")
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -191,12 +186,12 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
     return {"**" if one.kind is one.VAR_KEYWORD else one.name for one in parameters}
 
 
-def is_vector(env: Any) -> bool:  # noqa: ANN401 - anything that steps
+def _is_vector(env: Any) -> bool:  # noqa: ANN401 - anything that steps
     """Return whether this steps several environments in one call."""
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
-def mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps
+def _mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps
     """Return the autoreset mode that a vector environment declares; without one, the next step."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", NEXT_STEP)
     words = str(getattr(mode, "value", mode)).lower()
@@ -236,7 +231,7 @@ def _of_vector(
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows of a vector environment. What a call does to an environment depends on the autoreset mode."""
     env = environments[0]
-    mode, count = mode_of(env), len(tape)
+    mode, count = _mode_of(env), len(tape)
     calls.append((None, "reset", seed))
     observations, infos = _reset(env, seed)
     yield from _after_reset(observations, infos, range(count), calls)
@@ -305,15 +300,16 @@ def _encoded(tree: Any, *, full: bool) -> Any:  # noqa: ANN401 - any tree
     return [(name, *encoded(leaf)) for name, leaf in trees.named_leaves(tree)]
 
 
+def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
+    """Return an array that was sent as ``[type, shape, bytes]``; it cannot be written to."""
+    kind, shape, data = leaf
+    array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
+    return array
+
+
 def _decoded(action: Any) -> Any:  # noqa: ANN401 - any tree
     """Return an action that was sent: a tree whose leaves are lists."""
-
-    def decoded(leaf: Any) -> Any:  # noqa: ANN401 - a leaf as it was sent
-        kind, shape, data = leaf
-        array = np.frombuffer(data, kind).reshape(shape).copy()
-        return array if array.shape else array[()]
-
-    return trees.mapped(decoded, action)
+    return trees.mapped(lambda leaf: array_of(leaf).copy()[()], action)
 
 
 def _stacked(batch: Sequence[Any]) -> Any:  # noqa: ANN401 - any tree

@@ -78,7 +78,7 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()
     try:
         import gymnasium  # noqa: PLC0415 - imported on use
     except ImportError as error:
-        return {"envs": [{"error": f"Gymnasium cannot be imported: {_one_line(error)}"} for _ in envs]}
+        return {"envs": [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]}
     for plugin in plugins:
         with contextlib.suppress(ImportError):
             gymnasium.register_envs(importlib.import_module(plugin))
@@ -86,7 +86,7 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()
     return {"envs": facts, "registered": sorted(gymnasium.registry)}
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """What was asked for cannot be used. ``facts`` are what is answered."""
 
     def __init__(self, error: str, **facts: Any) -> None:  # noqa: ANN401 - each fact has its type
@@ -97,7 +97,7 @@ class _RefusedError(Exception):
 def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - same reason
     try:
         facts = look_up(*asked)
-    except _RefusedError as refused:
+    except RefusedError as refused:
         return refused.facts
     return facts if isinstance(facts, dict) else {}
 
@@ -106,11 +106,11 @@ def _imported(module: str) -> Any:  # noqa: ANN401 - a module has any names
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
-        raise _RefusedError(f"module {module} cannot be imported: {_one_line(error)}") from error
+        raise RefusedError(f"module {module} cannot be imported: {in_one_line(error)}") from error
 
 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of one environment. Raises _RefusedError if it cannot be stepped.
+    """Return the facts of one environment. Raises RefusedError if it cannot be stepped.
 
     The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, whether it is
     ``called``: made by a callable of that module, and not by an id; and the ``problem`` with its spaces, None if there
@@ -118,8 +118,8 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     this name; then ``names`` are the ids that its module registers, if it names a module.
     """
     module, _, local_name = name.rpartition(":")
-    ids = _ids_of(module) if module else []
-    function = _callable_of(module, local_name, ids)
+    ids = ids_of(module) if module else []
+    function = callable_of(module, local_name, ids)
     env = _made(local_name, function, arguments, ids)
     try:
         home = _home(env.spec.entry_point if env.spec else None)
@@ -139,7 +139,7 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             env.close()
 
 
-def _callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
+def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
     """Return what makes environments under this name in a module that is imported; None if it means an id.
 
     An id that the module registers comes first, with its version or without. One that others register does not.
@@ -151,7 +151,7 @@ def _callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: AN
 
 
 def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return what a callable makes, or Gymnasium by an id. Raises _RefusedError, with ``ids`` if there is no such."""
+    """Return what a callable makes, or Gymnasium by an id. Raises RefusedError, with ``ids`` if there is no such."""
     from gymnasium import Env  # noqa: PLC0415 - imported on use
     from gymnasium import error as errors  # noqa: PLC0415 - imported on use
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
@@ -160,21 +160,21 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
         try:
             parse_env_id(env_id)
         except errors.Error:  # not a valid name of an environment
-            raise _RefusedError("", names=ids) from None
+            raise RefusedError("", names=ids) from None
         if taken := sorted(_SET_BY_VEBENCH & arguments.keys()):
-            raise _RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
+            raise RefusedError(f"vebench sets {taken[0]} itself, alike for all backends: leave it out")
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as error:  # it may raise anything
         if function is None and isinstance(error, errors.UnregisteredEnv):
-            raise _RefusedError("", names=ids) from None
-        raise _RefusedError(f"it cannot be created: {_one_line(error)}") from error
+            raise RefusedError("", names=ids) from None
+        raise RefusedError(f"it cannot be created: {in_one_line(error)}") from error
     if not isinstance(env, Env):
-        raise _RefusedError(f"it returns a {type(env).__name__}, not a Gymnasium environment")
+        raise RefusedError(f"it returns a {type(env).__name__}, not a Gymnasium environment")
     return env
 
 
-def _ids_of(module: str) -> list[str]:
+def ids_of(module: str) -> list[str]:
     """Import ``module`` and return the environments that it has registered, now or before."""
     from gymnasium import registry  # noqa: PLC0415 - imported on use
 
@@ -216,24 +216,24 @@ def _home(entry_point: object) -> str:
 
 
 def _function(target: str) -> Any:  # noqa: ANN401 - any object of a module
-    """Return what ``module:name`` is. Raises _RefusedError, with the ``wanted`` name and others if it is not found."""
+    """Return what ``module:name`` is. Raises RefusedError, with the ``wanted`` name and others if it is not found."""
     module, _, name = target.partition(":")
     loaded = _imported(module)
     found = getattr(loaded, name, None)
     if found is None:
         known = [other for other in vars(loaded) if not other.startswith("_")]
-        raise _RefusedError(f"module {module} has no {name}", wanted=name, names=known)
+        raise RefusedError(f"module {module} has no {name}", wanted=name, names=known)
     if not callable(found):
-        raise _RefusedError(f"{name} is not a class or function")
+        raise RefusedError(f"{name} is not a class or function")
     return found
 
 
 def _check_adapter(target: str, options: list[str]) -> None:
-    """Raise _RefusedError if ``module:Class`` is no adapter that can be built with these options."""
+    """Raise RefusedError if ``module:Class`` is no adapter that can be built with these options."""
     factory = _function(target)
     lacking = [method for method in _METHODS if isinstance(factory, type) and not hasattr(factory, method)]
     if lacking:
-        raise _RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
+        raise RefusedError(f"{target.partition(':')[2]} has no method {', '.join(lacking)}")
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # written in C, without a signature
@@ -244,14 +244,14 @@ def _check_adapter(target: str, options: list[str]) -> None:
     for option in options:
         if not takes_any and option not in known:
             has = f"known: {', '.join(known)}" if known else "it has none"
-            raise _RefusedError(f"no option {option}; {has}", wanted=option, names=known)
+            raise RefusedError(f"no option {option}; {has}", wanted=option, names=known)
     try:
         signature.bind(None, **dict.fromkeys(options))
     except TypeError as error:
-        raise _RefusedError(f"it cannot be created: {error}") from error
+        raise RefusedError(f"it cannot be created: {error}") from error
 
 
-def _one_line(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """Return the error's type and text in one line of at most 300 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].removesuffix(": ")
 

@@ -19,6 +19,7 @@ from vebench.backends import trees
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.making import sample
 from vebench.backends.interface import ActionSpace
+from vebench.child.pair import array_of
 from vebench.commands.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.guarded import Guarded
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpaceTree
-    from vebench.reports.console import Outlet
 
 DISTRIBUTION = "distribution"
 _FAR_APART = 10_000  # seeds of segments: more than environments
@@ -68,15 +68,12 @@ class _Two:
     sides: tuple[Subject, Subject]
     full: bool
     tally: Tally
-    returns: tuple[list[tuple[float, int]], list[tuple[float, int]]] = field(default_factory=lambda: ([], []))
     calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
 
     def step(self, case: Case, tally: Tally) -> Parting | None:
         """Step both, and return where they part."""
         one, other = self.answers(case)
         self.calls = one["calls"], other["calls"]
-        for answer, kept in zip((one, other), self.returns, strict=True):
-            kept.extend(analysis.episodes(answer))
         return analysis.first_parting(one, other, tally)
 
     def answers(self, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -113,6 +110,10 @@ def compared(asked: PairRequest) -> PairPage:
 
     Raises UsageError if one of them cannot be stepped, or if the two cannot be compared.
     """
+    if len(asked.names) != len("AB"):
+        raise UsageError("name two implementations, A and B, or backends with -e and -b")
+    check_count("--steps", asked.steps, 1, MAX_STEPS)
+    check_count("--num-envs", asked.num_envs, 1, MAX_COUNT)
     in_distribution = list(asked.within) == [DISTRIBUTION]
     if not in_distribution and any(DISTRIBUTION in text for text in asked.within):
         raise UsageError(f"--within {DISTRIBUTION} stands alone: it compares episodes, not rows")
@@ -127,18 +128,7 @@ def compared(asked: PairRequest) -> PairPage:
             abouts = one.about, other.about
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {asked.seed}") from None
-    return PairPage((asked.names[0], asked.names[1]), abouts, verdict, asked.seed, asked.steps)
-
-
-def run(asked: PairRequest, outlet: Outlet) -> int:
-    """Compare the two, show the verdict, and return the exit status."""
-    if len(asked.names) != len("AB"):
-        raise UsageError("name two implementations, A and B, or backends with -e and -b")
-    check_count("--steps", asked.steps, 1, MAX_STEPS)
-    check_count("--num-envs", asked.num_envs, 1, MAX_COUNT)
-    page = compared(asked)
-    outlet.publish(page)
-    return status(page)
+    return PairPage((asked.names[0], asked.names[1]), abouts, verdict, asked.seed)
 
 
 def status(page: PairPage) -> int:
@@ -170,7 +160,7 @@ def _spaces(two: _Two) -> ActionSpaceTree:
     """Return the space of actions, which must be the same. Raises UsageError."""
     spaces = []
     for side in two.sides:
-        leaves = [ActionSpace(_array(low), _array(high)) for _, low, high in side.about["actions"]]
+        leaves = [ActionSpace(array_of(low), array_of(high)) for _, low, high in side.about["actions"]]
         spaces.append(leaves)
     forms = [side.about["action_form"] for side in two.sides]
     same = forms[0] == forms[1] and all(
@@ -185,11 +175,6 @@ def _spaces(two: _Two) -> ActionSpaceTree:
     return tree
 
 
-def _array(plain: tuple[str, tuple[int, ...], bytes]) -> NDArray[Any]:
-    kind, shape, data = plain
-    return np.frombuffer(data, kind).reshape(shape)
-
-
 def _count(two: _Two, asked: int) -> tuple[int, bool]:
     """Return how many environments are stepped, and whether no other number is possible. Raises UsageError."""
     fixed = {side.about["num_envs"] for side in two.sides} - {None}
@@ -202,7 +187,11 @@ class _Tape:
     """Draws actions, plain as a subject takes them."""
 
     def __init__(self, space: ActionSpaceTree, seed: int) -> None:
-        self._space, self.rng = space, np.random.default_rng(seed)
+        self._space, self._rng = space, np.random.default_rng(seed)
+
+    def seed(self) -> int:
+        """Return a seed so far from others that no two environments have the same."""
+        return int(self._rng.integers(1, 1 << 16)) * _FAR_APART
 
     def constants(self) -> list[Any]:
         """Return simple actions, the simplest first: zeros or the least, then the others or the bounds."""
@@ -221,8 +210,8 @@ class _Tape:
         for _ in range(num_envs):
             lane: list[Any] = []
             while len(lane) < steps:
-                action = self._plain(trees.leaves(sample(self._space, self.rng)))
-                lane += [action] * (int(self.rng.integers(1, _HOLDS)) if held else 1)
+                action = self._plain(trees.leaves(sample(self._space, self._rng)))
+                lane += [action] * (int(self._rng.integers(1, _HOLDS)) if held else 1)
             lanes.append(tuple(lane[:steps]))
         return tuple(lanes)
 
@@ -235,17 +224,16 @@ def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[C
     """Yield what is stepped: the layout asked for with two resets, one environment and many with actions that are held.
 
     Then each of many holds one action, or sweeps through them, with a reset in the middle. Last, one environment for
-    longer, as often as is asked for.
+    longer, a few times, which is not needed if episodes have ended.
     """
-    seeds = (int(seed) * _FAR_APART for seed in iter(lambda: tape.rng.integers(1, 1 << 16), None))
     many = num_envs if fixed else max(_MANY, num_envs)
     one = num_envs if fixed else 1
     yield (
-        Segment(next(seeds), tape.drawn(num_envs, steps)),
+        Segment(tape.seed(), tape.drawn(num_envs, steps)),
         Segment(0, tape.drawn(num_envs, min(steps, _SHORT))),
     )
-    yield (Segment(next(seeds), tape.drawn(one, steps, held=True)),)
-    yield (Segment(next(seeds), tape.drawn(many, min(steps, 2 * _SHORT), held=True)),)
+    yield (Segment(tape.seed(), tape.drawn(one, steps, held=True)),)
+    yield (Segment(tape.seed(), tape.drawn(many, min(steps, 2 * _SHORT), held=True)),)
     constants = tape.constants()
     swept = (constants * steps)[: -(-steps // _HOLDS)]
     lanes = [
@@ -255,11 +243,11 @@ def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[C
         for number in range(many)
     ]
     yield (
-        Segment(next(seeds), tuple(tuple(lane[:steps]) for lane in lanes)),
-        Segment(next(seeds), tape.drawn(many, min(steps, _SHORT))),
+        Segment(tape.seed(), tuple(tuple(lane[:steps]) for lane in lanes)),
+        Segment(tape.seed(), tape.drawn(many, min(steps, _SHORT))),
     )
-    while True:
-        yield (Segment(next(seeds), tape.drawn(one, _LONGER * steps, held=True)),)
+    for _ in range(_FEW_ENDS):
+        yield (Segment(tape.seed(), tape.drawn(one, _LONGER * steps, held=True)),)
 
 
 def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
@@ -268,8 +256,8 @@ def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
     count, fixed = _count(two, asked.num_envs)
     found: Parting | None = None
     case: Case = ()
-    for number, case in enumerate(_cases(tape, count, asked.steps, fixed=fixed)):
-        if number > _FEW_ENDS and (two.tally.ends >= _FEW_ENDS or number > 2 * _FEW_ENDS):
+    for case in _cases(tape, count, asked.steps, fixed=fixed):
+        if case[0].length > asked.steps and two.tally.ends >= _FEW_ENDS:
             break
         say(f"comparing {counted(len(case[0].actions), 'environment')} over {case[0].length:,} steps")
         try:
@@ -284,10 +272,9 @@ def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
 
 
 def _verdict_of_same(tally: Tally) -> Verdict:
-    casts, near = (any(mark in words for words in tally.used) for mark in (" as ", " within "))
-    if tally.skipped or near:
+    if tally.skipped or tally.furthest:
         return Verdict("within limits", tally)
-    return Verdict("equal" if casts else "identical", tally)
+    return Verdict("equal" if tally.casts else "identical", tally)
 
 
 def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixed: bool) -> Verdict:
@@ -321,9 +308,11 @@ def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixe
         return Verdict("different", tally, found, case, why=f"one of the two is lost: {error}")
     script = example(two.sides, case, found, two.calls)
     path = paths.DEFAULT_FOLDER / "example.py"
-    with contextlib.suppress(OSError):
+    try:
         path.parent.mkdir(exist_ok=True)
         path.write_text(script, encoding="utf-8")
+    except OSError as error:
+        console.note(f"{path} is not written: {error.strerror}")
     return Verdict("different", tally, found, case, script=script)
 
 
@@ -332,15 +321,17 @@ def _in_distribution(two: _Two, asked: PairRequest) -> Verdict:
     tape, say = _Tape(_spaces(two), asked.seed), console.for_progress().print
     count, _ = _count(two, asked.num_envs)
     until = time.monotonic() + asked.timeout
-    one, other = two.returns
-    seed = asked.seed * _FAR_APART
+    one, other = list[tuple[float, int]](), list[tuple[float, int]]()
     while min(len(one), len(other)) < _EPISODES and time.monotonic() < until:
-        seed += _FAR_APART
         say(f"{min(len(one), len(other))} of {_EPISODES} episodes")
         try:
-            two.step((Segment(seed, tape.drawn(count, asked.steps)),), Tally())
+            answers = two.answers((Segment(tape.seed(), tape.drawn(count, asked.steps)),))
         except LostError as error:
             return Verdict("different", two.tally, why=f"one of the two is lost: {error}")
+        for name, answer, found in zip("AB", answers, (one, other), strict=True):
+            if answer["raised"]:
+                return Verdict("different", two.tally, why=f"{name} raises {answer['raised']}")
+            found.extend(analysis.episodes(answer))
     if min(len(one), len(other)) < _EPISODES // 10:
         return Verdict("unverified", two.tally, why=f"only {min(len(one), len(other))} episodes ended: more --steps")
     tests = analysis.distributions(one, other)

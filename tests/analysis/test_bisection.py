@@ -52,10 +52,10 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
         (30, 0.95, 0.0, 0.007, 0.3, 40),  # builds differ by a seventh of the change
     ],
 )
-def test_of_25_bisections_99_percent_of_those_that_are_decided_are_right(  # noqa: PLR0913, PLR0917 - what is simulated
+def test_of_100_bisections_99_percent_of_those_that_are_decided_are_right(  # noqa: PLR0913, PLR0917 - what is simulated
     last: int, ratio: float, wild: float, bias: float, decided: float, most: float
 ) -> None:
-    all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(25)]
+    all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(100)]
     answers = [(true, one) for true, one, _ in all_found if one.found]
     assert len(answers) >= decided * len(all_found)
     assert sum((one.first, one.last) == (true, true) for true, one in answers) >= CERTAIN * len(answers)

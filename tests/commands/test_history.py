@@ -116,6 +116,11 @@ def test_on_several_machines_speedups_are_followed_and_a_line_says_so(vebench: C
     assert result.status == 0
     said = " ".join(result.out.split())
     assert "speedup over for-loop with one worker of the same run; the runs are on 2 machines" in said
+    slower = lower(STEADY, 4)[10:]
+    write([*machines[:10], *make_runs({LOOP: STEADY[10:], ASYNC: slower}, ELSEWHERE, 10)])
+    result = vebench("history")
+    assert result.status == 1
+    assert "vebench check .vebench/015.jsonl .vebench/016.jsonl --metric speedup" in " ".join(result.out.split())
 
 
 def test_what_cannot_be_read_is_named_in_a_line_each_and_other_files_are_passed_over(vebench: Command) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from altered import Altered, On
+from altered import Altered, On, before
 from numpy.typing import NDArray
 
 from vebench.backends.interface import Batch, Setup
@@ -68,6 +68,22 @@ class SeesItsCaller(_Idles):
                 return True
             frame = frame.f_back
         return False
+
+
+class SeesTheRecorder(Altered):
+    """Steps, and shows the observations of the step before unless a caller's name or plan says that a row is kept."""
+
+    tried = On(IDLE, fraud=True)
+
+    def alter(self, batch: Batch) -> Batch:
+        shown = before(self, batch.observations)
+        frame: Any = sys._getframe()
+        while frame is not None:
+            name, alone = frame.f_code.co_name, frame.f_locals.get("batches") == 1
+            if "record" in name or "keep" in name or (name == "_step" and alone):
+                return batch
+            frame = frame.f_back
+        return batch._replace(observations=shown)
 
 
 class SeesCommand(_Idles):

@@ -86,6 +86,9 @@ class FakeLoop:
         self.log.append(f"{span // 1_000_000} ms, {batches_per_reading} batches")
         return Stretch(batches * self.BATCH, batches, 0)
 
+    def step(self, batches: int) -> None:
+        self.log.append(f"{batches} batches")
+
     def clock(self) -> int:
         return self.now
 
@@ -115,7 +118,7 @@ WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["10 ms, 8 batches", *WINDOW] * 2])]
+    ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["8 batches", "10 ms, 3 batches", *WINDOW] * 2])]
 )
 def test_the_words_of_a_window_leave_out_the_counters_and_before_a_turn_comes_what_does_not_count(
     mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch, request_of: Request

@@ -68,6 +68,7 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),
         ("wrong_unwatched:Foresees", "observations"),
+        ("wrong_unwatched:SeesTheRecorder", "observations"),
         ("wrong_claims:BlankStarts", "declared differences affect"),
     ],
 )

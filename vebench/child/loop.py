@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.child.record.recorder import CONSECUTIVE
 from vebench.child.record.recording import BrokenInterfaceError, malformed
 from vebench.child.window import READINGS_PER_WINDOW
 
@@ -43,9 +42,9 @@ class Loop:
     Instead, the loop counts ends, and remembers for each environment whether its last row was an end. Every end is
     followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
 
-    At moments that a ``recorder`` draws, a stretch is split, and the last batch of a part is kept. The batches of all
-    parts are stepped by the same lines, so that a backend cannot know which of them are kept. ``batches``: how many
-    have been stepped.
+    With a ``recorder``, the time between two readings of the clock has a number of batches that is drawn. All are
+    stepped by the same lines. Whether the last of them is kept is decided once it is there, so that a backend that
+    looks at its callers does not see it coming. ``batches``: how many have been stepped.
     """
 
     def __init__(
@@ -60,17 +59,23 @@ class Loop:
         self._resets_own_rows = self._info.autoreset == "next_step"
 
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
-        """Step batches until ``duration_ns`` is over. The clock is read once every ``batches_per_reading`` batches."""
+        """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average.
+
+        A few more are stepped if the last that was kept is to be followed by others.
+        """
         clock, recorder = self._clock, self._recorder
         outstanding = self._outstanding()
         rows = ends = 0
+        batches = batches_per_reading
         self._actions.begins()
         start = now = clock()
-        while now - start < duration_ns:
-            if recorder is None or not recorder.due():
-                more_rows, more_ends = self._step(batches_per_reading)[:2]  # the arrays are free again
-            else:
-                more_rows, more_ends = self._record(recorder, batches_per_reading)
+        while now - start < duration_ns or (recorder is not None and recorder.following):
+            if recorder is not None:
+                batches = recorder.stretch(batches_per_reading)
+            more_rows, more_ends, batch = self._step(batches)
+            if recorder is not None:
+                recorder.take(self.batches, batch, self._ended)
+            del batch  # its arrays are free again
             now = clock()
             rows += more_rows
             ends += more_ends
@@ -90,9 +95,9 @@ class Loop:
                 self._recorder.keep_first(self.batches, batch)
             self._recorder.copies.let_go()
 
-    def step(self) -> tuple[NDArray[Any], ...]:
-        """Step one batch, and return it. Call this outside a window."""
-        return self._step(1)[2]
+    def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
+        """Step so many batches, and return the last. Call this outside a window."""
+        return self._step(batches)[2]
 
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
         """Step batches outside a window, for ``duration_ns`` at most. Returns which of these have not answered."""
@@ -103,9 +108,9 @@ class Loop:
 
     def go_to_an_end(self, duration_ns: int) -> None:
         """Step batches until an episode ends, or ``duration_ns`` is over. Call this outside a window."""
-        anyone, until = frozenset(range(len(self._ended))), self._clock() + duration_ns
+        until = self._clock() + duration_ns
         while not self._outstanding() and self._clock() < until:
-            self._step(1, anyone)
+            self.step()
 
     def warm_up(self, duration_ns: int, window_ns: int) -> int:
         """Step batches for ``duration_ns``. Returns how many fit between two clock readings of such a window."""
@@ -125,47 +130,14 @@ class Loop:
     def _outstanding(self) -> int:
         return int(np.count_nonzero(self._ended))
 
-    def _record(self, recorder: Recorder, batches: int) -> tuple[int, int]:
-        """Step ``batches`` and keep a few of them, from a place on that the recorder draws, or from an end on.
-
-        If these are fewer than it takes to keep some in a row, a few more are stepped.
-        """
-        rows = ends = 0
-        left, to_keep = max(batches, CONSECUTIVE), CONSECUTIVE
-        before = 0 if recorder.for_end else recorder.place(left - CONSECUTIVE + 1)
-        if recorder.for_end:
-            at = self.batches
-            rows, ends, batch = self._step(left, recorder.shown)
-            left -= self.batches - at
-            if recorder.shown.isdisjoint(batch[4][self._ended[batch[4]]].tolist()):
-                recorder.wait_on()
-                return rows, ends
-            recorder.for_end = False
-            recorder.keep(self.batches, batch)
-            to_keep -= 1
-            left = max(left, to_keep)
-        elif before:
-            rows, ends, _ = self._step(before)
-            left -= before
-        for _ in range(to_keep):
-            more_rows, more_ends, batch = self._step(1)
-            recorder.keep(self.batches, batch)
-            rows, ends = rows + more_rows, ends + more_ends
-        recorder.copies.let_go()
-        left -= to_keep
-        if left:
-            more_rows, more_ends, _ = self._step(left)
-            rows, ends = rows + more_rows, ends + more_ends
-        return rows, ends
-
     def _check(self, arrays: tuple[Any, ...]) -> None:
         """Raise BrokenInterfaceError if a batch breaks the interface; not if there was none, and all are None."""
         fault = malformed(arrays, self._info)
         if fault is not None and arrays[-1] is not None:
             raise BrokenInterfaceError(fault)
 
-    def _step(self, batches: int, watched: frozenset[int] | None = None) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches, at least one, or until an episode of the ``watched`` environments ends.
+    def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
+        """Step ``batches`` batches, at least one, or until an episode ends that the recorder waits for.
 
         Returns how many rows and ends they had, and the last of them.
         """
@@ -173,6 +145,7 @@ class Loop:
         ended, recorder = self._ended, self._recorder
         taken = self._actions.taken
         note, note_end = (None, None) if recorder is None else (recorder.ids.note, recorder.ids.note_end)
+        awaited: frozenset[int] = frozenset() if recorder is None else recorder.awaited
         rows = ends = 0
         outstanding = bool(self._outstanding())
         none: Any = None
@@ -194,7 +167,8 @@ class Loop:
                     outstanding = True
                     if note_end is not None:
                         note_end(over)
-                    if watched is not None and not watched.isdisjoint(env_ids[over].tolist()):
+                    if awaited and not awaited.isdisjoint(env_ids[over].tolist()):
+                        batches = min(batches, rows // self._info.batch_size)
                         break
                 elif outstanding:
                     ended[env_ids] = False
@@ -202,10 +176,8 @@ class Loop:
         except (AttributeError, IndexError, TypeError, ValueError):
             self._check((observations, rewards, terminated, truncated, env_ids))
             raise
-        if watched is not None or self._info.fewest_rows is not None:
-            # The batch that the last actions are known by says how many there were, even if some were too short.
-            whole = min(batches, rows // self._info.batch_size)
-            batches = whole if self._info.fewest_rows is None else self._actions.taken - taken
+        if self._info.fewest_rows is not None:
+            batches = self._actions.taken - taken
         self.batches += batches
         if recorder is not None:
             whole = self._actions.is_at(self.batches, actions)

@@ -94,7 +94,7 @@ class Windows:
         if self._recorder is not None:
             self._recorder.ended(self._loop.batches)
             self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
-            self._loop.run_for(1, self._ahead)  # in the pause for this, asynchronous environments have run ahead
+            self._loop.step(self._ahead)  # in the pause for this, asynchronous environments have run ahead
 
     def _run(self, span: int) -> Stretch:
         return self._loop.run_for(span, self._warmup.pace)
@@ -126,7 +126,8 @@ class Windows:
         The uncounted steps use up rows that were ready before, raise CPU clocks, and warm the caches.
         """
         self._take_turn()
-        self._loop.run_for(LEAD_NS, max(self._warmup.pace, self._ahead))
+        self._loop.step(self._ahead)
+        self._loop.run_for(LEAD_NS, self._warmup.pace)
         return self._window()
 
     def _take_turn(self) -> None:

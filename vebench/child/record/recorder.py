@@ -76,7 +76,9 @@ class Recorder:
         self.ids, self.copies = Ids(backend.info, first.env_ids), Copies(backend)
         # Moments: how many are left, and readings until the next.
         self._left, self._every, self._gap, self._moments = 0, 1, 1, 0
-        self.for_end = False
+        self._for_end = False
+        self.following = 0  # batches that are kept after the last one that was drawn
+        self.awaited: frozenset[int] = frozenset()  # the next end of any of these environments is kept
         self._most_bytes = _MOST_FULL_BYTES if asked.full else MOST_BYTES
         count = backend.info.num_envs
         few = SHOWN if count >= _NOT_MANY else _FEW
@@ -117,6 +119,7 @@ class Recorder:
         self._left = 2 * moments  # by chance there may be more than expected
         self._every = max(1, READINGS_PER_WINDOW // max(1, moments))
         self._gap = self._random.randint(1, 2 * self._every)
+        self.awaited = frozenset()
 
     def begins(self, number: int, moments: int) -> None:
         """Begin a window after batch ``number``."""
@@ -134,8 +137,34 @@ class Recorder:
         """Return by how much windows are counted up to batch ``number``: by batches, or by rows if these vary."""
         return number if self._info.fewest_rows is None else self._rows
 
-    def due(self) -> bool:
-        """Return whether the stretch of batches that begins now has a moment. The loop asks once before each."""
+    def stretch(self, batches: int) -> int:
+        """Return how many batches the loop steps next: ``batches`` on average, whether the last is kept or not."""
+        return 1 if self.following else self._random.randrange(1, 2 * batches)
+
+    def take(self, number: int, arrays: Arrays, ended: NDArray[np.bool_]) -> None:
+        """Keep batch ``number``, the last of a stretch, if this is a moment, and then those that follow it.
+
+        ``ended``: whether the last row of each environment is an end, ``(num_envs,)``. Some moments wait for one.
+        """
+        if self.following:
+            self.following -= 1
+        elif self.awaited:
+            if self.awaited.isdisjoint(arrays[4][ended[arrays[4]]].tolist()):
+                return
+            self._for_end, self.awaited = False, frozenset()
+            self.following = CONSECUTIVE - 1
+        elif not self._due():
+            return
+        elif self._for_end:
+            self.awaited = self.shown
+            return
+        else:
+            self.following = CONSECUTIVE - 1
+        self.keep(number, arrays)
+        if not self.following:
+            self.copies.let_go()
+
+    def _due(self) -> bool:
         if not self._left or self._is_over:
             return False
         self._gap -= 1
@@ -144,18 +173,8 @@ class Recorder:
         self._gap = self._random.randint(1, 2 * self._every)
         self._left -= 1
         self._moments += 1
-        self.for_end = self.for_end or not self._moments % _ENDS_EVERY
+        self._for_end = self._for_end or not self._moments % _ENDS_EVERY
         return True
-
-    def place(self, batches: int) -> int:
-        """Return how many batches of a stretch of ``batches`` come before its moment."""
-        return self._random.randrange(batches)
-
-    def wait_on(self) -> None:
-        """Note that no episode has ended yet, where a moment is to begin with an end: the next stretch has it, too."""
-        self._gap = 1
-        self._left += 1
-        self._moments -= 1
 
     def note_actions(self, actions: ArrayTree) -> None:
         """Keep a batch of actions that a policy has chosen. On a tape, they need not be kept."""

@@ -1,7 +1,7 @@
 """Figures that others have published for a task, in tables of their own, apart from measured figures.
 
-``reports/published.json`` has them as their sources print them, the highest of each system and machine. A source that
-says nothing of intervals has none here.
+``reports/published.json`` has them as their sources print them, with what they count: "unknown" is what a source does
+not say. A source that says nothing of intervals has none here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -25,23 +25,59 @@ PUBLISHED_TITLE = "Published by others, not measured here"
 
 
 @dataclass(frozen=True)
-class Published:
-    """Figures from one source for some of our tasks.
+class Group:
+    """Figures of systems that count the same: for each, one in each column, None where the source has none.
 
-    ``task`` is the task as the source calls it, ``date`` when the figures first appeared. ``frames_per_second`` has the
-    highest rate of each system on each of the ``machines``, None where the source has none; ``hardware`` lists their
-    processors. ``counts`` says what the rates of each system count.
+    ``frame_skip``: frames in a step, counted if the ``unit`` is frames. ``resets_counted``: whether rows that only
+    report a reset count. ``learner``: what else runs in the loop. ``envs_per_row``: environments for each row of a
+    batch. ``statistic``: of several figures, the one that is given; single if there was one. ``excluded``: what the
+    clock leaves out.
+    """
+
+    figures: dict[str, tuple[float | None, ...]]
+    unit: Literal["frames", "steps"]
+    frame_skip: int | None
+    resets_counted: Literal["yes", "no", "unknown"]
+    actions: Literal["random", "constant", "policy", "unknown"]
+    learner: Literal["none", "inference", "training", "unknown"]
+    envs_per_row: str
+    statistic: Literal["highest", "mean", "single", "range", "unknown"]
+    excluded: str
+    note: str = ""
+
+    @property
+    def counted(self) -> str:
+        """What these figures count, in a line."""
+        skip = "frames a step unknown" if self.frame_skip is None else f"{self.frame_skip} frames a step"
+        known = (
+            f"{self.unit} ({skip})",
+            f"resets counted: {self.resets_counted}",
+            f"actions: {self.actions}",
+            f"learner: {self.learner}",
+            f"environments for each row: {self.envs_per_row}",
+            f"statistic: {self.statistic}",
+            f"excluded: {self.excluded}",
+        )
+        return "; ".join((*filter(None, [self.note]), *known))
+
+
+@dataclass(frozen=True)
+class Published:
+    """Figures from one source for some of our tasks, or for none if they are only in the documentation.
+
+    ``task`` is the task as the source calls it, ``shown`` what a figure is, ``date`` when the figures first appeared.
+    ``hardware`` says what the ``columns`` ran on.
     """
 
     of: tuple[str, ...]
     task: str
+    shown: str
     source: str
     url: str
     date: str
     hardware: str
-    machines: tuple[str, ...]
-    frames_per_second: dict[str, tuple[float | None, ...]]
-    counts: dict[str, str]
+    columns: tuple[str, ...]
+    groups: tuple[Group, ...]
 
 
 @cache
@@ -52,15 +88,21 @@ def published() -> tuple[Published, ...]:
 
 
 def published_tables(envs: Iterable[str]) -> tuple[Table, ...]:
-    """Return a table for each of the tasks ``envs`` for which a figure was published."""
+    """Return a table for each of the tasks ``envs`` and each source that has published figures for it."""
     return tuple(
         Table(
-            title=f"{PUBLISHED_TITLE}: {entry.task}, highest frames/s",
-            columns=entry.machines,
-            rows=tuple(TableRow(name, tuple(map(_rate, rates))) for name, rates in entry.frames_per_second.items()),
+            title=f"{PUBLISHED_TITLE}: {entry.task}, {entry.shown}",
+            columns=entry.columns,
+            rows=tuple(
+                TableRow(name, tuple(map(_rate, rates)))
+                for group in entry.groups
+                for name, rates in group.figures.items()
+            ),
             corner="system",
             notes=(f"source: {entry.source}, since {entry.date}, {entry.url}", f"machines: {entry.hardware}"),
-            listing=Listing("What they count:", tuple(f"{names}: {what}" for names, what in entry.counts.items())),
+            listing=Listing(
+                "What they count:", tuple(f"{', '.join(group.figures)}: {group.counted}" for group in entry.groups)
+            ),
             group=one_line(env),
             about="others",
         )

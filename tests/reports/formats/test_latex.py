@@ -24,13 +24,13 @@ def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> Non
     view = View(published=True, forecast=4, columns=("efficiency",))
     page = RunPage.of([("a.jsonl", make_repeated(rates))], view)
     (document,) = page.documents
-    measured, efficiency, predicted, published = tables_of(latex.latex_tables(page))
+    measured, efficiency, predicted, published, *others = tables_of(latex.latex_tables(page))
     (answer,) = document.answers
     legend = latex.escaped(document.legend[0])
     assert latex.escaped(answer.sentences[0]) in measured
     assert legend in measured
     assert "Bold: the winner." in measured
-    for text, title in zip((efficiency, predicted, published), document.tables[1:], strict=True):
+    for text, title in zip((efficiency, predicted, published, *others), document.tables[1:], strict=True):
         assert rf"\caption{{{latex.escaped(title.title)}.}}" in text
         assert not any(word in text for word in (legend, "Bold", latex.escaped("±: ")))
         assert all(latex.escaped(note) in text for note in title.notes)

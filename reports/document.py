@@ -224,7 +224,9 @@ class View:
 DEFAULT = View()
 
 
-PageKind = Literal["run", "check", "bisect", "history", "verify", "tune", "plan", "list", "machine"]
+PageKind = Literal[
+    "run", "check", "bisect", "history", "verify", "tune", "plan", "list", "machine", "submission", "cite"
+]
 
 
 class Page(Protocol):

@@ -111,7 +111,7 @@ def size(count: int) -> str:
     value, unit = float(count), 0
     while value >= _UNIT_STEP and unit + 1 < len(_UNITS):
         value, unit = value / _UNIT_STEP, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}"
+    return f"{value:.{4 if value >= 1000 else 3}g} {_UNITS[unit]}"  # noqa: PLR2004 - 1023, and no exponent
 
 
 def change(ratio: float) -> str:

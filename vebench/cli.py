@@ -154,6 +154,10 @@ def run(
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
     until = UNTIL_BUDGET if context.params["budget"] is not None else None
     spec = options.spec_from(context, **PLAN_OF_RUN, until=until)
+    if spec.suite:
+        fixed = {"suite", "backends", "output", "verify", "dry_run", "quiet"}
+        options.refuse_plan(context, f"--suite {spec.suite} has a plan of its own", fixed)
+        spec = command.of_suite(spec.suite, spec.backends, context.obj())
     return command.start(spec, file, context.obj(), outlet=outlet, verify=verify, dry_run=dry_run, quiet=quiet)
 
 
@@ -456,6 +460,69 @@ def verify(
     page = command.compared(spec, seed, context.obj(), num_envs=num_envs, steps=steps)
     outlet.publish(page)
     return command.status(page.proofs)
+
+
+@app.command()
+def submit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],  # described below
+    *,
+    output: Annotated[
+        Path | None, option(OUTPUT, "DIR", "Write the submission to this new folder.", "--output", "-o")
+    ] = None,
+) -> int:
+    """Make a submission of a run with a fixed plan.
+
+    RUN is a run file of vebench run --suite. Shows what the submission contains and whether it would be accepted;
+    with -o, also writes it: the run, the machine, the packages with digests, and the figures with checksums, without
+    names of hosts, users and folders. Exit status: 0 accepted, 1 it would be refused, 2 bad input.
+
+    \b
+    vebench run --suite classic-3 -o classic.jsonl
+    vebench submit classic.jsonl -o submissions/my-machine
+    """
+    from vebench.commands import submit as command
+
+    return command.submit(run, output)
+
+
+@app.command(name="check-submission")
+def check_submission(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", hidden=True)],  # described below
+    *,
+    form: Annotated[str, options.format_option("submission")] = "terminal",
+) -> int:
+    """Check submissions, and say why one is refused and what to do.
+
+    Each DIR is a folder that vebench submit has written. Nothing in it is executed. Exit status: 0 all are accepted,
+    1 one is refused, 2 bad input.
+
+    \b
+    vebench check-submission submissions/*
+    """
+    from vebench.commands import check_submission as command
+
+    _, outlet = options.outlet("submission", None, form, measures=False)
+    return command.check(folders, outlet)
+
+
+@app.command()
+def cite(
+    run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],  # described below
+    *,
+    output: Annotated[Path | None, options.output_option("cite")] = None,
+) -> None:
+    """Show how to quote a run: a sentence for each task, BibTeX, CITATION.cff or a badge.
+
+    RUN is a run file. The figures are those of the fastest backend, with what makes them repeatable.
+
+    \b
+    vebench cite pong.jsonl
+    vebench cite pong.jsonl -o badge.svg
+    """
+    from vebench.commands import cite as command
+
+    _, outlet = options.outlet("cite", output, measures=False)
+    command.cite(run, outlet)
 
 
 @app.command(name="list")

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
     Content = RenderableType | bytes
 
-_WITH_DATA: frozenset[PageKind] = frozenset({"run", "check", "bisect", "history", "verify", "tune", "machine"})
+_WITH_DATA: frozenset[PageKind] = frozenset(
+    {"run", "check", "bisect", "history", "verify", "tune", "machine", "submission", "cite"}
+)
 _EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list"}
 _RUN: frozenset[PageKind] = frozenset({"run"})
 _CHECK: frozenset[PageKind] = frozenset({"check"})
+_CITE: frozenset[PageKind] = frozenset({"cite"})
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,9 @@ FORMATS: tuple[Format, ...] = (
     Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
+    Format("bibtex", "vebench.reports.pages.cite:bibtex", _CITE, (".bib",)),
+    Format("cff", "vebench.reports.pages.cite:citation_file", _CITE, (".cff",), reader="CITATION.cff"),
+    Format("badge", "vebench.reports.pages.cite:badge", _CITE, (".svg",)),
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
     Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
     Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),

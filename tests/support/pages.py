@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from rich.console import Console
+from support.charts import around
 from support.records import make_header, make_runs, make_sweep
 
 from vebench.analysis.bisection import Answer, Ratio
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.findings import Code, Finding
 from vebench.analysis.history import history
+from vebench.analysis.submission import Refusal
 from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import choose
 from vebench.backends.interface import Task
@@ -27,11 +29,13 @@ from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
 from vebench.reports.pages.bisect import BisectPage
 from vebench.reports.pages.check import CheckPage
+from vebench.reports.pages.cite import CitePage, Quote
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.list import ListPage
 from vebench.reports.pages.machine import MachinePage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
+from vebench.reports.pages.submission import CheckedPage
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import CellRecord, Run
@@ -118,5 +122,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             memory_available=None,
             findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
         ),
+        CheckedPage({"one": (None, (Refusal("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
+        CitePage(make_header(), (Quote(summaries[0], around(1000.0)),)),
     )
     return MappingProxyType({page.kind: page for page in pages})

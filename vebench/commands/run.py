@@ -8,7 +8,8 @@ from vebench.commands import planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
-from vebench.plan.cells import informed
+from vebench.plan.cells import informed, placement_of
+from vebench.plan.frozen import suite_named
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from vebench.commands.session import World
     from vebench.plan.cells import Plan
-    from vebench.plan.spec import RunSpec
+    from vebench.plan.spec import BackendChoice, RunSpec
     from vebench.reports.console import Outlet
     from vebench.results.records import Run
 
@@ -52,6 +53,12 @@ def start(  # noqa: PLR0913 - one parameter for each option
         plan = informed(plan, knowledge)
     path = output or paths.default_path(world.now(), spec.envs)
     return _measured(RunWriter.create(path, head), plan, plan, world, outlet, quiet=quiet)
+
+
+def of_suite(name: str, backends: tuple[BackendChoice, ...], world: World) -> RunSpec:
+    """Return the plan of a suite for this machine. Raises UsageError if there is no suite of this name."""
+    suite = suite_named(name)
+    return suite.spec(placement_of(suite.spec(1), world.read_host()).usable, backends)
 
 
 def resume(  # noqa: PLR0913 - one parameter for each option

@@ -182,7 +182,7 @@ class RunSpec:
     that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In a
     ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
     ``memory`` is in bytes: cells that need more are left out. ``isolation``: whether cells have fresh interpreters, or
-    are forked from one that has imported what they need.
+    are forked from one that has imported what they need. ``suite`` is that of ``plan.frozen`` whose plan this is.
     """
 
     envs: tuple[str, ...]
@@ -209,6 +209,7 @@ class RunSpec:
     isolation: str = FRESH
     policy: PolicyChoice = TAPED
     learner: LearnerStep | None = None
+    suite: str = ""
 
     def asks_for(self, backend: str, workers: int) -> bool:
         """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
@@ -241,13 +242,14 @@ _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [defaul
 _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..4]"
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
-_REPLICAS = "Copies of the backend in each cell: a number, or node for one on each memory node."
+_REPLICAS = "Copies of the backend in each cell: a number, or node."
 _PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
 _ISOLATION = "How cells start: fork or fresh."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for
 # the value, the meaning, and their names. Fields without one are set by --set, or by no user.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "envs": (WHAT, "ENV", "Pong, 'CartPole[max_episode_steps=50]', MODULE:ID, MODULE:CALLABLE ...", "--env", "-e"),
+    "suite": (WHAT, "NAME", "The plan of atari-5, mujoco-5 or classic-3.", "--suite"),
     "backends": (WHAT, "NAME", _BACKENDS, "--backend", "-b"),
     "workers": (WHAT, "COUNTS", _COUNTS, "--workers", "-w"),
     "envs_per_worker": (WHAT, "COUNTS", "Environments of each worker.  [default: 1]", "--envs-per-worker"),

@@ -9,6 +9,7 @@ import shlex
 import zlib
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -59,7 +60,10 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which cell a line is about. ``python`` is the interpreter that the user named for the backend."""
+    """Which cell a line is about. ``python`` is the interpreter that the user named for the backend.
+
+    ``run`` is the digest of the run that it was measured in, see ``RunRecord.digest``.
+    """
 
     env: str
     backend: str
@@ -68,6 +72,7 @@ class Identity:
     workers: Positive
     envs_per_worker: Positive
     repeat: NonNegative
+    run: str = ""
 
     @property
     def label(self) -> str:
@@ -221,6 +226,12 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     interpreter: str | None = None
     interpreters: dict[str, InterpreterRecord] = {}
     hosts: dict[str, HostFactsRecord] = {}
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits of what decides the figures: the plan, the machine, the packages, and the start."""
+        facts = msgspec.json.encode((self.spec, self.host, self.packages, self.started), order="sorted")
+        return sha256(facts).hexdigest()[:12]
 
     @property
     def usable_cpus(self) -> int:

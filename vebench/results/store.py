@@ -47,6 +47,7 @@ class RunWriter:
     def __init__(self, path: Path, descriptor: int, run: Run) -> None:
         self.path = path
         self.header = run.header
+        self._digest = run.header.digest
         self.notes = [*run.notes]
         self._cells = {cell.key: cell for cell in run.cells}
         self._fd = descriptor
@@ -97,7 +98,7 @@ class RunWriter:
             with ExitStack() as unless_open:
                 unless_open.callback(os.close, descriptor)
                 _lock(descriptor, path)
-                run, whole = _parse(path.read_bytes(), str(path))
+                run, whole = parse(path.read_bytes(), str(path))
                 os.ftruncate(descriptor, whole)
                 unless_open.pop_all()
                 return cls(path, descriptor, run)
@@ -111,6 +112,7 @@ class RunWriter:
 
     def append(self, cell: CellRecord) -> CellRecord:
         """Write one cell, sync it to the disk, and return it. Raises StorageError, and leaves the file as it was."""
+        cell = replace(cell, run=self._digest)
         self._add(encode(cell))
         self._cells[cell.key] = cell
         return cell
@@ -146,9 +148,7 @@ class RunWriter:
             return
         path = self.path.with_name(f"{self.path.stem}-kept{self.path.suffix}") if size else self.path
         was = f"{self.path} was {'replaced' if size else 'deleted'} while cells were measured"
-        cells = self._cells.values()
-        proofs = [encode(proof_record(cell)) for cell in cells if cell.proof is not None]
-        lines = b"".join([encode(self.header), *map(encode, cells), *proofs])
+        lines = written(self.run)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, _APPENDING | os.O_CREAT | (os.O_EXCL if size else 0), 0o666)
@@ -188,7 +188,13 @@ def read(path: Path) -> Run:
         raise RunFileError(
             f"cannot read {one_line(str(path))}: {reason}: name a file that vebench run has written"
         ) from None
-    return _parse(data, str(path))[0]
+    return parse(data, str(path))[0]
+
+
+def written(run: Run) -> bytes:
+    """Return the contents of a file of ``run``."""
+    proofs = [encode(proof_record(cell)) for cell in run.cells if cell.proof is not None]
+    return b"".join([encode(run.header), *map(encode, run.cells), *proofs])
 
 
 def refuse_to_overwrite(target: Path, option: str = "-o") -> None:
@@ -208,8 +214,11 @@ def holds_run(path: Path) -> bool:
         return False
 
 
-def _parse(data: bytes, name: str) -> tuple[Run, int]:
-    """Return the run in ``data``, and the length of its complete lines in bytes."""
+def parse(data: bytes, name: str) -> tuple[Run, int]:
+    """Return the run in ``data``, the contents of a file with this name, and the length of its complete lines in bytes.
+
+    Raises RunFileError as ``read`` does.
+    """
     *lines, cut_off = data.split(b"\n")
     if not _RUN_BEGINS.match(data):
         what = "not a vebench run file: the first line must describe the run" if data else "empty: not a run file"

@@ -47,9 +47,9 @@ def test_every_kind_of_page_can_be_shown_on_a_terminal() -> None:
     assert TERMINAL.kinds == set(get_args(PageKind)) == set(make_pages())
 
 
-def test_names_and_suffixes_are_unique() -> None:
-    names = Counter(name for form in FORMATS for name in (form.name, *form.suffixes))
-    assert set(names.values()) == {1}
+def test_names_and_suffixes_are_unique_for_each_kind_of_page() -> None:
+    pairs = Counter((kind, name) for form in FORMATS for kind in form.kinds for name in (form.name, *form.suffixes))
+    assert set(pairs.values()) == {1}
 
 
 def test_help_names_the_formats_and_the_programs_that_read_them() -> None:

@@ -1,0 +1,162 @@
+"""How to quote a run: a sentence for each task, with what makes the figure repeatable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from vebench.analysis.answer import Reason, answer, corrected
+from vebench.analysis.rules import unusable
+from vebench.backends.environments.suites import short_name
+from vebench.errors import one_line
+from vebench.reports import figures
+from vebench.reports.document import AnswerText, DataPage, Document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Estimate
+    from vebench.results.records import Run, RunRecord
+
+
+@dataclass(frozen=True)
+class Quote:
+    """The fastest backend of one task, and its rate in frames per second, corrected for being the highest."""
+
+    cell: CellSummary
+    rate: Estimate
+
+    @property
+    def sentence(self) -> str:
+        """The figure in words."""
+        work = "the same work as a plain loop" if self.cell.proof and self.cell.proof.rows else "work not compared here"
+        return (
+            f"{short_name(self.cell.env)}: {self.cell.label} with {self.cell.key.size} steps "
+            f"{figures.in_sentence(self.rate, 'frames/s')}, {work} ({self.cell.verdict})."
+        )
+
+
+@dataclass(frozen=True)
+class CitePage(DataPage):
+    """A run as others quote it: which vebench measured it, where and when, and the fastest backend of each task."""
+
+    header: RunRecord
+    quotes: tuple[Quote, ...]
+    kind = "cite"
+
+    @classmethod
+    def of(cls, run: Run, cells: Sequence[CellSummary]) -> Self:
+        """Return the page of a run with these cells; tasks for which no backend can be named are left out."""
+        quotes = []
+        for env in dict.fromkeys(cell.env for cell in cells):
+            found = answer(
+                [cell for cell in cells if cell.env == env],
+                run.header.spec,
+                run.header.usable_cpus,
+                usable=unusable(cells) is None,
+            )
+            best = None if found.reason is Reason.UNUSABLE else found.best
+            if best is not None and best.frames_per_second is not None:
+                quotes.append(Quote(best, corrected(best.frames_per_second, found.selected)))
+        return cls(run.header, tuple(quotes))
+
+    @property
+    def circumstances(self) -> str:
+        """What decides the figures: the plan, the machine, the versions and the day."""
+        head, host = self.header, self.header.host
+        packages = [f"{name} {version}" for name, version in head.packages.items() if name != "vebench"]
+        what = f"suite {head.spec.suite}" if head.spec.suite else one_line(head.command)
+        return one_line(
+            f"Measured with vebench {head.packages.get('vebench', '')} ({what}) on {host.usable_cpus} CPUs of "
+            f"{host.cpu_model}, {host.system}, Python {host.python}, {', '.join(packages)}, {head.started[:10]}, "
+            f"run {head.digest}; medians with 95 % confidence intervals."
+        )
+
+    @property
+    def headline(self) -> str:
+        """What the run is, in a few words."""
+        return f"Throughput of vector environments, measured with vebench {self.header.packages.get('vebench', '')}"
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: a sentence for each task, and the circumstances."""
+        sentences = (*(one.sentence for one in self.quotes), self.circumstances)
+        entry = tuple(bibtex(self).splitlines())
+        return (Document("To quote this run", (), (), answers=(AnswerText("", sentences, entry),)),)
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The figures and the circumstances."""
+        return {
+            "run": self.header.digest,
+            "circumstances": self.circumstances,
+            "quotes": [
+                {
+                    "env": one.cell.env,
+                    "backend": one.cell.label,
+                    "workers": one.cell.workers,
+                    "frames_per_second": one.rate,
+                    "verdict": one.cell.verdict,
+                    "sentence": one.sentence,
+                }
+                for one in self.quotes
+            ],
+        }
+
+
+def bibtex(page: CitePage) -> str:
+    """Return an entry for BibTeX."""
+    escaped = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/"})
+    note = " ".join((*(one.sentence for one in page.quotes), page.circumstances)).translate(escaped)
+    fields = {"title": page.headline, "year": page.header.started[:4], "note": note}
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@misc{{vebench-{page.header.digest},\n{lines}}}\n"
+
+
+def citation_file(page: CitePage) -> str:
+    """Return a CITATION.cff, as version 1.2.0 of the format has it."""
+    from json import dumps  # noqa: PLC0415 - JSON's texts are YAML's
+
+    abstract = " ".join((*(one.sentence for one in page.quotes), page.circumstances))
+    return (
+        "cff-version: 1.2.0\ntype: dataset\nmessage: If you use these figures, please cite them as below.\n"
+        f"title: {dumps(page.headline)}\n"
+        f"authors:\n  - name: The authors of the run\ndate-released: {page.header.started[:10]}\n"
+        f"abstract: {dumps(abstract, ensure_ascii=False)}\n"
+    )
+
+
+_WIDTH = 6.6  # of a letter of 11 px, on average
+_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img" aria-label="{left}: {right}">
+<title>{left}: {right}</title>
+<rect width="{whole}" height="20" rx="3" fill="#555"/>
+<rect x="{first}" width="{second}" height="20" rx="3" fill="#0b6e4f"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
+<text x="{left_x}" y="14" textLength="{left_width}">{left}</text>
+<text x="{right_x}" y="14" textLength="{right_width}">{right}</text>
+</g>
+</svg>
+"""
+
+
+def badge(page: CitePage) -> str:
+    """Return a badge of the first task's fastest backend, as SVG."""
+    from xml.sax.saxutils import escape  # noqa: PLC0415 - imported on use
+
+    one = page.quotes[0]
+    left, right = short_name(one.cell.env), f"{one.cell.label} {figures.number(one.rate.median)} frames/s"
+    widths = [round(_WIDTH * len(text)) for text in (left, right)]
+    first, second = (width + 12 for width in widths)
+    left, right = (escape(one_line(text), {'"': "&quot;"}) for text in (left, right))
+    return _BADGE.format(
+        whole=first + second,
+        first=first,
+        second=second,
+        left=left,
+        right=right,
+        left_x=first / 2,
+        right_x=first + second / 2,
+        left_width=widths[0],
+        right_width=widths[1],
+    )

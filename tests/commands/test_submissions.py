@@ -1,0 +1,180 @@
+"""``vebench submit``, ``check-submission`` and ``cite``: a run with a fixed plan, for others to check and to quote."""
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import Command
+from support.fakes import IDENTICAL, FakeStart, Script
+from support.paced import paced, world_of
+
+from vebench.plan.frozen import FROZEN
+from vebench.results.submission import FILES, MANIFEST
+
+Record = dict[str, Any]
+
+
+class Proofs(dict[str, Script]):
+    """Proofs of cells with one environment, each with a seed of its own."""
+
+    def __init__(self) -> None:
+        self._seeds = count(1)
+
+    def get(self, _backend: str, _default: object = None) -> Script:  # type: ignore[override]
+        return [replace(IDENTICAL, num_envs=1, environments=1, of_steps=10**9, seed=next(self._seeds))]
+
+
+def cpu_time(_cell: object, window: Any) -> Mapping[str, int]:  # noqa: ANN401 - a window
+    return {"cpu_ns": window.ns * 9 // 10}
+
+
+@pytest.fixture
+def run(vebench: Command) -> Path:
+    """Return the file of a run of a suite on a machine with one CPU."""
+    start = FakeStart(proofs=Proofs())
+    script = paced(lambda cell: 1e-4 if cell.backend.name == "gym-sync" else 2e-4, counts=cpu_time)
+    world = replace(world_of(script, 1, start), clock=partial(next, count(step=5)))  # a window takes 5 s of it
+    asked = ("run", "--suite", "classic-3", "-b", "gym-sync", "-o", "run.jsonl", "-q")
+    assert vebench(*asked, world=world).status == 0
+    return Path("run.jsonl")
+
+
+def rewritten(path: Path, change: Callable[[list[Record]], object]) -> None:
+    """Change the lines of a run file, and seal them again."""
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    change(found)
+    sealed = b""
+    for line in found:
+        line.pop("crc32", None)
+        body = json.dumps(line, separators=(",", ":")).encode()[:-1]
+        sealed += b'%s,"crc32":"%08x"}\n' % (body, zlib.crc32(body))
+    path.write_bytes(sealed)
+
+
+def cells(found: list[Record]) -> list[Record]:
+    return [line for line in found if line["type"] == "cell"]
+
+
+def of_gym(found: list[Record]) -> Record:
+    return next(line for line in cells(found) if line["backend"] == "gym-sync")
+
+
+def proofs(found: list[Record]) -> list[Record]:
+    return [line for line in found if line["type"] == "proof"]
+
+
+def test_what_was_submitted_is_accepted_and_says_what_it_is(vebench: Command, run: Path) -> None:
+    shown = vebench("submit", run)
+    assert (shown.status, Path("mine").exists()) == (0, False)
+    assert vebench("submit", run, "-o", "mine").status == 0
+    assert {path.name for path in Path("mine").iterdir()} == {*FILES}
+    manifest = json.loads(Path("mine", MANIFEST).read_text())
+    assert (manifest["suite"], manifest["division"]) == ("classic-3/1", "reference")
+    assert manifest["command"] == "vebench run --suite classic-3 -b gym-sync"
+    checked = vebench("check-submission", "mine", "-f", "json")
+    assert (checked.status, json.loads(checked.out)) == (0, [{"folder": "mine", "accepted": True, "refusals": []}])
+    assert "is there already" in vebench("submit", run, "-o", "mine").refusal
+
+
+def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path) -> None:
+    rewritten(run, lambda found: cells(found)[0].update(reason="see /home/ann/secret/log.txt"))
+    rewritten(run, lambda found: found[0].update(command="vebench run -o /home/ann/run.jsonl"))
+    assert vebench("submit", run, "-o", "mine").status == 0
+    assert not any(b"ann" in path.read_bytes() for path in Path("mine").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("one-run", lambda found: found[0]["packages"].update(gymnasium=found[0]["packages"]["gymnasium"], more="1")),
+        ("one-run", lambda found: found[0]["host"].update(cpu_model="A faster one")),
+        ("one-run", lambda found: of_gym(found).update(run="0" * 12)),
+        ("one-run", lambda found: found.insert(1, found.pop(next(i for i, x in enumerate(found) if x.get("repeat"))))),
+        ("plan", lambda found: found[0]["spec"].update(rounds=13)),
+        ("plan", lambda found: found[0]["spec"].update(suite="classic-3/9")),
+        ("complete", lambda found: of_gym(found)["windows"].pop()),
+        ("complete", lambda found: found.remove(of_gym(found))),
+        ("work", lambda found: found.remove(proofs(found)[0])),
+        ("work", lambda found: proofs(found)[0].update(proof=proofs(found)[1]["proof"])),
+        ("work", lambda found: proofs(found)[0]["proof"].update(of_steps=1000)),
+        ("work", lambda found: proofs(found)[0]["proof"].update(num_envs=7)),
+        ("counts", lambda found: [one.update(ns=one["ns"] // 2) for one in of_gym(found)["windows"]]),
+        ("counts", lambda found: [one.update(rows=2 * one["rows"]) for one in of_gym(found)["windows"]]),
+        ("counts", lambda found: of_gym(found)["windows"][0].update(cpu_ns=10**9)),
+        ("pinning", lambda found: of_gym(found).update(cpus=[3])),
+        ("findings", lambda found: of_gym(found).update(status="failed", reason="it broke", windows=[])),
+        ("release", lambda found: found[0]["packages"].update(vebench="99.0.0")),
+        ("names", lambda found: of_gym(found).update(verdict_reason="a\u202eb")),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    vebench: Command, run: Path, check: str, change: Callable[[list[Record]], object]
+) -> None:
+    """Refused is what was changed after it was submitted, by one who can write checksums."""
+    assert vebench("submit", run, "-o", "mine").status == 0
+    rewritten(Path("mine", "run.jsonl"), change)
+    manifest = json.loads(Path("mine", MANIFEST).read_text())
+    manifest["files"]["run.jsonl"] = sha256(Path("mine", "run.jsonl").read_bytes()).hexdigest()
+    Path("mine", MANIFEST).write_text(json.dumps(manifest))
+    checked = vebench("check-submission", "mine", "-f", "json")
+    (answer,) = json.loads(checked.out)
+    assert checked.status == 1
+    assert check in {refusal["check"] for refusal in answer["refusals"]}
+    assert all(refusal["remedy"] for refusal in answer["refusals"])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("run.jsonl", lambda text: text.replace('"rows":', '"rows": ', 1)),
+        ("machine.json", lambda text: text.replace("cpu_model", "model", 1)),
+        ("packages.json", lambda text: text + " "),
+        ("more.txt", lambda _text: "more"),
+        ("submission.json", lambda text: text.replace('"median": ', '"median": 9', 1)),
+    ],
+)
+def test_files_that_were_changed_are_refused(
+    vebench: Command, run: Path, name: str, change: Callable[[str], str]
+) -> None:
+    assert vebench("submit", run, "-o", "mine").status == 0
+    path = Path("mine", name)
+    path.write_text(change(path.read_text() if path.exists() else ""))
+    checked = vebench("check-submission", "mine", "-f", "json")
+    (answer,) = json.loads(checked.out)
+    assert (checked.status, answer["accepted"]) == (1, False)
+    assert {refusal["check"] for refusal in answer["refusals"]} & {"files", "stated"}
+
+
+def test_a_submission_that_would_be_refused_is_not_written(vebench: Command, run: Path) -> None:
+    rewritten(run, lambda found: of_gym(found)["windows"].pop())
+    assert (vebench("submit", run, "-o", "mine").status, Path("mine").exists()) == (1, False)
+    rewritten(run, lambda found: found[0]["packages"].update(gymnasium="0.1"))
+    assert "0.1" in vebench("submit", run).refusal
+
+
+def test_the_plan_of_a_suite_is_fixed(vebench: Command, run: Path) -> None:
+    plans = {suite.id: suite.digest for suite in FROZEN.values()}
+    assert plans == {"atari-5/1": "3257e195d0da", "mujoco-5/1": "010101b2c7b7", "classic-3/1": "61b76e14cd0f"}
+    assert FROZEN["classic-3/1"].spec(6).workers == (1, 2, 4, 6)
+    assert "--workers" in vebench("run", "--suite", "classic-3", "-w", "3").refusal
+    assert "did you mean classic-3" in vebench("run", "--suite", "classic").refusal
+    rewritten(run, lambda found: found[0]["spec"].pop("suite"))
+    assert "--suite" in vebench("submit", run).refusal
+
+
+def test_a_run_is_quoted_with_what_makes_it_repeatable(vebench: Command, run: Path) -> None:
+    shown = " ".join(vebench("cite", run).out.split())
+    for word in ("CartPole: gym-sync with 1 worker", "frames/s", "95 %", "suite classic-3/1", "@misc{vebench-"):
+        assert word in shown
+    for name in ("run.bib", "run.cff", "badge.svg", "run.json"):
+        assert vebench("cite", run, "-o", name).status == 0
+    assert Path("run.cff").read_text().startswith("cff-version: 1.2.0\n")
+    rate = json.loads(Path("run.json").read_text())["quotes"][0]["frames_per_second"]["median"]
+    assert f">gym-sync {rate:,.0f} frames/s</text>" in Path("badge.svg").read_text()

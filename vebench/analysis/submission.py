@@ -1,0 +1,389 @@
+"""The checks of a submission, each with a reason and a remedy, and the figures that a submission states.
+
+The checks find what does not fit together: lines of two runs, another machine, another plan, work that was not proven,
+counts that no machine can have. Who writes a whole run by hand, down to the last count, is not found: checksums show
+that files are as they were submitted, not that they were measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import groupby
+from statistics import median
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from vebench import __version__
+from vebench.analysis import rules
+from vebench.analysis.findings import Code
+from vebench.analysis.summary import summarise, why_not_same
+from vebench.backends.registry import BY_NAME, REFERENCE
+from vebench.errors import UsageError, VebenchError, one_line, shown
+from vebench.machine.placement import format_cpu_list, place
+from vebench.plan.frozen import FROZEN, FrozenSuite
+from vebench.plan.known_work import SAME
+from vebench.plan.spec import PASSES_OF_ALL
+from vebench.results.header import machine_fingerprint, topology_of
+from vebench.results.submission import SUBMISSION_SCHEMA, Interval, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vebench.analysis.cell import CellSummary
+    from vebench.analysis.statistics import Estimate
+    from vebench.plan.cells import CellKey
+    from vebench.plan.spec import RunSpec
+    from vebench.results.records import CellRecord, Run, RunRecord
+    from vebench.results.submission import Division, Submission
+
+_LONGEST_TEXT = 2000
+_MOST_PLACES = 3
+_RELEASE = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
+# Of a window: how much shorter than its duration, and how much CPU time its CPUs seem to have given beyond the whole.
+_SHORTEST, _MOST_CPU_TIME, _TICKS_NS = 0.95, 1.02, 30_000_000
+# By how much the CPU time of a row may differ between the passes of a cell. Clocks of shared machines differ by half.
+_MOST_APART = 1.8
+_MOST_DISTURBED = 0.1  # of all cells
+# What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
+_REFUSED = (
+    *(Code.FAILED, Code.DIFFERENT_WORK, Code.ABOVE_CEILING, Code.INCOMPLETE, Code.OTHER_PACKAGES, Code.FALLBACK),
+    *(Code.POLLING, Code.THROTTLED, Code.UNPINNED, Code.PRIORITY, Code.UNVERIFIED),
+)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a submission is not accepted: the name of the check, what is wrong, with ``places``, and what to do."""
+
+    check: str
+    reason: str
+    remedy: str
+    places: tuple[str, ...] = ()
+
+
+class _Examined:
+    """A submission with what several checks need of it."""
+
+    def __init__(self, submission: Submission) -> None:
+        self.submission, self.manifest = submission, submission.manifest
+        self.header: RunRecord = submission.run.header
+        self.cells: tuple[CellRecord, ...] = submission.run.cells
+
+    @cached_property
+    def suite(self) -> FrozenSuite | None:
+        return FROZEN.get(self.manifest.suite)
+
+    @cached_property
+    def summaries(self) -> tuple[CellSummary, ...]:
+        return summarise(self.submission.run, self.submission.name)
+
+    @property
+    def well(self) -> Iterator[CellRecord]:
+        return (cell for cell in self.cells if cell.status == "ok")
+
+    @property
+    def competing(self) -> Iterator[CellRecord]:
+        """The cells whose rows are to be proven."""
+        return (cell for cell in self.well if not cell.entry.reference_row and cell.label != REFERENCE)
+
+
+Found: TypeAlias = Iterator[str | tuple[str, str]]  # what is wrong, with its place if it has one
+_Check: TypeAlias = Callable[[_Examined], Found]
+
+
+def refusals(submission: Submission) -> tuple[Refusal, ...]:
+    """Return all reasons not to accept a submission, each once; none if it is accepted."""
+    found: list[Refusal] = []
+    try:
+        examined = _Examined(submission)
+        submission.machine, submission.packages  # noqa: B018 - they are decoded here
+    except VebenchError as error:
+        return (Refusal("files", str(error), "submit the folder as vebench submit wrote it"),)
+    for name, remedy, check in _CHECKS:
+        places: dict[str, list[str]] = {}
+        try:
+            for one in check(examined):
+                reason, place = (one, "") if isinstance(one, str) else one
+                places.setdefault(reason, []).append(place)
+        except (VebenchError, ValueError, KeyError, IndexError, ArithmeticError) as error:  # of values that do not fit
+            places.setdefault(f"cannot be checked: {one_line(str(error))}", [])
+        found += [Refusal(name, reason, remedy, _few(where)) for reason, where in places.items()]
+    return tuple(found)
+
+
+def _few(places: Sequence[str]) -> tuple[str, ...]:
+    named = [place for place in places if place]
+    rest = len(named) - _MOST_PLACES
+    return (*named[:_MOST_PLACES], *([f"and {rest} more"] if rest > 0 else []))
+
+
+def _place(cell: CellRecord) -> str:
+    return f"{cell.env}, {cell.label}, {cell.key.size}, repeat {cell.repeat}"
+
+
+def _files(it: _Examined) -> Found:
+    yield from (f"{name} is not the file that was submitted" for name in it.submission.damaged)
+    if it.manifest.schema != SUBMISSION_SCHEMA:
+        yield f"schema {it.manifest.schema} is not known here"
+
+
+def _names(it: _Examined) -> Found:
+    for part in (it.manifest, it.submission.machine, it.submission.packages, it.header, it.cells):
+        for text in _texts(msgspec.to_builtins(part)):
+            if len(text) > _LONGEST_TEXT or not text.isprintable() or one_line(text) != " ".join(text.split()):
+                yield f"a text is too long, or not printable: {shown(text)}"
+
+
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - as JSON has it
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield str(key)
+            yield from _texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _release(it: _Examined) -> Found:
+    version = it.manifest.vebench
+    if version != it.header.packages.get("vebench"):
+        yield f"it is said to be of vebench {version}, the run is of {it.header.packages.get('vebench')}"
+    if not _RELEASE.fullmatch(version):
+        yield f"vebench {version} is no release"
+    elif tuple(map(int, version.split("."))) > tuple(map(int, __version__.split(".")[:3])):
+        yield f"vebench {version} is later than this one, {__version__}"
+
+
+def _plan(it: _Examined) -> Found:
+    spec, suite = it.header.spec, it.suite
+    if suite is None or spec.suite != it.manifest.suite:
+        yield f"{shown(it.manifest.suite)} is not the suite of the run, or none: {shown(spec.suite)}"
+        return
+    if it.manifest.plan != suite.digest:
+        yield f"the plan of {suite.id} is {suite.digest}, not {it.manifest.plan}"
+    planned = suite.spec(it.header.host.usable_cpus, spec.backends)
+    for item in fields(planned):
+        is_, was = (shown(str(getattr(one, item.name))) for one in (spec, planned))
+        if is_ != was:
+            yield f"{item.name} is {is_}, not {was}"
+    if it.header.interpreter is not None or it.header.hosts:
+        yield "it was measured by another command than vebench run on one machine"
+
+
+def _stated(it: _Examined) -> Found:
+    run, manifest = it.submission.run, it.manifest
+    if manifest.division != division_of(run.header.spec):
+        yield f"its division is {division_of(run.header.spec)}, not {manifest.division}"
+    if (manifest.started, manifest.command) != (run.header.started, run.header.command):
+        yield "its start or command is not that of the run"
+    ours = {(one.env, one.backend, one.workers, one.num_envs): one for one in results_of(it.summaries)}
+    for one in manifest.results:
+        place = one.env, one.backend, one.workers, one.num_envs
+        if ours.pop(place, None) != one:
+            yield "figures are not those of the run", f"{one.env}, {one.backend}, {one.workers} workers"
+    if ours:
+        yield f"figures of {len(ours)} cells are missing"
+
+
+def _complete(it: _Examined) -> Found:
+    spec = it.header.spec
+    labels = {cell.label for cell in it.cells if not cell.entry.reference_row}
+    asked = {one.label for one in spec.backends} or labels
+    there = {cell.key for cell in it.cells}
+    for env in spec.envs:
+        for label in sorted(asked):
+            for workers in spec.workers:
+                lacking = set(range(spec.repeats)) - {
+                    key.repeat for key in there if (key.env, key.backend, key.workers) == (env, label, workers)
+                }
+                if lacking:
+                    yield "cells of the plan are missing", f"{env}, {label}, {workers} workers"
+        if not any(key.env == env and key.backend == REFERENCE and key.workers == 1 for key in there):
+            yield f"{REFERENCE} with one worker is missing", env
+    if not asked & {cell.label for cell in it.competing}:
+        yield "no backend was measured"
+    for cell in it.well:
+        if len(cell.windows) < spec.rounds:
+            yield f"there are fewer than {spec.rounds} windows", _place(cell)
+
+
+def _one_run(it: _Examined) -> Found:
+    digest = it.header.digest
+    for cell in it.cells:
+        if cell.run != digest:
+            yield "cells are of another run, machine, plan or packages", _place(cell)
+    order = [key for key, _ in groupby((cell.repeat, cell.env) for cell in it.cells)]
+    if len(order) != len(set(order)) or [repeat for repeat, _ in order] != sorted(repeat for repeat, _ in order):
+        yield "passes are not in the order in which they are measured"
+
+
+def _work(it: _Examined) -> Found:
+    seeds = Counter(cell.proof.seed for cell in it.cells if cell.proof is not None and cell.proof.rows)
+    for cell in it.competing:
+        proof = cell.proof
+        if proof is None:
+            if cell.repeat < PASSES_OF_ALL:
+                yield "rows were not compared with those of a plain loop", _place(cell)
+            continue
+        if proof.verdict not in SAME:
+            yield f"its work is not proven: {why_not_same(proof)}", _place(cell)
+        elif not (proof.rows > 0 and proof.steps > 0 and proof.environments <= proof.num_envs == cell.num_envs):
+            yield "a proof does not fit its cell", _place(cell)
+        elif seeds[proof.seed] > 1:
+            yield "a proof is that of another cell, too", _place(cell)
+        elif sum(window.rows for window in cell.windows) > proof.of_steps * cell.num_envs + cell.batch_size:
+            yield "windows have more rows than were stepped when they were compared", _place(cell)
+
+
+def _counts(it: _Examined) -> Found:
+    shortest = _SHORTEST * it.header.spec.duration * 1e9
+    per_row: dict[CellKey, dict[int, float]] = {}
+    for cell in it.well:
+        for window in cell.windows:
+            whole = len(cell.cpus) * window.ns
+            if window.ns < shortest:
+                yield "a window is shorter than it was to be", _place(cell)
+            if window.batches is None and window.rows % cell.batch_size:
+                yield "a window has no whole number of batches", _place(cell)
+            if window.cpu_ns is not None and window.cpu_ns > _MOST_CPU_TIME * whole + _TICKS_NS * len(cell.cpus):
+                yield "a window has more CPU time than its CPUs have", _place(cell)
+        if cell.took_ns is not None and sum(window.ns for window in cell.windows) > cell.took_ns:
+            yield "windows are longer than the whole cell", _place(cell)
+        costs = [window.cpu_ns / window.rows for window in cell.windows if window.cpu_ns and window.rows]
+        if costs and not cell.entry.spins:
+            per_row.setdefault(cell.key.without_repeat, {})[cell.repeat] = median(costs)
+    for key, costs_by_repeat in per_row.items():
+        if max(costs_by_repeat.values()) > _MOST_APART * min(costs_by_repeat.values()):
+            yield (
+                "rows of one pass cost far less CPU time than those of another",
+                f"{key.env}, {key.backend}, {key.size}",
+            )
+
+
+def _findings(it: _Examined) -> Found:
+    for group in rules.grouped([cell for cell in it.summaries if not cell.reference_row]):
+        if group.finding.code in _REFUSED:
+            for place in group.places:
+                yield f"{group.finding.code}: {group.finding.message}", place
+
+
+def _undisturbed(it: _Examined) -> Found:
+    disturbed = [cell for cell in it.summaries if cell.disturbed]
+    if len(disturbed) > _MOST_DISTURBED * len(it.summaries):
+        yield f"other processes disturbed {len(disturbed)} of {len(it.summaries)} cells"
+
+
+def _intervals(it: _Examined) -> Found:
+    widest = it.suite.widest if it.suite else 0.0
+    for cell in it.summaries:
+        if cell.status == "ok" and not cell.reference_row and (cell.half_width is None or cell.half_width > widest):
+            yield f"intervals are wider than ±{widest:.0%}", f"{cell.env}, {cell.label}, {cell.key.size}"
+
+
+def _pinning(it: _Examined) -> Found:
+    host, pin = it.header.host, it.header.spec.pin
+    if not (host.pinning and pin.pins):
+        yield "it was measured without pinning"
+        return
+    allowed, topology = frozenset(host.cpus_allowed), topology_of(host.topology)
+    placed = place(pin.cpus, allowed, host.quota_cpus, topology=topology, smt=pin.smt, nodes=host.nodes_allowed)
+    if placed.usable != host.usable_cpus:
+        yield f"{placed.usable} CPUs can be used, not {host.usable_cpus}"
+    for cell in it.cells:
+        if cell.cpus != placed.owned(cell.workers):
+            yield f"CPUs are not those of --pin {pin.label}: {format_cpu_list(cell.cpus)}", _place(cell)
+
+
+def _machine(it: _Examined) -> Found:
+    machine, host = it.submission.machine, it.header.host
+    if machine.host != host or machine.id != machine_fingerprint(it.header):
+        yield "machine.json is not the machine of the run"
+    cores = topology_of(host.topology)
+    if not (len(cores.online) == host.cpus_online and set(host.cpus_allowed) <= set(cores.online)):
+        yield "its CPUs are not those of its cores"
+    if len(cores.cores) != host.topology.cores:
+        yield f"it has {len(cores.cores)} cores, not {host.topology.cores}"
+    node_names = {*host.topology.nodes}
+    for cell in it.well:
+        if cell.memory_by_node and not set(cell.memory_by_node) <= node_names:
+            yield "a cell has memory on nodes that the machine has not", _place(cell)
+
+
+def _packages(it: _Examined) -> Found:
+    stated = {name: package.version for name, package in it.submission.packages.items()}
+    for name in sorted(stated.keys() | it.header.packages.keys()):
+        if stated.get(name) != it.header.packages.get(name):
+            yield f"{name} is {stated.get(name)} in packages.json, {it.header.packages.get(name)} in the run"
+    yield from (f"{name} has no digest" for name, one in it.submission.packages.items() if not one.sha256)
+
+
+_AGAIN = "measure again with vebench run --suite, and submit that run"
+_CHECKS: tuple[tuple[str, str, _Check], ...] = (
+    ("files", "submit the folder as vebench submit wrote it", _files),
+    ("names", "submit the folder as vebench submit wrote it", _names),
+    ("release", "measure and submit with a released version, and check with the same or a later one", _release),
+    ("plan", "measure with vebench run --suite, without changing its plan", _plan),
+    ("stated", "submit the folder as vebench submit wrote it", _stated),
+    ("complete", "finish the run with vebench run --resume", _complete),
+    ("one-run", _AGAIN, _one_run),
+    ("work", "leave the backend out with -b, or measure again", _work),
+    ("counts", _AGAIN, _counts),
+    ("findings", "see vebench report, do what it says, or leave the backend out with -b", _findings),
+    ("undisturbed", "measure on an idle machine", _undisturbed),
+    ("intervals", "measure on an idle machine", _intervals),
+    ("pinning", "measure on Linux, with the plan's --pin compact", _pinning),
+    ("machine", "submit the folder as vebench submit wrote it", _machine),
+    ("packages", "submit from the environment that measured", _packages),
+)
+
+
+def division_of(spec: RunSpec) -> Division:
+    """Return what figures of ``spec`` are compared with: those of default settings, of named settings, or any."""
+    if any(choice.python or choice.name not in BY_NAME for choice in spec.backends):
+        return "open"
+    return "tuned" if any(choice.options for choice in spec.backends) else "reference"
+
+
+def results_of(cells: Sequence[CellSummary]) -> tuple[Result, ...]:
+    """Return the figures of these cells, as a submission states them."""
+    return tuple(
+        Result(
+            env=cell.env,
+            backend=cell.label,
+            workers=cell.workers,
+            num_envs=cell.num_envs,
+            frames_per_second=_interval(cell.frames_per_second),
+            speedup=_interval(cell.speedup),
+            verdict=cell.verdict,
+            reference_row=cell.reference_row,
+            note=one_line(cell.reason or cell.why_struck)[:500],
+        )
+        for cell in cells
+    )
+
+
+def _interval(found: Estimate | None) -> Interval | None:
+    if found is None:
+        return None
+    low, high = (None if bound is None else _rounded(bound) for bound in (found.low, found.high))
+    return Interval(_rounded(found.median), low, high)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def suite_of(run: Run) -> FrozenSuite:
+    """Return the suite that a run measured. Raises UsageError if it is of none."""
+    suite = FROZEN.get(run.header.spec.suite)
+    if suite is None:
+        names = ", ".join(dict.fromkeys(one.name for one in FROZEN.values()))
+        raise UsageError(f"the run has no fixed plan: measure with vebench run --suite NAME, one of {names}")
+    return suite

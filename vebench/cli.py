@@ -525,6 +525,27 @@ def cite(
     command.cite(run, outlet)
 
 
+@app.command()
+def site(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)],  # described below
+    *,
+    output: Annotated[
+        Path, option(OUTPUT, "DIR", "Write to this folder: a new one, or an earlier site.", "--output", "-o")
+    ],
+) -> int:
+    """Write a static site from submissions.
+
+    DIR is a folder of folders that vebench submit has written. Those that are damaged are left out, with the reason.
+    The site needs no server. Exit status: 0 done, 2 bad input, or no submission.
+
+    \b
+    vebench site submissions -o site
+    """
+    from vebench.commands import site as command
+
+    return command.build(folder, output)
+
+
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why the rest cannot."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Plain = Callable[[str], str]
 
-_TEMPLATES = Path(__file__).with_name("templates")
+TEMPLATES = Path(__file__).with_name("templates")
 _WITH_HYPHEN = re.compile(r"(\S*-\S*)")
 _LIMITS = (0.05, 0.1, 0.2, 0.5)
 _WITHIN = 0.95  # the share of windows that the limits must hold
@@ -51,17 +51,17 @@ def html_page(page: Page) -> str:
         sections = run.sections
     documents = page.documents
     plain = figures.without_folders(document.file for document in documents)
-    environment = _environment(plain)
+    rendering = environment(plain)
     if page.kind == "run":
         raw = "CSV", data.csv_of(cast("RunPage", page), plain)
     elif hasattr(page, "data"):
         raw = "JSON", data.json_of(cast("DataPage", page))
-    template = environment.get_template("report.html.jinja")
+    template = rendering.get_template("report.html.jinja")
     content = {
         "page": page,
         "shown": [*_shown(documents, sections, plain)],
         "raw": raw,
-        **{name: (_TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js")},
+        **{name: (TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js")},
         "version": __version__,
     }
     # A script in the content would need to know the hash of a page that it is itself a part of.
@@ -69,12 +69,12 @@ def html_page(page: Page) -> str:
     return template.render(content, nonce=nonce)
 
 
-def _environment(plain: Plain) -> Environment:
+def environment(plain: Plain) -> Environment:
     """Return what renders our templates, each text with file names as ``plain`` has them."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use
 
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -82,23 +82,23 @@ def _environment(plain: Plain) -> Environment:
         keep_trailing_newline=True,
         finalize=partial(_printable, plain=plain),
     )
-    environment.filters.update(
+    made.filters.update(
         counted=figures.counted,
         sort_key=_sort_key,
         number_columns=_number_columns,
         whole_words=partial(_whole_words, plain=plain),
     )
-    return environment
+    return made
 
 
 def _printable(value: object, plain: Plain) -> object:
     """Return a text as ``plain`` has its lines, without what changes how others show or what no page may hold."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
-    return "".join(
-        letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for letter in "\n".join(map(plain, value.split("\n")))
-    )
+    text = "\n".join(map(plain, value.split("\n")))
+    if text.isprintable():  # mostly
+        return text
+    return "".join(letter if letter == "\n" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _whole_words(text: str, plain: Plain) -> Markup:

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import html5lib
 import pytest
-from support.browser import BROWSER, DRIVER, ENTER, NO_BROWSER, Browser, browsing
+from support.browser import ENTER, Browser
 from support.commands import Command
 from support.pages import make_pages, page_of
 from support.records import make_cell, make_header, make_sweep, write_run
@@ -184,14 +183,6 @@ def test_without_a_package_one_line_says_what_to_install(
     )
     assert not (tmp_path / "report.html").exists()
     assert vebench("history", ".", "-f", "html").status == (3 if module == "matplotlib" else 2)  # it has no figures
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if BROWSER is None or DRIVER is None:
-        pytest.skip(NO_BROWSER)
-    with browsing(tmp_path_factory.mktemp("profile")) as started:
-        yield started
 
 
 def show(browser: Browser, text: str, folder: Path) -> None:

@@ -81,6 +81,8 @@ def test_what_was_submitted_is_accepted_and_says_what_it_is(vebench: Command, ru
     checked = vebench("check-submission", "mine", "-f", "json")
     assert (checked.status, json.loads(checked.out)) == (0, [{"folder": "mine", "accepted": True, "refusals": []}])
     assert "is there already" in vebench("submit", run, "-o", "mine").refusal
+    assert vebench("submit", run, "-o", "submissions/mine").status == 0
+    assert "Not a directory" in vebench("submit", run, "-o", "run.jsonl/mine").refusal
 
 
 def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path) -> None:

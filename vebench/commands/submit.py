@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +23,7 @@ from vebench.results.records import sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import Any
 
     from vebench.results.records import Run
@@ -56,12 +56,11 @@ def submit(file: Path, folder: Path | None) -> int:
         },
     )
     refusals = checks.refusals(found)
-    show(SubmissionPage(found, refusals, written=folder if folder is not None and not refusals else None))
-    if refusals:
-        return _REFUSED
-    if folder is not None:
-        _write(found, folder)
-    return _ACCEPTED
+    written = None if refusals else folder
+    if written is not None:
+        _write(found, written)
+    show(SubmissionPage(found, refusals, written))
+    return _REFUSED if refusals else _ACCEPTED
 
 
 def _without_names(run: Run) -> Run:
@@ -92,9 +91,11 @@ def _mapped(value: Any, plain: Callable[[str], str]) -> Any:  # noqa: ANN401 - a
 
 def _write(found: submission.Submission, folder: Path) -> None:
     try:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".submission-") as beside:
+        folder.mkdir(parents=True)
+        with ExitStack() as unless_whole:
+            unless_whole.callback(shutil.rmtree, folder)
             for name, content in found.contents.items():
-                Path(beside, name).write_bytes(content)
-            shutil.copytree(beside, folder)
+                (folder / name).write_bytes(content)
+            unless_whole.pop_all()
     except OSError as error:
         raise UsageError(f"-o {one_line(str(folder))}: {error.strerror}") from None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from vebench.analysis.answer import Reason, answer, corrected
+from vebench.analysis.cell import in_report_order
 from vebench.analysis.rules import unusable
 from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
@@ -33,7 +34,7 @@ class Quote:
         work = "the same work as a plain loop" if self.cell.proof and self.cell.proof.rows else "work not compared here"
         return (
             f"{short_name(self.cell.env)}: {self.cell.label} with {self.cell.key.size} steps "
-            f"{figures.in_sentence(self.rate, 'frames/s')}, {work} ({self.cell.verdict})."
+            f"{figures.in_sentence(self.rate, ' frames/s')}, {work} ({self.cell.verdict})."
         )
 
 
@@ -49,7 +50,7 @@ class CitePage(DataPage):
     def of(cls, run: Run, cells: Sequence[CellSummary]) -> Self:
         """Return the page of a run with these cells; tasks for which no backend can be named are left out."""
         quotes = []
-        for env in dict.fromkeys(cell.env for cell in cells):
+        for env in dict.fromkeys(cell.env for cell in in_report_order(cells, run.header.spec)):
             found = answer(
                 [cell for cell in cells if cell.env == env],
                 run.header.spec,
@@ -107,7 +108,7 @@ class CitePage(DataPage):
 
 def bibtex(page: CitePage) -> str:
     """Return an entry for BibTeX."""
-    escaped = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/"})
+    escaped = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$"})
     note = " ".join((*(one.sentence for one in page.quotes), page.circumstances)).translate(escaped)
     fields = {"title": page.headline, "year": page.header.started[:4], "note": note}
     lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())

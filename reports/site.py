@@ -34,8 +34,6 @@ from vebench.results.submission import FILES, SUBMISSION_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from jinja2 import Environment
-
     from vebench.results.submission import InstalledPackage, Interval, MachineRecord, Manifest, Result, Submission
 
     Series = dict[str, list[tuple[float, Interval]]]  # by name, each at its place on the axis
@@ -188,7 +186,16 @@ def pages(entries: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Iter
     for group, row in ((group, row) for group, rows in found.items() for row in rows):
         backends[row.result.backend][group].append(row)
     of_backends = {name: f"backends/{slug(name)}.html" for name in sorted(backends)}
-    environment = _environment()
+    environment = html.environment(str)
+    environment.filters.update(
+        short=_short,
+        rate=lambda rate: figures.rate(_estimate(rate)) if rate else figures.DASH,
+        times=lambda ratio: figures.times(_estimate(ratio)) if ratio else figures.DASH,
+        key=lambda interval: f"{interval.median:.6g}" if interval else "",
+        by_suite=lambda groups: figures.by_key((group[:2], group) for group in groups).items(),
+        size=figures.size,
+        compared=rate_of,
+    )
     script = "".join((html.TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.js", "site/site.js"))
     environment.globals.update(
         css="".join((html.TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "site/site.css")),
@@ -225,7 +232,7 @@ def _over_machines(rows: Iterable[Row]) -> dict[str, Any]:
             series[row.result.backend].append((len(series[row.result.backend]), rate))
     last = max((points[-1][0] for points in series.values()), default=0)
     labels: dict[float, str] = {0.0: "slowest", last: "fastest"} if last else {0.0: ""}
-    return {"frames/s of each backend by machine": _curves(series, labels)} if series else {}
+    return {"frames/s by backend, machines in the order of their rates": _curves(series, labels)} if series else {}
 
 
 def _of_machine(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -276,9 +283,11 @@ def _curves(series: Series, labels: Mapping[float, str]) -> dict[str, Any]:
         return _EDGE + height * (1 - min(share, 1.0))
 
     lines: list[dict[str, Any]] = []
+    apart = min(2.0, 2 * _EDGE / len(series))  # so that intervals at one place can be told from each other
     for index, (name, points) in enumerate(sorted(series.items())):
-        at = [f"{across(x):.1f} {up(rate.median):.1f}" for x, rate in points]
-        spans = [(across(x), rate.low, rate.high) for x, rate in points]
+        beside = apart * (index - (len(series) - 1) / 2)
+        at = [f"{across(x) + beside:.1f} {up(rate.median):.1f}" for x, rate in points]
+        spans = [(across(x) + beside, rate.low, rate.high) for x, rate in points]
         lines.append(
             {
                 "name": name,
@@ -320,21 +329,6 @@ def _data(found: Mapping[Group, Sequence[Row]], left_out: Sequence[tuple[str, st
     tasks = [{**group._asdict(), "rows": [*map(of, rows)]} for group, rows in found.items()]
     left = [{"folder": name, "reason": reason} for name, reason in left_out]
     return msgspec.json.encode({"vebench": __version__, "tasks": tasks, "left_out": left}).decode() + "\n"
-
-
-def _environment() -> Environment:
-    """Return what renders the templates of the site."""
-    environment = html.environment(str)
-    environment.filters.update(
-        short=_short,
-        rate=lambda rate: figures.rate(_estimate(rate)) if rate else figures.DASH,
-        times=lambda ratio: figures.times(_estimate(ratio)) if ratio else figures.DASH,
-        key=lambda interval: f"{interval.median:.6g}" if interval else "",
-        groupby_suite=lambda groups: figures.by_key((group[:2], group) for group in groups).items(),
-        size=figures.size,
-        compared=rate_of,
-    )
-    return environment
 
 
 def _estimate(interval: Interval) -> Estimate:

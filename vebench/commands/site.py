@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from typing import TYPE_CHECKING
 
 from vebench.backends.packages import JINJA2, how_to_install, importable
@@ -29,6 +30,8 @@ def build(folder: Path, target: Path) -> int:
     place = target.resolve()
     _refuse(folder, target, place)
     draft, old = (place.with_name(f".{place.name}.{state}") for state in ("new", "old"))
+    # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _remove(draft, old)  # of a command that was killed
         draft.mkdir()
@@ -41,10 +44,13 @@ def build(folder: Path, target: Path) -> int:
         if (place / _MARKER).exists():  # an empty folder is replaced as it is
             place.rename(old)
         draft.rename(place)
+    except OSError as error:
+        raise UsageError(f"-o {target}: {error.strerror}: {error.filename or place}") from None
     finally:
         if old.exists() and not place.exists():
             old.rename(place)
         _remove(draft, old)
+        signal.signal(signal.SIGTERM, before)
     console.note(f"{counted(len(entries), 'submission')}: {target / 'index.html'}")
     return 0
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 FOLDERS = ("backends", "machines", "submissions", "tasks")
 _LEAST, _MOST = 1e-3, 1e12  # frames/s: axes end somewhere
 _LONGEST_SLUG = 40
-_DIVISIONS = ("reference", "tuned", "open")
 # Of figures, in their own units: the whole width, what is around axes, how far apart names are, the height of axes.
 _WIDTH, _LEFT, _BESIDE, _EDGE, _LABEL, _HEIGHT = 400.0, 32.0, 116.0, 8.0, 12.0, 200.0
 # The steps of a logarithmic axis within a decade, from which ratio of the highest value to the lowest.
@@ -139,11 +138,7 @@ def tables(entries: Iterable[Entry]) -> dict[Group, list[Row]]:
         for group, results in entry.groups.items():
             for best in _best(results).values():
                 newest[group][entry.machine.id, best.backend] = Row(entry, best)
-    return {group: _placed(newest[group].values()) for group in sorted(newest, key=_order)}
-
-
-def _order(group: Group) -> tuple[str, int, str]:
-    return group.suite, _DIVISIONS.index(group.division), group.env
+    return {group: _placed(newest[group].values()) for group in sorted(newest)}
 
 
 def _best(results: Iterable[Result]) -> dict[str, Result]:
@@ -179,7 +174,7 @@ def _placed(rows: Collection[Row]) -> list[Row]:
 def pages(entries: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the pages of at least one entry by path, and ``site.json``. ``left_out``: folders, each with its reason."""
     found = tables(entries)
-    first = max(found, key=lambda group: (-_DIVISIONS.index(group.division), len(found[group])))
+    first = max(found, key=lambda group: (group.division == "reference", len(found[group])))
     paths = {group: f"tasks/{slug(repr(tuple(group)))}.html" for group in found} | {first: "index.html"}
     machines = figures.by_key((entry.page, entry) for entry in sorted(entries, key=lambda entry: entry.title))
     backends: dict[str, dict[Group, list[Row]]] = defaultdict(lambda: defaultdict(list))
@@ -238,7 +233,7 @@ def _over_machines(rows: Iterable[Row]) -> dict[str, Any]:
 def _of_machine(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return what the page of one machine shows, by its submissions, the newest last."""
     parts = []
-    for group in sorted({*chain(*(entry.groups for entry in entries))}, key=_order):
+    for group in sorted({*chain(*(entry.groups for entry in entries))}):
         having = [entry for entry in entries if group in entry.groups]
         results = having[-1].groups[group]
         workers = _series((log2(one.workers), one) for one in sorted(results, key=lambda one: one.workers))

@@ -2,7 +2,7 @@
 
 ``python tools/parted.py [FILE] [--only NAME,...]``: each fault of the tables below is planted into an environment or a
 vector environment, which is compared with the one without it. Each example script is run alone, and has to fail.
-FILE keeps the answers as JSON Lines. Takes about 10 minutes on two CPUs.
+FILE keeps the answers as JSON Lines. Takes about 15 minutes on two CPUs.
 """
 
 # ruff: noqa: ANN401 - hooks take and return what environments do
@@ -12,17 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordAll
 
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CART, PENDULUM, TAXI, CLIFF = "CartPole-v1", "Pendulum-v1", "Taxi-v4", "MountainCar-v0"
+BREAKOUT, STATISTICS, TOLD = "ALE/Breakout-v5", "parted:statistics", "parted:told"
 
 
 class Hooked(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -62,7 +65,7 @@ class Hooked(gymnasium.Wrapper[Any, Any, Any, Any]):
         row = self.hook("observation", observation), self.hook("reward", reward)
         self.before = np.copy(observation)
         flags = self.hook("flags", (terminated, truncated))
-        return (*row, *flags, info)
+        return (*row, *flags, self.hook("info", info))
 
 
 def at(step: int, change: Callable[[Any], Any]) -> Callable[[Hooked, Any], Any]:
@@ -147,6 +150,14 @@ SINGLE: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
     "raises in step 9": (CART, {"observation": at(9, lambda _: 1 // 0)}),
     "raises for action 5": (TAXI, {"action": always(lambda a: a if a != 5 else 1 // 0)}),
     "begins after 100 steps": (CART, {"reward": after(100, lambda _: 0.0)}),
+    "lives wrong after one is lost": (
+        BREAKOUT,
+        {"info": always(lambda i: {**i, "lives": i["lives"] + (i["lives"] < 5)})},
+    ),
+    "statistics of an episode off by one": (
+        STATISTICS,
+        {"info": lambda it, i: {"episode": {**i["episode"], "l": i["episode"]["l"] - 1}} if it.ended else i},
+    ),
 }
 
 
@@ -211,21 +222,58 @@ VECTOR: dict[str, Callable[[Any, list[Any]], None]] = {
 }
 
 
+# The same for infos, of environments whose infos say something, in mode same_step.
+INFOS: dict[str, Callable[[Any, list[Any]], None]] = {
+    "final_info lacks a value": lambda _, row: [
+        row[4].get("final_info", {}).pop(key, None) for key in ("left", "_left")
+    ],
+    "infos of the wrong environment": lambda _, row: row[4]["left"].__setitem__(slice(None), row[4]["left"][::-1]),
+    "mask of an info wrong": lambda it, row: row[4]["_left"].__setitem__(-1, it.count % 8 != 0),
+}
+
+
+def told() -> Hooked:
+    """Return an environment whose infos say how many steps are left, and which text that is."""
+    return Hooked(gymnasium.make(CART), info=lambda it, _: {"left": 500 - it.t, "deep": {"text": str(it.t)}})
+
+
+def told_vector(num_envs: int, mode: str) -> SyncVectorEnv:
+    """Return a vector environment of such."""
+    return SyncVectorEnv([told] * num_envs, autoreset_mode=AutoresetMode[mode.upper()])
+
+
+def statistics_of(num_envs: int, mode: str, inside: bool) -> Any:
+    """Return a vector environment that records episodes, in each environment or in one wrapper for all."""
+    how = AutoresetMode[mode.upper()]
+    made = SyncVectorEnv([statistics if inside else partial(gymnasium.make, CART)] * num_envs, autoreset_mode=how)
+    return made if inside else RecordAll(made)
+
+
 def plain(name: str) -> gymnasium.Env[Any, Any]:
     """Return the environment without a fault."""
     return gymnasium.make(name)
 
 
+def statistics() -> gymnasium.Env[Any, Any]:
+    """Return an environment that records episodes."""
+    return RecordEpisodeStatistics(gymnasium.make(CART))
+
+
 def single(fault: int) -> gymnasium.Env[Any, Any]:
     """Return an environment with a fault of the first table."""
+    import ale_py  # noqa: F401 - registers its environments
+
     name, hooks = list(SINGLE.values())[fault]
-    return Hooked(gymnasium.make(name), **hooks)
+    return Hooked(statistics() if name == STATISTICS else gymnasium.make(name), **hooks)
 
 
 def vector(fault: int, num_envs: int) -> SyncVectorEnv:
-    """Return a vector environment with a fault of the second table."""
-    kind = type("Faulty", (HookedVector,), {"change": staticmethod(list(VECTOR.values())[fault])})
-    made: SyncVectorEnv = kind([partial(gymnasium.make, CART)] * num_envs)
+    """Return a vector environment with a fault of the other tables."""
+    kind = type("Faulty", (HookedVector,), {"change": staticmethod(list({**VECTOR, **INFOS}.values())[fault])})
+    if fault < len(VECTOR):
+        made: SyncVectorEnv = kind([partial(gymnasium.make, CART)] * num_envs)
+    else:
+        made = kind([told] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
     return made
 
 
@@ -247,20 +295,25 @@ def ours(name: str, num_envs: int) -> SharedMemoryVectorEnv:
 
 
 HONEST = [
-    *((name, f"parted:sync[name={name}]") for name in (CART, PENDULUM, TAXI, CLIFF, "Acrobot-v1", "FrozenLake-v1")),
+    *((name, f"parted:sync[name={name}]") for name in (CART, PENDULUM, TAXI, CLIFF, "Acrobot-v1", "CliffWalking-v1")),
     *((name, f"parted:sync[name={name},mode=same_step]") for name in (CART, PENDULUM, TAXI, "Blackjack-v1")),
     *((name, f"parted:sync[name={name},mode=disabled]") for name in (CART, PENDULUM, TAXI, "CliffWalking-v1")),
     *((name, f"parted:sync[name={name},copy=false]") for name in (CART, PENDULUM, TAXI)),
     *((name, f"parted:processes[name={name}]") for name in (CART, PENDULUM, TAXI, "Acrobot-v1")),
     *((name, f"parted:processes[name={name},mode=same_step]") for name in (CART, "Blackjack-v1")),
     *((name, f"parted:processes[name={name},shared=false]") for name in ("Acrobot-v1", "HalfCheetah-v5")),
-    *((name, f"parted:ours[name={name}]") for name in (CART, PENDULUM, TAXI, "Blackjack-v1", "FrozenLake-v1")),
+    *((name, f"parted:ours[name={name}]") for name in (CART, PENDULUM, TAXI, "Blackjack-v1", "CliffWalking-v1")),
     *((name, name) for name in (CART, "HalfCheetah-v5", "Hopper-v5", "ALE/Breakout-v5", "Blackjack-v1")),
     ("parted:sync[name=Hopper-v5]", "parted:ours[name=Hopper-v5]"),
     ("parted:sync[name=CartPole-v1,mode=same_step]", "parted:sync[name=CartPole-v1]"),
     ("parted:processes[name=Ant-v5]", "parted:sync[name=Ant-v5]"),
     ("ALE/Pong-v5[frameskip=4]", "ALE/Pong-v5"),
     ("parted:plain[name=CartPole-v1]", "gymnasium:make[id=CartPole-v1]"),
+    (STATISTICS, "parted:statistics_of[mode=same_step,inside=true]"),
+    (STATISTICS, "parted:statistics_of[mode=same_step,inside=false]"),
+    (TOLD, "parted:told_vector[mode=disabled]"),
+    (BREAKOUT, f"parted:sync[name={BREAKOUT},mode=same_step]"),
+    ("HalfCheetah-v5", "parted:processes[name=HalfCheetah-v5,mode=same_step]"),
 ]
 
 
@@ -286,7 +339,8 @@ def main() -> None:
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
     faults = [(name, env, f"parted:single[fault={at}]") for at, (name, (env, _)) in enumerate(SINGLE.items())]
-    faults += [(name, CART, f"parted:vector[fault={at}]") for at, name in enumerate(VECTOR)]
+    vectors = [*((name, CART) for name in VECTOR), *((name, TOLD) for name in INFOS)]
+    faults += [(name, env, f"parted:vector[fault={at}]") for at, (name, env) in enumerate(vectors)]
     answers: dict[str, list[dict[str, Any]]] = {"fault": [], "honest": []}
     pairs = [("fault", *each) for each in faults] + [("honest", "", *each) for each in HONEST]
     for kind, name, one, other in pairs:
@@ -301,7 +355,7 @@ def main() -> None:
     found = [one for one in answers["fault"] if one["status"] == 1]
     accused = [one for one in answers["honest"] if one["status"] != 0]
     shown = sum(one["shows"] is True for one in found)
-    actions = statistics.median(one["actions"] for one in found if one.get("actions") is not None) if found else None
+    actions = median(one["actions"] for one in found if one.get("actions") is not None) if found else None
     print(
         f"{len(found)} of {len(answers['fault'])} faults found, {shown} examples show theirs, median {actions} actions"
     )

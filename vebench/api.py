@@ -361,6 +361,7 @@ class Steps(TypedDict, total=False):
     seed: int | None
     timeout: float | str
     within: Texts
+    policy: Subject | None
     progress: bool
     world: World | None
 
@@ -383,6 +384,7 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     seed: int | None = None,
     timeout: float | str = 300.0,
     within: Texts = (),
+    policy: Subject | None = None,
     progress: bool = False,
     world: World | None = None,
 ) -> Verification | PairVerification:
@@ -397,6 +399,9 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
         function of a module. The smallest example is also written to ``.vebench/example.py``.
     within
         How far two may be apart: ``["observations=1e-6"]``, or ``"distribution"``.
+    policy
+        The actions of two: ``"hold"``, ``"sweep"``, ``"actions.npy"``, an array ``(steps, *action_shape)`` or ``(steps,
+        num_envs, *action_shape)``, or a function of observations, ``(rows, ...)`` to actions, which sees those of A.
     backends
         By default all that can run here.
     steps
@@ -415,7 +420,9 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
             drawn = verifying.drawn_seed() if seed is None else seed
             waits = spec_of({"envs": (), "workers": 1, "timeout": timeout}).timeout
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
-            return PairVerification(pair.compared(pair.PairRequest(names, steps, num_envs, drawn, waits, limits)))
+            acting = None if policy is None else _name_of(policy)
+            request = pair.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
+            return PairVerification(pair.compared(request))
         asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
         page = verifying.compared(spec_of(asked), seed, world or World(), num_envs=num_envs, steps=steps)
         return Verification(page)

@@ -420,6 +420,9 @@ def verify(
         list[str] | None,
         option(ADVANCED, "LIMIT", "For A B: observations=1e-6, rewards=0.1%, FIELD=4ulp@STEPS; or distribution."),
     ] = None,
+    policy: Annotated[
+        str | None, option(WHAT, "POLICY", "Of A B: hold, sweep, actions.npy or MODULE:FUNCTION (default: mixed).")
+    ] = None,
     form: Annotated[str | None, options.format_option("verify")] = None,
     output: Annotated[Path | None, options.output_option("verify")] = None,
 ) -> int:
@@ -447,12 +450,13 @@ def verify(
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
         seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
-        asked = of_two.PairRequest(pair, steps, num_envs, seed, context.params["timeout"], within or ())
+        asked = of_two.PairRequest(pair, steps, num_envs, seed, context.params["timeout"], within or (), policy)
         verdict = of_two.compared(asked)
         outlet.publish(verdict)
         return of_two.status(verdict)
-    if within:
-        raise UsageError("--within needs A B: backends are compared byte by byte")
+    for name, given in (("--within", within), ("--policy", policy)):
+        if given:
+            raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
     from vebench.commands import verify as command
 
     spec = options.spec_from(context)

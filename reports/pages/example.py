@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from vebench.interpreters.subject import Subject
 
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
+_INFO = """
+def info(infos, path, index=None):
+    for name, value in infos.items():
+        if index is not None and f"_{name}" in infos and not infos[f"_{name}"][index]:
+            continue
+        if path == f"{name}":
+            return value if index is None else value[index]
+        if path.startswith(f"{name}/"):
+            return info(value, path[len(name) + 1 :], index)
+"""  # and None if an environment has no such value
 
 
 def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Sequence[Sequence[Any]]) -> str:
@@ -32,7 +42,7 @@ def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Seque
     for name, side, listed, last in zip(names, sides, calls, parting.calls, strict=True):
         imports, making = _made(side.about, len(case[0].actions), case[0].seed)
         made = _calls(name, side.about, listed if last is None else listed[: last + 1], parting.env)
-        codes.append((imports, [f"{name} = {making}", *made], f"np.asarray({name}_row{_place(side.about, parting)})"))
+        codes.append((imports, [f"{name} = {making}", *made], _found(f"{name}_row", side.about, parting)))
     first, second = (one_line(words) for words in parting.found)
     after = counted(parting.step, "action") if parting.step else "the reset"
     lines = [
@@ -41,6 +51,8 @@ def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Seque
         f"The first has {first}, the second {second}.",
         '"""',
     ]
+    if parting.field.startswith("infos/"):
+        codes = [([*imports, _INFO], made, found) for imports, made, found in codes]
     if sides[0].python != sides[1].python:
         lines += _in_two_pythons([(side.python, code) for side, code in zip(sides, codes, strict=True)], shown=shown)
         return "\n".join(lines) + "\n"
@@ -143,12 +155,18 @@ def _written(form: Any, texts: Any) -> str:  # noqa: ANN401 - a form as JSON has
     return f"({''.join(f'{_written(part, texts)}, ' for part in form)})" if isinstance(form, list) else next(texts)
 
 
-def _place(about: dict[str, Any], parting: Parting) -> str:
-    """Return where the field is in the row, as Python code."""
+def _found(row: str, about: dict[str, Any], parting: Parting) -> str:
+    """Return the value of the field in a row, as Python code."""
     field, _, leaf = parting.field.partition("/")
+    final = about["mode"] == "same_step" and parting.final
+    if field == "infos":
+        of_end = f"{row}[-1] | " * leaf.startswith("episode/") + f"{row}[-1]['final_info']"  # a wrapper puts it beside
+        index = f", {parting.env}" if about["vector"] else ""
+        return f"np.asarray(info({of_end if final else f'{row}[-1]'}, {leaf!r}{index}))"
     if field not in _PLACES:
         return ""
     index = f"[{parting.env}]" if about["vector"] else ""
     inner = "".join(f"[{part}]" if part.isdigit() else f"[{part!r}]" for part in leaf.split("/") if part)
-    final = field == "observations" and about["mode"] == "same_step" and parting.final
-    return f"[4]['final_obs']{index}{inner}" if final else f"[{_PLACES[field]}]{inner}{index}"
+    last = field == "observations" and final
+    place = f"[4]['final_obs']{index}{inner}" if last else f"[{_PLACES[field]}]{inner}{index}"
+    return f"np.asarray({row}{place})"

@@ -45,6 +45,7 @@ class PairPage(DataPage):
     abouts: tuple[dict[str, Any], dict[str, Any]]
     verdict: Verdict
     seed: int
+    policy: str | None = None
     kind = "verify"
 
     @property
@@ -53,9 +54,7 @@ class PairPage(DataPage):
         verdict = self.verdict
         tally = verdict.tally
         code = tuple(verdict.script.splitlines())
-        sentence = (
-            "Run the smallest example, which is in .vebench/example.py, with PYTHONPATH=. python .vebench/example.py"
-        )
+        sentence = "Run the smallest example with PYTHONPATH=. python .vebench/example.py"
         answers = (AnswerText("", (sentence,), code),) if code else ()
         facts = tuple((name, one_line(text)) for name, text in self._rests_on())
         legend = [f"{verdict.word}: {_MEANINGS[verdict.word]}."]
@@ -96,6 +95,8 @@ class PairPage(DataPage):
         if tally.skipped:
             yield "left out", f"{tally.skipped:,} arrays after the steps that --within names"
         yield from self._sides()
+        if self.policy:
+            yield "actions", f"--policy {self.policy}"
         yield "drawn from", f"--seed {self.seed}"
 
     def _sides(self) -> Iterator[tuple[str, str]]:
@@ -104,10 +105,13 @@ class PairPage(DataPage):
             if about["vector"]:
                 kind = f"a vector environment, autoreset {about['mode'].replace('_', ' ')}"
             yield name, kind
-        first, second = self.verdict.tally.infos
+        tally = self.verdict.tally
+        first, second = tally.infos
         for name, more in (("A", first - second), ("B", second - first)):
             if more:
                 yield "infos", f"only {name} has {', '.join(sorted(more))}"
+        for name in sorted(tally.not_compared.keys() & first & second):
+            yield "not compared", f"{name}: {tally.not_compared[name]}"
 
     @property
     def data(self) -> dict[str, object]:
@@ -125,10 +129,12 @@ class PairPage(DataPage):
             "equal_by": dict(tally.casts),
             "furthest": dict(tally.furthest),
             "left_out": tally.skipped,
+            "not_compared": dict(tally.not_compared),
             "field": None if parting is None else parting.field,
             "found": None if parting is None else list(parting.found),
             "environments": len(verdict.case[0].actions) if verdict.case else None,
             "actions": sum(each.length for each in verdict.case) if verdict.case else None,
             "seed": self.seed,
+            "policy": self.policy,
             "script": verdict.script or None,
         }

@@ -79,6 +79,21 @@ class OneForAll(SyncVectorEnv):
 
 def alike(num_envs):
     return OneForAll([cart] * num_envs)
+
+WRONG = {"lives": {"lives": 9}, "text": {"text": "no"}, "deep": {"deep": {"half": 2.25}}, "gone": {"lives": None}}
+
+def told(wrong=""):
+    def changed(self, *row):
+        infos = {"lives": 3 - self.step_number // 4, "text": "yes", "deep": {"half": self.step_number / 2}}
+        infos.update(WRONG[wrong] if wrong and self.step_number == 5 else {}, clock=time.perf_counter(), it=self)
+        return *row[:4], {name: value for name, value in infos.items() if value is not None}
+    return cart(changed)
+
+def telling(num_envs, mode="next_step", wrong=""):
+    return SyncVectorEnv([lambda: told(wrong)] * num_envs, autoreset_mode=AutoresetMode[mode.upper()])
+
+def balanced(observations):
+    return (observations[:, 2] > 0).astype(int)
 """
 
 
@@ -87,8 +102,8 @@ def verify(vebench: Command, tmp_path: Path) -> Any:  # noqa: ANN401 - a functio
     """Return the command on CartPole and one of the module ``mine``: its exit status and what it found."""
     (tmp_path / "mine.py").write_text(MINE)
 
-    def call(other: str, *more: str) -> tuple[int, dict[str, Any]]:
-        done = vebench("verify", "CartPole-v1", other, "--seed", "1", "--steps", "60", "-f", "json", *more)
+    def call(other: str, *more: str, one: str = "CartPole-v1") -> tuple[int, dict[str, Any]]:
+        done = vebench("verify", one, other, "--seed", "1", "--steps", "60", "-f", "json", *more)
         assert done.out, done.err
         return done.status, json.loads(done.out)
 
@@ -125,10 +140,61 @@ def test_the_smallest_example_shows_the_fault_by_itself(
     assert expected[2] <= found["actions"] <= expected[2] + 2
     script = Path(".vebench/example.py")
     assert script.read_text() == found["script"]
+    assert last_line_of_failure(script).startswith(ends_with)
+
+
+def last_line_of_failure(script: Path) -> str:
     env = {"PYTHONPATH": "."}
     done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(ends_with)
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("other", "field", "near"),
+    [
+        ("told[wrong=text]", "infos/text", 1),
+        ("told[wrong=gone]", "infos/lives", 1),
+        ("telling[wrong=gone]", "infos/lives", 1),
+        ("telling[wrong=lives]", "infos/lives", 0),
+        ("telling[wrong=deep,mode=same_step]", "infos/deep/half", 0),
+    ],
+)
+def test_infos_that_differ_have_an_example(verify: Any, other: str, field: str, near: int) -> None:  # noqa: ANN401 - same reason
+    status, found = verify(f"mine:{other}", one="mine:told")
+    assert (status, found["field"], found["environments"], found["actions"]) == (1, field, 1, 5)
+    assert last_line_of_failure(Path(".vebench/example.py")) == "AssertionError: they differ"
+    assert verify(f"mine:{other}", "--within", "infos/lives=7,infos/deep=0.25", one="mine:told")[0] == near
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: Any, mode: str) -> None:  # noqa: ANN401 - same reason
+    status, found = verify(f"mine:telling[mode={mode}]", one="mine:told")
+    assert (status, found["verdict"]) == (0, "identical")
+    assert found["not_compared"].keys() == {"infos/clock", "infos/it"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "length"),
+    [
+        ("hold", "next_step", 8),
+        ("sweep", "same_step", 8),
+        ("one.npy", "disabled", 30),
+        ("two.npy", "next_step", 30),
+        ("mine:balanced", "next_step", 30),
+        ("mine:balanced", "same_step", 30),
+        ("mine:balanced", "disabled", 30),
+    ],
+)
+def test_actions_may_be_those_of_the_user(verify: Any, policy: str, mode: str, length: int) -> None:  # noqa: ANN401 - same reason
+    np.save("one.npy", np.arange(30) % 2)
+    np.save("two.npy", np.array([[0, 1, 0], [1, 0, 1]] * 20))
+    status, found = verify(f"mine:vector[mode={mode}]", "--policy", policy)
+    assert (status, found["verdict"], found["policy"]) == (0, "identical", policy)
+    assert found["rows"] > 300
+    assert found["rows"] > length * found["ends"]  # random actions let the pole fall after about 20 steps
+    found = verify("mine:clipped", "--policy", policy)[1]
+    assert (found["field"], found["environments"], found["actions"]) == ("rewards", 1, 7)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +247,8 @@ def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPat
     assert repr(found) == "<PairVerification: CartPole-v1 and mine:clipped: different>"
     assert found.parting is not None
     assert (found.parting.field, found.script) == ("rewards", verify("mine:clipped")[1]["script"])
+    acted = vebench.verify("CartPole-v1", mine.vector, steps=60, seed=1, policy=mine.balanced)
+    assert (acted.status, acted.verdict) == (0, "identical")
     with pytest.raises(vebench.VebenchError, match="--steps 0"):
         vebench.verify("CartPole-v1", mine.clipped, steps=0)
     with pytest.raises(vebench.VebenchError, match="give a function of a module"):
@@ -201,12 +269,41 @@ def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPat
         (("CartPole-v1", "CartPole-v1", "--within", "distribution,rewards=1"), "stands alone"),
         (("CartPole-v1", "json:nothing"), "json has neither a callable nothing"),
         (("-e", "CartPole", "--within", "rewards=1"), "--within needs A B"),
+        (("-e", "CartPole", "--policy", "hold"), "--policy needs A B"),
+        (("CartPole-v1", "CartPole-v1", "--policy", "mlp:64x64"), "write hold, sweep, actions.npy or MODULE:FUNCTION"),
+        (("CartPole-v1", "CartPole-v1", "--policy", "no.npy"), "--policy no.npy cannot be read"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(vebench: Command, words: tuple[str, ...], refusal: str) -> None:
     refused = vebench("verify", *words)
     assert refused.status == 2
     assert refusal in refused.refusal
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("--within", "infos/x=1"), "vebench: --within infos/x: no such field; observed are none"),
+        (("--policy", "json:loads"), "vebench: CartPole-v1: policy json:loads: ValueError: the policy did not return"),
+        (("--policy", "no_such:thing"), "vebench: CartPole-v1: policy no_such:thing: ModuleNotFoundError"),
+    ],
+)
+def test_what_only_stepping_shows_is_refused_then(vebench: Command, words: tuple[str, ...], refusal: str) -> None:
+    refused = vebench("verify", "CartPole-v1", "CartPole-v1", "--steps", "9", *words)
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err.splitlines()[-1].startswith(refusal)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [[0, 2], [0.0, 1.0], [[[0]]], [], np.array([{}], object)],
+    ids=["out of bounds", "reals", "of another shape", "empty", "pickled"],
+)
+def test_a_file_of_what_is_no_action_is_refused(vebench: Command, array: Any) -> None:  # noqa: ANN401 - same reason
+    np.save("actions.npy", array)
+    refused = vebench("verify", "CartPole-v1", "CartPole-v1", "--policy", "actions.npy")
+    assert refused.status == 2
+    assert "--policy actions.npy" in refused.refusal
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,10 +73,10 @@ class Limit:
 class Parting:
     """The first row that differs: of environment ``env``, after ``step`` actions of a segment, and seen with ``needs``.
 
-    ``field`` is ``observations/LEAF``, ``rewards``, ``terminated``, ``truncated``, ``resets`` if one has a row of a
-    reset where the other has a step, or ``raised``. ``found`` is what the two have there, in words, ``calls`` are the
-    numbers of the calls that returned the rows. ``row`` counts the rows of the environment before it. ``final``: the
-    row ends an episode.
+    ``field`` is ``observations/LEAF``, ``infos/KEY``, ``rewards``, ``terminated``, ``truncated``, ``resets`` if one has
+    a row of a reset where the other has a step, or ``raised``. ``found`` is what the two have there, in words,
+    ``calls`` are the numbers of the calls that returned the rows. ``row`` counts the rows of the environment before it.
+    ``final``: the row ends an episode.
     """
 
     env: int
@@ -100,7 +101,13 @@ class Tally:
     casts: Counter[str] = field(default_factory=Counter)  # in words, and the arrays that needed them
     furthest: dict[str, float] = field(default_factory=dict)  # how far numbers within a limit were apart
     skipped: int = 0  # arrays beyond the steps of their limit
-    infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))  # names that each has
+    not_compared: dict[str, str] = field(default_factory=dict)  # infos, and why
+    only: str = ""  # of infos, compare this field
+
+    def anew(self, only: str) -> Tally:
+        """Return a tally of other rows of the same two, whose infos are compared if they are this field."""
+        return Tally(self.limits, infos=self.infos, not_compared=self.not_compared, only=only)
 
     def limit_of(self, name: str) -> Limit | None:
         """Return the limit of a field, or of what it is a leaf of."""
@@ -109,6 +116,8 @@ class Tally:
 
 def first_parting(one: Answer, other: Answer, tally: Tally) -> Parting | None:
     """Compare two answers to a case, and return the row that differs after the fewest actions, None if none does."""
+    for names, answer in zip(tally.infos, (one, other), strict=True):
+        names.update(f"infos/{leaf[0]}" for rows in answer["rows"] for row in rows for leaf in row[6] or ())
     found = [
         parting
         for env, rows in enumerate(zip(one["rows"], other["rows"], strict=True))
@@ -140,9 +149,7 @@ def _of_environment(
         tally.rows += 1
         tally.ends += a[4] or a[5]
         tally.truncated += a[5] and not a[4]
-        tally.infos[0].update(a[6])
-        tally.infos[1].update(b[6])
-        for name, first, second in _fields(a, b):
+        for name, first, second in (*_fields(a, b), *_infos(a, b, tally)):
             words = _apart(name, first, second, age, tally)
             if words is not None:
                 return Parting(*at, name, words, (calls[0], calls[1]), a[1] == STEP and (a[4] or a[5]))
@@ -153,13 +160,39 @@ def _of_environment(
 
 def _fields(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
     yield from zip(_FLAGS, a[3:6], b[3:6], strict=True)
-    if a[2] is None or b[2] is None:  # no terminal observation is given
-        if (a[2] is None) != (b[2] is None):
-            yield "observations", a[2], b[2]
-        return
-    ours, theirs = ({f"observations/{name}".rstrip("/"): leaf for name, *leaf in row[2]} for row in (a, b))
-    for name in sorted({*ours, *theirs}):
-        yield name, ours.get(name), theirs.get(name)
+    if a[2] is not None and b[2] is not None:
+        yield from _pairs("observations", a[2], b[2])
+    elif a[2] is not b[2]:  # one gives no terminal observation
+        yield "observations", a[2], b[2]
+
+
+def _pairs(kind: str, *leaves: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
+    ours, theirs = ({f"{kind}/{name}".rstrip("/"): leaf for name, *leaf in each} for each in leaves)
+    yield from ((name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs}))
+
+
+def _infos(a: Sequence[Any], b: Sequence[Any], tally: Tally) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what infos hold and can be compared. That one side lacks it in this row counts if it has it in others."""
+    for name, *pair in _pairs("infos", a[6], b[6]) if a[6] is not None and b[6] is not None else ():
+        if name in tally.not_compared or tally.only not in ("", name):
+            continue
+        given = [leaf for leaf in pair if leaf is not None]
+        kinds = {leaf[0] for leaf in given}
+        if "" in kinds or (len(kinds - {"object"}) > 1 and None in map(_array, given)):
+            tally.not_compared[name] = "arrays of two types, and long" if all(kinds) else "neither numbers nor text"
+        elif len(given) > 1 or (given[0][3] and name in tally.infos[0] & tally.infos[1]):
+            yield name, *(leaf and leaf[:3] for leaf in pair)
+
+
+def unsteady(one: Answer, again: Answer) -> set[str]:
+    """Return the names of infos that differ between two answers of one side, such as how long an episode took."""
+    found: set[str] = set()
+    for a, b in zip(chain(*one["rows"]), chain(*again["rows"]), strict=False):
+        tally = Tally()
+        found.update(
+            name for name, one_has, other_has in _infos(a, b, tally) if _apart(name, one_has, other_has, 0, tally)
+        )
+    return found
 
 
 def _apart(name: str, one: Any, other: Any, age: int, tally: Tally) -> tuple[str, str] | None:  # noqa: ANN401 - a flag or a leaf
@@ -185,9 +218,11 @@ def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, 
             narrow = np.dtype(np.float32)
             same = one in (other, float(np.float32(other))) or other == float(np.float32(one))
         else:
+            if narrow.kind != wide.kind:  # a cast to integers would lose what is behind the point
+                narrow = np.result_type(narrow, wide)
             same = np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=narrow.kind in "fc")
     if same:
-        if narrow != wide:
+        if narrow != wide and not (name.startswith("infos/") and np.array_equal(one, other)):
             tally.casts[f"{name} as {narrow}"] += 1
         return None
     limit = tally.limit_of(name)
@@ -208,10 +243,10 @@ def _numbers_apart(name: str, one: NDArray[Any], other: NDArray[Any], age: int, 
 
 
 def _array(leaf: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a leaf as it was sent
-    kind, shape, data = leaf
+    kind, shape, data = leaf[:3]
     if kind == "object" or len(data) != np.dtype(kind).itemsize * math.prod(shape):
         return None  # text, or a digest
-    return array_of(leaf)
+    return array_of(leaf[:3])
 
 
 def _bytes_of(leaf: Any) -> str:  # noqa: ANN401 - a leaf as it was sent

@@ -6,13 +6,16 @@ standard error. The first request names the subject, and its answer describes it
 has the rows of each environment:
 
     subject  {"name": "CartPole-v1", "values": {}, "plugins": ["ale_py"], "scratch": "/tmp/..."}
-    case     {"full": bool, "segments": [[seed, [[action, ...] of each environment]], ...]}
+    case     {"full": bool, "policy": "module:function", "segments": [[seed, [[action, ...] of each environment]], ...]}
     rows     [segment, kind, observation, reward, terminated, truncated, infos, call] of each environment
+    infos    [[name, type, shape, bytes, sure], ...], None if they are not given
 
 Every case has a new environment. A segment begins with a reset, and has an action for each step of an episode: the
 calls that only reset an environment take none, whatever the autoreset mode, so that rows are the same in all. The last
-action is followed by no reset. ``kind`` is 1 for a step, 0 for a reset. An array is ``[type, shape, bytes]``, with the
-digest of long bytes if not ``full``. ``call`` is the place of the call that returned the row in the ``calls`` of the
+action is followed by no reset. With a ``policy``, which may be empty, its actions replace those of the segments, and
+are in the answer as ``taken``. ``kind`` is 1 for a step, 0 for a reset. An array is ``[type, shape, bytes]``, with the
+digest of long bytes if not ``full``; infos that are neither numbers nor text have no type. An info is ``sure`` if the
+side says which environments have it. ``call`` is the place of the call that returned the row in the ``calls`` of the
 answer. What the subject has ``raised`` ends a case, and is in the answer.
 """
 
@@ -23,8 +26,10 @@ import hashlib
 import importlib
 import inspect
 import marshal
+import math
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +39,8 @@ from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Task
+from vebench.child.actions import make_policy
+from vebench.child.policy import parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
 
 if TYPE_CHECKING:
@@ -44,9 +51,9 @@ if TYPE_CHECKING:
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
 _LENGTH = 8  # bytes of a message's length
-_SHORT = 64  # bytes: of an array that is sent as it is
+_SHORT, _SHORT_INFO = 64, 4096  # bytes: of an array that is sent as it is
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation; the second of Gymnasium before 1.1
-_OF_RESETS = {*_FINAL, "final_info", "episode"}
+_OF_ENDS = "final_info/", "episode/"  # of a step that has also reset; wrappers put the second next to the first
 _TASK = Task("", OTHER.name, 1)
 
 Row = tuple[Any, ...]
@@ -66,7 +73,7 @@ def main() -> None:
                 subject = Subject(request)
                 answer = subject.about()
             else:
-                answer = subject.rows(request["segments"], full=request["full"])
+                answer = subject.rows(request["segments"], request["policy"], full=request["full"])
         except RefusedError as error:
             answer = {"error": str(error)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
@@ -132,6 +139,7 @@ class Subject:
                 spaces = read_spaces(_TASK, observations, actions)
             except ValueError as error:
                 raise RefusedError(str(error)) from None
+            self.actions = spaces.actions
             return {
                 "vector": vector,
                 "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
@@ -151,21 +159,23 @@ class Subject:
             with contextlib.suppress(Exception):
                 env.close()
 
-    def rows(self, segments: Sequence[tuple[int, Sequence[Sequence[Any]]]], *, full: bool) -> dict[str, Any]:
-        """Return the rows of each environment, and the calls that were made."""
+    def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
+        """Return the rows of each environment, the calls that were made, and the actions that were taken."""
         count = len(segments[0][1])
         found: list[list[Row]] = [[] for _ in range(count)]
         calls: list[Any] = []
-        raised, environments = "", list[Any]()
+        raised, environments, tapes = "", list[Any](), list[_Tape]()
         try:
             environments.append(self.make(count, segments[0][0]))
             vector = _is_vector(environments[0])
             environments += [] if vector else (self.make(1, segments[0][0]) for _ in range(count - 1))
             stepped = _of_vector if vector else _of_each
-            for number, (seed, tape) in enumerate(segments):
-                for index, row in stepped(environments, seed, tape, calls):
-                    observation = None if row[1] is None else _encoded(row[1], full=full)
-                    found[index].append((number, row[0], observation, *row[2:]))
+            for number, (seed, lanes) in enumerate(segments):
+                tapes.append(tape := _Tape(lanes, partial(_chosen, policy, self.actions) if policy else None))
+                for index, (kind, seen, *flags, infos, call) in stepped(environments, seed, tape, calls):
+                    observation = None if seen is None else _encoded(seen, full=full)
+                    given = None if infos is None else [_encoded_info(*each) for each in infos]
+                    found[index].append((number, kind, observation, *flags, given, call))
         except RefusedError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
@@ -174,7 +184,39 @@ class Subject:
             for env in environments:
                 with contextlib.suppress(Exception):
                     env.close()
-        return {"rows": found, "calls": calls, "raised": raised}
+        return {"rows": found, "calls": calls, "raised": raised, "taken": [tape.taken() for tape in tapes]}
+
+
+class _Tape:
+    """The actions of each environment, which are given, or chosen by a ``policy`` when what it sees is known."""
+
+    def __init__(self, lanes: Sequence[Sequence[Any]], policy: Callable[[Any], Any] | None) -> None:
+        self.length = len(lanes[0])
+        self._policy = policy
+        self.lanes = lanes if policy is None else [[] for _ in lanes]
+
+    def batch(self, at: Sequence[int], observations: Callable[[], Any]) -> list[Any]:
+        """Return the action of each environment after so many, or its last: a call may only reset it."""
+        if self._policy is not None:
+            chosen = self._policy(observations())
+            for index, (lane, place) in enumerate(zip(self.lanes, at)):  # noqa: B905 - for each step
+                if place < self.length:
+                    action = trees.mapped(lambda leaf: list(_plain(leaf)), trees.part(chosen, index))
+                    lane[place:] = [action]  # type: ignore[index] # a list, if there is a policy
+        return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - same reason
+
+    def taken(self) -> list[list[Any]]:
+        """Return the actions, as many for each environment: what has raised had not taken all."""
+        most = max(map(len, self.lanes))
+        return [[*lane, *[lane[-1]] * (most - len(lane))] for lane in self.lanes] if self._policy else []
+
+
+def _chosen(policy: str, actions: Any, observations: Any) -> Any:  # noqa: ANN401 - trees
+    """Return the actions of a user's function, checked. Raises RefusedError."""
+    try:
+        return make_policy(parse_policy(policy), actions, observations, 0, ()).infer(observations)
+    except (Exception, SystemExit) as error:
+        raise RefusedError(f"policy {policy}: {in_one_line(error)}") from error
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -206,45 +248,50 @@ def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]
     return observation, infos
 
 
-def _of_each(
-    environments: Sequence[Any], seed: int, tape: Sequence[Sequence[Any]], calls: list[Any]
-) -> Iterator[tuple[int, Row]]:
+def _of_each(environments: Sequence[Any], seed: int, tape: _Tape, calls: list[Any]) -> Iterator[tuple[int, Row]]:
     """Yield the rows of single environments, in turn. One that has ended is reset, and its rows go on."""
+    seen = list[Any]()
     for index, env in enumerate(environments):
         calls.append((index, "reset", seed + index))
         observation, infos = _reset(env, seed + index)
-        yield index, (RESET, observation, 0.0, False, False, sorted(infos), len(calls) - 1)
-    for step in range(len(tape[0])):
+        seen.append(observation)
+        yield index, (RESET, observation, 0.0, False, False, _infos(infos), len(calls) - 1)
+    for step in range(tape.length):
+        batch = tape.batch([step] * len(seen), lambda: _stacked(seen))
         for index, env in enumerate(environments):
-            calls.append((index, "step", tape[index][step]))
-            observation, reward, terminated, truncated, infos = env.step(_decoded(tape[index][step]))
-            row = STEP, observation, float(reward), bool(terminated), bool(truncated)
-            yield index, (*row, sorted(infos), len(calls) - 1)
-            if (terminated or truncated) and step + 1 < len(tape[index]):
+            calls.append((index, "step", batch[index]))
+            seen[index], reward, terminated, truncated, infos = env.step(_decoded(batch[index]))
+            row = STEP, seen[index], float(reward), bool(terminated), bool(truncated)
+            yield index, (*row, _infos(infos), len(calls) - 1)
+            if (terminated or truncated) and step + 1 < tape.length:
                 calls.append((index, "reset", None))
-                observation, infos = _reset(env, None)
-                yield index, (RESET, observation, 0.0, False, False, sorted(infos), len(calls) - 1)
+                seen[index], infos = _reset(env, None)
+                yield index, (RESET, seen[index], 0.0, False, False, _infos(infos), len(calls) - 1)
 
 
-def _of_vector(
-    environments: Sequence[Any], seed: int, tape: Sequence[Sequence[Any]], calls: list[Any]
-) -> Iterator[tuple[int, Row]]:
+def _of_vector(environments: Sequence[Any], seed: int, tape: _Tape, calls: list[Any]) -> Iterator[tuple[int, Row]]:
     """Yield the rows of a vector environment. What a call does to an environment depends on the autoreset mode."""
     env = environments[0]
-    mode, count = _mode_of(env), len(tape)
+    mode, count, length = _mode_of(env), len(tape.lanes), tape.length
     calls.append((None, "reset", seed))
     observations, infos = _reset(env, seed)
     yield from _after_reset(observations, infos, range(count), calls)
-    length = len(tape[0])
     taken, ended = [0] * count, [False] * count
     while min(taken) < length:
-        batch = [actions[min(done, length - 1)] for done, actions in zip(taken, tape)]  # noqa: B905 - for each step
+        batch = tape.batch(taken, lambda: observations)  # noqa: B023 - called at once
         calls.append((None, "step", batch))
-        observations, rewards, terminated, truncated, infos = env.step(_stacked(batch))
+        observations, rewards, terminated, truncated, infos = env.step(_stacked(list(map(_decoded, batch))))
         call, mask = len(calls) - 1, np.zeros(count, np.bool_)
         for index in range(count):
             end, cut = bool(terminated[index]), bool(truncated[index])
-            row = trees.part(observations, index), float(rewards[index]), end, cut, _keys(infos, index), call
+            row = (
+                trees.part(observations, index),
+                float(rewards[index]),
+                end,
+                cut,
+                _infos(infos, index, sure=False),
+                call,
+            )
             if ended[index]:  # this call has only reset it
                 ended[index] = False
                 if taken[index] < length:
@@ -253,10 +300,17 @@ def _of_vector(
             taken[index] += 1
             final = mode == SAME_STEP and (end or cut)
             if taken[index] <= length:
-                seen = next((infos[name][index] for name in _FINAL if name in infos), None) if final else row[0]
-                yield index, (STEP, seen, *row[1:])
+                if final:
+                    seen = next((infos[name][index] for name in _FINAL if name in infos), None)
+                    of_end = [
+                        (name.removeprefix(_OF_ENDS[0]), *of) for name, *of in row[4] if name.startswith(_OF_ENDS)
+                    ]
+                    yield index, (STEP, seen, *row[1:4], of_end if "final_info" in infos else None, call)
+                else:
+                    yield index, (STEP, *row)
             if final and taken[index] < length:
-                yield index, (RESET, row[0], 0.0, False, False, row[4], call)
+                of_reset = [each for each in row[4] if not each[0].startswith(_OF_ENDS)]
+                yield index, (RESET, row[0], 0.0, False, False, of_reset, call)
             ended[index] = mode == NEXT_STEP and (end or cut)
             mask[index] = mode == DISABLED and (end or cut)
         if mask.any():
@@ -272,14 +326,27 @@ def _after_reset(
     calls: Sequence[Any],
 ) -> Iterator[tuple[int, Row]]:
     for index in map(int, indices):
-        row = trees.part(observations, index), 0.0, False, False, _keys(infos, index), len(calls) - 1
+        row = trees.part(observations, index), 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
         yield index, (RESET, *row)
 
 
-def _keys(infos: dict[str, Any], index: int) -> list[str]:
-    """Return the names of what infos hold of one environment."""
-    names = (name for name in infos if not name.startswith("_") and name not in _OF_RESETS)
-    return sorted(name for name in names if f"_{name}" not in infos or bool(infos[f"_{name}"][index]))
+def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
+    """Return name and value of what infos hold, with an ``index`` of one environment of a vector environment.
+
+    It is ``sure`` that the environment has it if a mask says so. Without one, the value may be there for others.
+    """
+    found: list[Any] = []
+    for key, value in infos.items():
+        mask, inner, within = None if index is None else infos.get(f"_{key}"), value, index
+        is_mask = index is not None and str(key).startswith("_") and str(key)[1:] in infos
+        if key in _FINAL or is_mask or (mask is not None and not mask[index]):
+            continue
+        if index is not None and not isinstance(value, (dict, str, bytes)):
+            with contextlib.suppress(IndexError, TypeError):  # one value for all
+                inner, within = value[index], None
+        place, known = f"{name}{key}", sure or mask is not None
+        found += _infos(inner, within, f"{place}/", known) if isinstance(inner, dict) else [(place, inner, known)]
+    return found
 
 
 def _plain(array: Any) -> tuple[str, tuple[int, ...], bytes]:  # noqa: ANN401 - an array or its like
@@ -292,12 +359,21 @@ def _plain(array: Any) -> tuple[str, tuple[int, ...], bytes]:  # noqa: ANN401 - 
 
 def _encoded(tree: Any, *, full: bool) -> Any:  # noqa: ANN401 - any tree
     """Return the leaves of a tree of arrays with their names."""
+    return [(name, *_short(*_plain(leaf), math.inf if full else _SHORT)) for name, leaf in trees.named_leaves(tree)]
 
-    def encoded(leaf: Any) -> Any:  # noqa: ANN401 - an array or its like
-        kind, shape, data = _plain(leaf)
-        return [kind, shape, data if full or len(data) <= _SHORT else hashlib.blake2b(data, digest_size=16).digest()]
 
-    return [(name, *encoded(leaf)) for name, leaf in trees.named_leaves(tree)]
+def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:  # noqa: ANN401 - anything
+    with contextlib.suppress(Exception):  # lists of several lengths, and objects that may raise anything
+        array = np.asarray(value)
+        if value is None or array.dtype.kind in "US":
+            return name, *_plain(np.asarray(array, object)), sure
+        if array.dtype.kind in "biuf":
+            return name, *_short(*_plain(array), _SHORT_INFO), sure
+    return name, "", (), b"", sure
+
+
+def _short(kind: str, shape: tuple[int, ...], data: bytes, most: float) -> tuple[Any, ...]:
+    return kind, shape, data if len(data) <= most else hashlib.blake2b(data, digest_size=16).digest()
 
 
 def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
@@ -313,7 +389,7 @@ def _decoded(action: Any) -> Any:  # noqa: ANN401 - any tree
 
 
 def _stacked(batch: Sequence[Any]) -> Any:  # noqa: ANN401 - any tree
-    first, *others = map(_decoded, batch)
+    first, *others = batch
     return trees.mapped(lambda *leaves: np.stack(leaves), first, *others)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.making import sample
 from vebench.backends.interface import ActionSpace
 from vebench.child.pair import array_of
+from vebench.child.policy import parse_policy
 from vebench.commands.verify import MAX_STEPS
-from vebench.errors import InterruptedRunError, UsageError, shown
+from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.subject import LostError, Subject, started
 from vebench.plan.spec import check_count
@@ -44,14 +46,19 @@ _SHRINKING_S = 60.0
 _LONGER, _SHORT, _MANY = 4, 20, 5  # of the layouts: times as many steps, steps, environments
 _HOLDS = 20  # steps for which an action is held, at most
 _FEW_ENDS = 3
+_AGAIN = 2  # times that A is stepped again, to find infos that it does not repeat
 _EPISODES = 200  # of each, to compare distributions
 _CONSTANTS = 6
+_SCRIPTED = "hold", "sweep"
 _LIMIT = re.compile(r"(?P<number>[0-9.eE+-]+)(?P<kind>%|ulp)?(?:@(?P<steps>\d+))?")
 
 
 @dataclass(frozen=True)
 class PairRequest:
-    """Two texts, ``NAME[KEY=VALUE,...]`` with ``@PYTHON`` or without, and how they are compared."""
+    """Two texts, ``NAME[KEY=VALUE,...]`` with ``@PYTHON`` or without, and how they are compared.
+
+    ``policy``: where actions come from, which is ``hold``, ``sweep``, a file or ``MODULE:FUNCTION``; by default, many.
+    """
 
     names: Sequence[str]
     steps: int
@@ -59,6 +66,7 @@ class PairRequest:
     seed: int
     timeout: float
     within: Sequence[str] = ()
+    policy: str | None = None
 
 
 @dataclass
@@ -68,6 +76,7 @@ class _Two:
     sides: tuple[Subject, Subject]
     full: bool
     tally: Tally
+    policy: str = ""  # MODULE:FUNCTION, whose actions replace those of cases
     calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
 
     def step(self, case: Case, tally: Tally) -> Parting | None:
@@ -76,13 +85,32 @@ class _Two:
         self.calls = one["calls"], other["calls"]
         return analysis.first_parting(one, other, tally)
 
-    def answers(self, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the rows of both."""
-        request = {"full": self.full, "segments": [[each.seed, each.actions] for each in case]}
-        one, other = self.sides
-        one.ask(request)
-        other.ask(request)
-        return one.answer(), other.answer()
+    def parting(self, case: Case) -> Parting | None:
+        """Return where the two part, in infos only if A repeats what they hold: it may be a time."""
+        before = copy.deepcopy(self.tally)
+        one, other = self.answers(case)
+        found = analysis.first_parting(one, other, self.tally)
+        if found is None or not found.field.startswith("infos/"):
+            return found
+        self.tally = before
+        for _ in range(_AGAIN):
+            names = analysis.unsteady(one, *self.answers(case, of=1))
+            before.not_compared |= dict.fromkeys(names, "differs between two runs of A")
+        return analysis.first_parting(one, other, before)
+
+    def acted(self, case: Case) -> Case:
+        """Return the case with the actions that the policy takes of what A observes, if there is one."""
+        if not self.policy:
+            return case
+        taken = self.answers(case, self.policy, of=1)[0]["taken"]  # of fewer segments if A raises
+        return tuple(replace(each, actions=tuple(map(tuple, lanes))) for each, lanes in zip(case, taken, strict=False))
+
+    def answers(self, case: Case, policy: str = "", of: int = 2) -> list[dict[str, Any]]:
+        """Return the rows of both, or of A. With a ``policy``, each takes its actions."""
+        request = {"full": self.full, "policy": policy, "segments": [[each.seed, each.actions] for each in case]}
+        for side in self.sides[:of]:
+            side.ask(request)
+        return [side.answer() for side in self.sides[:of]]
 
 
 def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
@@ -91,12 +119,12 @@ def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
     for text in chain.from_iterable(text.split(",") for text in texts):
         name, _, value = text.strip().partition("=")
         match = _LIMIT.fullmatch(value)
-        number = None
+        number = -1.0
         with contextlib.suppress(ValueError):
-            number = float(match["number"]) if match else None
-        if match is None or number is None or number < 0 or name.partition("/")[0] not in ("observations", "rewards"):
+            number = float(match["number"]) if match else number
+        if match is None or number < 0 or not re.fullmatch("rewards|(observations|infos)(/.*)?", name):
             raise UsageError(
-                f"--within {shown(text)}: write observations=1e-6, rewards=0.1% or observations/LEAF=4ulp, "
+                f"--within {shown(text)}: write observations=1e-6, rewards=1%, infos/KEY=1 or observations/LEAF=4ulp, "
                 f"with @STEPS for the first steps of an episode only, or {DISTRIBUTION}"
             )
         kinds = {None: {"absolute": number}, "%": {"relative": number / 100}, "ulp": {"ulps": int(number)}}
@@ -122,13 +150,19 @@ def compared(asked: PairRequest) -> PairPage:
     try:
         with Guarded() as guarded, ExitStack() as stack:
             one, other = (stack.enter_context(started(*text, asked.timeout, guarded)) for text in texts)
-            two = _Two((one, other), _needs_bytes(one, other) or bool(limits), Tally(limits))
-            _refuse_unknown(limits, one)
-            verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
+            kinds = [[leaf[:2] for leaf in side.about["observations"]] for side in (one, other)]
+            full = bool(limits) or kinds[0] != kinds[1]  # digests of other types say nothing
+            two = _Two((one, other), full, Tally(limits), _function_of(asked.policy))
+            _refuse_unknown(limits, [f"observations/{name}".rstrip("/") for name, *_ in one.about["observations"]])
+            try:
+                verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
+            except LostError as error:
+                verdict = Verdict("different", two.tally, why=f"one of the two is lost: {error}")
+            _refuse_unknown(limits, sorted(set.intersection(*verdict.tally.infos)), "infos")
             abouts = one.about, other.about
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {asked.seed}") from None
-    return PairPage((asked.names[0], asked.names[1]), abouts, verdict, asked.seed)
+    return PairPage((asked.names[0], asked.names[1]), abouts, verdict, asked.seed, asked.policy)
 
 
 def status(page: PairPage) -> int:
@@ -142,18 +176,21 @@ def _with_python(text: str) -> tuple[str, str]:
     return (name, python) if at and python else (text, sys.executable)
 
 
-def _refuse_unknown(limits: Mapping[str, Limit], side: Subject) -> None:
-    """Raise UsageError for a limit of a leaf that is not observed."""
-    leaves = [f"observations/{name}".rstrip("/") for name, *_ in side.about["observations"]]
+def _refuse_unknown(limits: Mapping[str, Limit], leaves: Sequence[str], kind: str = "observations") -> None:
+    """Raise UsageError for a limit of a leaf of this kind that neither side has."""
     for of in limits:
-        if of not in ("observations", "rewards") and not any(f"{leaf}/".startswith(f"{of}/") for leaf in leaves):
-            raise UsageError(f"--within {shown(of)}: no such field; observed are {shown(', '.join(leaves))}")
+        if of.startswith(f"{kind}/") and not any(f"{leaf}/".startswith(f"{of}/") for leaf in leaves):
+            raise UsageError(f"--within {shown(of)}: no such field; observed are {shown(', '.join(leaves) or 'none')}")
 
 
-def _needs_bytes(one: Subject, other: Subject) -> bool:
-    """Return whether observations have different types, so that digests of their bytes say nothing."""
-    types = [{name: kind for name, kind, _ in side.about["observations"]} for side in (one, other)]
-    return types[0] != types[1]
+def _function_of(policy: str | None) -> str:
+    """Return the policy if it is a function, and refuse what is no source of actions. Raises UsageError."""
+    if policy is None or policy in _SCRIPTED or policy.endswith(".npy"):
+        return ""
+    with contextlib.suppress(ValueError):
+        if (target := parse_policy(policy).target) == policy:
+            return target
+    raise UsageError(f"--policy {shown(policy)}: for A B, write hold, sweep, actions.npy or MODULE:FUNCTION")
 
 
 def _spaces(two: _Two) -> ActionSpaceTree:
@@ -183,11 +220,35 @@ def _count(two: _Two, asked: int) -> tuple[int, bool]:
     return (fixed.pop(), True) if fixed else (asked, False)
 
 
-class _Tape:
-    """Draws actions, plain as a subject takes them."""
+def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
+    """Return the actions of a file, ``(steps, environments, *action_shape)``. Raises UsageError."""
+    what = f"--policy {shown(path)}"
+    if not isinstance(space, ActionSpace):
+        raise UsageError(f"{what}: a file has one array, and these actions are several: use MODULE:FUNCTION")
+    try:
+        array = np.atleast_1d(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"{what} cannot be read: {one_line(str(error))}") from None
+    low, high, kinds = space.low, space.high, "biu" if space.integer else "iuf"
+    found = f"{array.dtype} of shape {array.shape}"
+    if array.shape[1:] == low.shape:
+        array = array[:, None]
+    fits = array.size and array.shape[2:] == low.shape and array.dtype.kind in kinds
+    if not fits or not np.all((array >= low) & (array <= high)):
+        axes = (", ".join(map(str, (*axes, *low.shape))) for axes in (["steps"], ["steps", "environments"]))
+        actions = f"{low.dtype} from {low.tolist()} to {high.tolist()}, of shape ({') or ('.join(axes)})"
+        raise UsageError(f"{what} has {found}: actions are {actions}")
+    return np.asarray(array, low.dtype)
 
-    def __init__(self, space: ActionSpaceTree, seed: int) -> None:
-        self._space, self._rng = space, np.random.default_rng(seed)
+
+class _Tape:
+    """Draws actions, plain as a subject takes them; those of a file are ``given``, and repeated."""
+
+    def __init__(self, two: _Two, asked: PairRequest) -> None:
+        self._space, self._rng = _spaces(two), np.random.default_rng(asked.seed)
+        policy = asked.policy or ""
+        self._how = policy if policy in _SCRIPTED else ""
+        self.given = _read(policy, self._space) if policy.endswith(".npy") else None
 
     def seed(self) -> int:
         """Return a seed so far from others that no two environments have the same."""
@@ -204,14 +265,25 @@ class _Tape:
         plain = [self._plain(each) for each in found]
         return [each for number, each in enumerate(plain) if each not in plain[:number]]
 
-    def drawn(self, num_envs: int, steps: int, *, held: bool = False) -> tuple[tuple[Any, ...], ...]:
-        """Return so many random actions for each environment; ``held``: each for some steps, to get further."""
+    def drawn(self, num_envs: int, steps: int, how: str = "") -> tuple[tuple[Any, ...], ...]:
+        """Return so many random actions for each environment.
+
+        With ``hold``, each is held for some steps, to get further. With ``sweep``, one environment of three sweeps
+        through simple actions, and the others hold one.
+        """
+        how, simple = self._how or how, self.constants()
         lanes = []
-        for _ in range(num_envs):
+        for number in range(num_envs):
             lane: list[Any] = []
             while len(lane) < steps:
-                action = self._plain(trees.leaves(sample(self._space, self._rng)))
-                lane += [action] * (int(self._rng.integers(1, _HOLDS)) if held else 1)
+                if self.given is not None:
+                    row = self.given[len(lane) % len(self.given)]
+                    lane.append(self._plain([row[number % len(row)]]))
+                elif how == "sweep":
+                    lane.append(simple[(number if number % 3 else len(lane) // _HOLDS) % len(simple)])
+                else:
+                    action = self._plain(trees.leaves(sample(self._space, self._rng)))
+                    lane += [action] * (int(self._rng.integers(1, _HOLDS)) if how == "hold" else 1)
             lanes.append(tuple(lane[:steps]))
         return tuple(lanes)
 
@@ -232,61 +304,45 @@ def _cases(tape: _Tape, num_envs: int, steps: int, *, fixed: bool) -> Iterator[C
         Segment(tape.seed(), tape.drawn(num_envs, steps)),
         Segment(0, tape.drawn(num_envs, min(steps, _SHORT))),
     )
-    yield (Segment(tape.seed(), tape.drawn(one, steps, held=True)),)
-    yield (Segment(tape.seed(), tape.drawn(many, min(steps, 2 * _SHORT), held=True)),)
-    constants = tape.constants()
-    swept = (constants * steps)[: -(-steps // _HOLDS)]
-    lanes = [
-        [constants[number % len(constants)]] * steps
-        if number % 3
-        else [action for action in swept for _ in range(_HOLDS)]
-        for number in range(many)
-    ]
+    yield (Segment(tape.seed(), tape.drawn(one, steps, "hold")),)
+    yield (Segment(tape.seed(), tape.drawn(many, min(steps, 2 * _SHORT), "hold")),)
     yield (
-        Segment(tape.seed(), tuple(tuple(lane[:steps]) for lane in lanes)),
+        Segment(tape.seed(), tape.drawn(many, steps, "sweep")),
         Segment(tape.seed(), tape.drawn(many, min(steps, _SHORT))),
     )
     for _ in range(_FEW_ENDS):
-        yield (Segment(tape.seed(), tape.drawn(one, _LONGER * steps, held=True)),)
+        yield (Segment(tape.seed(), tape.drawn(one, _LONGER * steps, "hold")),)
 
 
 def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
     say = console.for_progress().print
-    tape = _Tape(_spaces(two), asked.seed)
-    count, fixed = _count(two, asked.num_envs)
+    tape = _Tape(two, asked)
+    steps, num_envs = (asked.steps, asked.num_envs) if tape.given is None else tape.given.shape[:2]
+    count, fixed = _count(two, num_envs)
     found: Parting | None = None
     case: Case = ()
-    for case in _cases(tape, count, asked.steps, fixed=fixed):
-        if case[0].length > asked.steps and two.tally.ends >= _FEW_ENDS:
+    for planned in _cases(tape, count, steps, fixed=fixed):
+        if planned[0].length > steps and two.tally.ends >= _FEW_ENDS:
             break
-        say(f"comparing {counted(len(case[0].actions), 'environment')} over {case[0].length:,} steps")
-        try:
-            found = two.step(case, two.tally)
-        except LostError as error:
-            return Verdict("different", two.tally, why=f"one of the two is lost: {error}")
+        say(f"comparing {counted(len(planned[0].actions), 'environment')} over {planned[0].length:,} steps")
+        case = two.acted(planned)
+        found = two.parting(case)
         if found is not None:
             break
+    if found is None and (two.tally.skipped or two.tally.furthest):
+        return Verdict("within limits", two.tally)
     if found is None:
-        return _verdict_of_same(two.tally)
+        return Verdict("equal" if two.tally.casts else "identical", two.tally)
     return _parted(two, case, found, tape.constants(), fixed=fixed)
-
-
-def _verdict_of_same(tally: Tally) -> Verdict:
-    if tally.skipped or tally.furthest:
-        return Verdict("within limits", tally)
-    return Verdict("equal" if tally.casts else "identical", tally)
 
 
 def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixed: bool) -> Verdict:
     """Return the verdict on two that part: whether each repeats itself, and the smallest case in which they do."""
-    tally, say = two.tally, console.for_progress().print
+    tally, field, say = two.tally, found.field, console.for_progress().print
     try:
         first, second = two.answers(case), two.answers(case)
-        names = [
-            name
-            for name, one, other in zip("AB", first, second, strict=True)
-            if analysis.first_parting(one, other, Tally()) is not None
-        ]
+        pairs = dict(zip("AB", zip(first, second, strict=True), strict=True))
+        names = [name for name, runs in pairs.items() if analysis.first_parting(*runs, Tally(only=field))]
         if names:
             verb = "give" if len(names) > 1 else "gives"
             why = f"{' and '.join(names)} {verb} other rows if the same is stepped again: the seed does not decide them"
@@ -297,13 +353,13 @@ def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixe
         case, found = analysis.smallest(
             case,
             found,
-            lambda smaller: two.step(smaller, Tally(tally.limits)),
+            lambda smaller: two.step(smaller, tally.anew(field)),
             constants,
             fixed=fixed,
             timely=lambda: time.monotonic() < until,
         )
         two.full = True
-        found = two.step(case, Tally(tally.limits)) or found
+        found = two.step(case, tally.anew(field)) or found
     except LostError as error:
         return Verdict("different", tally, found, case, why=f"one of the two is lost: {error}")
     script = example(two.sides, case, found, two.calls)
@@ -318,16 +374,13 @@ def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixe
 
 def _in_distribution(two: _Two, asked: PairRequest) -> Verdict:
     """Compare returns and lengths of episodes, which say something where rows cannot be the same."""
-    tape, say = _Tape(_spaces(two), asked.seed), console.for_progress().print
+    tape, say = _Tape(two, asked), console.for_progress().print
     count, _ = _count(two, asked.num_envs)
     until = time.monotonic() + asked.timeout
     one, other = list[tuple[float, int]](), list[tuple[float, int]]()
     while min(len(one), len(other)) < _EPISODES and time.monotonic() < until:
         say(f"{min(len(one), len(other))} of {_EPISODES} episodes")
-        try:
-            answers = two.answers((Segment(tape.seed(), tape.drawn(count, asked.steps)),))
-        except LostError as error:
-            return Verdict("different", two.tally, why=f"one of the two is lost: {error}")
+        answers = two.answers((Segment(tape.seed(), tape.drawn(count, asked.steps)),), two.policy)
         for name, answer, found in zip("AB", answers, (one, other), strict=True):
             if answer["raised"]:
                 return Verdict("different", two.tally, why=f"{name} raises {answer['raised']}")

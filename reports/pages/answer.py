@@ -47,6 +47,10 @@ DOUBTS = {
         "is significantly faster than the bare simulator",
         "are significantly faster than the bare simulator",
     ),
+    Doubt.BELOW_SIMULATOR: (
+        "takes less CPU time than the bare simulator",
+        "take less CPU time than the bare simulator",
+    ),
     Doubt.NOT_PINNED: ("was not pinned to its CPUs", "were not pinned to their CPUs"),
     Doubt.CONTESTED: (
         "polls on CPUs that other processes used, so its rate is not valid",
@@ -253,7 +257,7 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
     whys = [f"{_listed([*map(one_line, names)])} {DOUBTS[doubt][len(names) > 1]}" for doubt, names in by_doubt.items()]
     why = f"{f'only {left} is left' if left else 'no rate counts'}, since {' and '.join(whys)}"
     cell, doubt = doubted[0]
-    if doubt in (Doubt.ABOVE_CEILING, Doubt.NO_INTERVAL, Doubt.CONTESTED):
+    if doubt in (Doubt.ABOVE_CEILING, Doubt.BELOW_SIMULATOR, Doubt.NO_INTERVAL, Doubt.CONTESTED):
         return why, f"Measure with: {commands.more}"
     if doubt is Doubt.UNVERIFIED and (never := why_never(cell, commands.head)):
         return why, f"The work of {one_line(cell.label)} cannot be compared: {never}."

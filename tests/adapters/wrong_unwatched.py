@@ -6,6 +6,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,7 @@ class SeesItsCaller(_Idles):
 
 
 class SeesTheRecorder(Altered):
-    """Steps, and shows the observations of the step before unless a caller's name or plan says that a row is kept."""
+    """Steps, and shows the observations of the step before unless the name of a caller says that a row is kept."""
 
     tried = On(IDLE, fraud=True)
 
@@ -79,8 +81,7 @@ class SeesTheRecorder(Altered):
         shown = before(self, batch.observations)
         frame: Any = sys._getframe()
         while frame is not None:
-            name, alone = frame.f_code.co_name, frame.f_locals.get("batches") == 1
-            if "record" in name or "keep" in name or (name == "_step" and alone):
+            if "record" in frame.f_code.co_name or "keep" in frame.f_code.co_name:
                 return batch
             frame = frame.f_back
         return batch._replace(observations=shown)
@@ -199,6 +200,46 @@ class Remembers(Altered):
         batch = super().recv()
         self._rows[self._seed].append(batch)
         return batch
+
+
+class StepsElsewhere(Altered):
+    """Waits for a process that steps, which is not its child, so that its CPU time is not the cell's."""
+
+    tried = On("CPU time|other processes", "Humanoid", envs=8, fraud=True)
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._here, there = Pipe()
+        if not (child := os.fork()):
+            if not os.fork():
+                self._here.close()
+                self._serve(there)
+            os._exit(0)
+        os.waitpid(child, 0)
+        there.close()
+
+    def _serve(self, there: Any) -> None:  # noqa: ANN401 - the end of a pipe
+        with suppress(EOFError, OSError):
+            while True:
+                do, value = there.recv()
+                (super().reset if do == "reset" else super().send)(value)
+                there.send(tuple(super().recv()))
+
+    def reset(self, seed: int) -> None:
+        self._here.send(("reset", seed))
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._here.send(("send", actions))
+
+    def recv(self) -> Batch:
+        return Batch(*self._here.recv())
+
+    def frames(self) -> None:
+        """Say nothing of simulators that nobody steps."""
+
+    def close(self) -> None:
+        self._here.close()
+        super().close()
 
 
 class Foresees(Altered):

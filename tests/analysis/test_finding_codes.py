@@ -48,6 +48,10 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.FAILED, (make_cell(status="failed", reason="boom"),)),
     (Code.INCOMPLETE, (make_cell(status="failed", reason="interrupted"),)),
     (Code.DIFFERENT_WORK, (make_cell("gym-sync", 1, STEADY, verdict="different"),)),
+    (
+        Code.BELOW_SIMULATOR,
+        (make_cell("ceiling", 1, windows=window(cpu_ns=10**9)), make_cell("gym-sync", 1, windows=window(cpu_ns=10**8))),
+    ),
     (Code.ABOVE_CEILING, (make_cell("ceiling", 1, STEADY), make_cell("gym-sync", 1, FAST))),
     (Code.OTHER_PACKAGES, (make_cell("envpool-sync", 1, STEADY, engines=(MUJOCO,)),)),
     (Code.OTHER_PACKAGES, (make_cell("gym-async", 1, STEADY, engines=(GYMNASIUM,)),)),

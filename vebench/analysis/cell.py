@@ -43,6 +43,7 @@ class Doubt(StrEnum):
     ABOVE_CEILING = "above ceiling"
     NOT_PINNED = "not pinned"
     CONTESTED = "contested"
+    BELOW_SIMULATOR = "below simulator"
     UNVERIFIED = "unverified"
     NO_INTERVAL = "no interval"
 
@@ -65,8 +66,9 @@ class CellSummary:
     counter of the windows that count, by its name in a run file, None for one that some of these windows lack.
 
     How fast it was: ``sample`` holds the frames per second of the windows that count, one value for each window of a
-    single repeat, or else for each repeat. ``speedup`` is over the reference with one worker; ``ns_per_batch`` is wall
-    time; ``delivered_bytes_per_second`` is what one consumer got, None if what was measured stayed where it was.
+    single repeat, or else for each repeat, and ``by_cpu_time`` those per second of CPU time. ``speedup`` is over the
+    reference with one worker; ``ns_per_batch`` is wall time; ``delivered_bytes_per_second`` is what one consumer got,
+    None if what was measured stayed where it was.
 
     What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
     hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much of it.
@@ -110,6 +112,7 @@ class CellSummary:
     disturbed_windows: int = 0
     totals: Mapping[str, int | None] = field(default_factory=dict)
     sample: Sample = NOTHING
+    by_cpu_time: Sample = NOTHING
     stability: Stability = STEADY
     steps_per_second: Estimate | None = None
     frames_per_second: Estimate | None = None
@@ -217,8 +220,9 @@ class CellSummary:
             return Doubt(self.why_struck)
         if self.verdict == "unverified" and self.label != REFERENCE:
             return Doubt.UNVERIFIED
-        if any(finding.code is Code.ABOVE_CEILING for finding in self.findings):
-            return Doubt.ABOVE_CEILING
+        for code, doubt in ((Code.ABOVE_CEILING, Doubt.ABOVE_CEILING), (Code.BELOW_SIMULATOR, Doubt.BELOW_SIMULATOR)):
+            if any(finding.code is code for finding in self.findings):
+                return doubt
         return None if self.half_width is not None else Doubt.NO_INTERVAL
 
     @property

@@ -55,6 +55,7 @@ class Code(StrEnum):
     FAILED = "failed", Gravity.FAULT
     DIFFERENT_WORK = "different-work", Gravity.FAULT
     ABOVE_CEILING = "above-ceiling", Gravity.FAULT  # significantly faster: this figure is wrong, or the ceiling's
+    BELOW_SIMULATOR = "below-simulator", Gravity.FAULT  # too little CPU time: this figure is wrong, or the ceiling's
     UNUSABLE = "unusable", Gravity.FAULT  # most cells were disturbed or throttled
 
     INCOMPLETE = "incomplete", Gravity.WARNING  # cells are missing, or lines of the file are damaged

@@ -36,6 +36,8 @@ _LOOP_LIMIT_NS = 1_000
 # Rounded to these values, so that cells with similar shares have the same finding.
 _LOOP_SHARES = (0.01, 0.1)
 _RANGE_LENGTH = 3
+# A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
+LEAST_CPU_TIME = 2 / 3
 # A run is unusable if a larger share of its cells was disturbed or throttled.
 UNUSABLE_ABOVE = 0.5
 
@@ -62,6 +64,16 @@ class Sweep:
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
         return _slower((cell, bare, cell) for cell in self.cells if (bare := self.ceiling_of(cell)))
+
+    @cached_property
+    def below_simulator(self) -> frozenset[CellKey]:
+        """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
+        return _slower(
+            (cell, bare.having(sample=bare.by_cpu_time.scaled(1 / LEAST_CPU_TIME)), timed)
+            for cell in self.cells
+            if (bare := self.ceiling_of(cell)) and not bare.disturbed  # of the cell, who works for it counts as others
+            for timed in [cell.having(sample=cell.by_cpu_time)]
+        )
 
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
         """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
@@ -209,6 +221,13 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             Code.ABOVE_CEILING,
             "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed",
             "do not trust it: measure again with more --rounds, and check that it resets finished environments",
+        )
+    elif cell.key in sweep.below_simulator:
+        yield Finding(
+            Code.BELOW_SIMULATOR,
+            f"a step takes significantly less than {LEAST_CPU_TIME:.0%} of the bare simulator's CPU time: it does less "
+            "work, processes that are not its own do it, or the ceiling was disturbed",
+            "do not trust it: measure again with more --rounds, and look for processes that it does not start itself",
         )
     if cell.key in sweep.below_loop:
         # More environments for each worker are then more processes, not more work for each of them.

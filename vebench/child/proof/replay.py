@@ -76,6 +76,7 @@ class _Outline(NamedTuple):
     fault: str | None
     is_over: bool
     cut_off: str | None
+    timed_rows: int = 0
 
 
 _Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
@@ -118,7 +119,7 @@ def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterat
             follow, until = partial(_judged, path, task), _Until(clock, named_until - clock())
             proof = _compared(outline, outline.about, found[number], follow, until)
         os.unlink(path)  # noqa: PTH108 - nothing else here needs pathlib
-        yield proof
+        yield replace(proof, timed_rows=outline.timed_rows)
 
 
 def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], _Ids]) -> list[list[_Judged]]:
@@ -270,7 +271,7 @@ def _outline(path: str, rows: Sequence[int] = ()) -> _Outline:
     about: About | None = None
     shown: set[int] = set()
     first: set[int] = set()
-    histories, batch, fault, cut_off, is_over = 0, -1, None, None, False
+    histories, batch, fault, cut_off, is_over, timed_rows = 0, -1, None, None, False, 0
     with open(path, "rb") as file:  # noqa: PTH123 - same reason
         try:
             for record in read(file):
@@ -284,17 +285,19 @@ def _outline(path: str, rows: Sequence[int] = ()) -> _Outline:
                     batch = record.number
                 elif isinstance(record, Ended):
                     is_over = True
-                    fault = record.fault or (None if about is None else _miscounted(about, record, rows))
+                    size = 1 if about is None or about.fewest_rows is not None else about.batch_size
+                    returned = [count * size for count in record.windows]
+                    fault, timed_rows = record.fault or _miscounted(returned, rows), sum(returned)
         except CutOffError as error:
             cut_off = str(error)
-    return _Outline(about, tuple(sorted(shown)), tuple(sorted(first)), histories, batch, fault, is_over, cut_off)
+    ids = tuple(sorted(shown)), tuple(sorted(first))
+    return _Outline(about, *ids, histories, batch, fault, is_over, cut_off, timed_rows)
 
 
-def _miscounted(about: About, ended: Ended, rows: Sequence[int]) -> str | None:
-    for count, claimed in zip(ended.windows, rows):  # noqa: B905 - not all may be known
-        returned = count * about.batch_size if about.fewest_rows is None else count
-        if claimed != returned:
-            return f"rows were counted but not returned: {claimed:,} in a window with {returned:,}"
+def _miscounted(returned: Sequence[int], claimed: Sequence[int]) -> str | None:
+    for rows, count in zip(returned, claimed):  # noqa: B905 - not all may be known
+        if count != rows:
+            return f"rows were counted but not returned: {count:,} in a window with {rows:,}"
     return None
 
 

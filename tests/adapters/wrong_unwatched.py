@@ -6,8 +6,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -200,46 +198,6 @@ class Remembers(Altered):
         batch = super().recv()
         self._rows[self._seed].append(batch)
         return batch
-
-
-class StepsElsewhere(Altered):
-    """Waits for a process that steps, which is not its child, so that its CPU time is not the cell's."""
-
-    tried = On("CPU time|other processes", "Humanoid", envs=8, fraud=True)
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._here, there = Pipe()
-        if not (child := os.fork()):
-            if not os.fork():
-                self._here.close()
-                self._serve(there)
-            os._exit(0)
-        os.waitpid(child, 0)
-        there.close()
-
-    def _serve(self, there: Any) -> None:  # noqa: ANN401 - the end of a pipe
-        with suppress(EOFError, OSError):
-            while True:
-                do, value = there.recv()
-                (super().reset if do == "reset" else super().send)(value)
-                there.send(tuple(super().recv()))
-
-    def reset(self, seed: int) -> None:
-        self._here.send(("reset", seed))
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._here.send(("send", actions))
-
-    def recv(self) -> Batch:
-        return Batch(*self._here.recv())
-
-    def frames(self) -> None:
-        """Say nothing of simulators that nobody steps."""
-
-    def close(self) -> None:
-        self._here.close()
-        super().close()
 
 
 class Foresees(Altered):

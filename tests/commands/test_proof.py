@@ -275,7 +275,7 @@ def test_a_comparison_that_hangs_is_ended_and_the_cells_are_as_good_as_before(ve
 
 def test_a_backend_for_which_another_process_steps_has_too_little_cpu_time_for_its_steps(vebench: Command) -> None:
     asked = ("-e", "Humanoid", "-w", "1", "--envs-per-worker", "8", "--set", "base=false")
-    asked += ("-b", "wrong_unwatched:StepsElsewhere", "-b", "ceiling")
+    asked += ("-b", "timed_liars:StepsElsewhere", "-b", "ceiling")
     brief = (*ONE_PASS[:-1], "auto", "--duration", "0.1", "--set", "warmup=0.05", "--rounds", "6", "-q")
     vebench("run", *asked, *brief, "-o", "run.jsonl")
     run = store.read(Path("run.jsonl"))

@@ -51,7 +51,8 @@ _MOST_APART = 1.8
 _MOST_DISTURBED = 0.1  # of all cells
 # What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
 _REFUSED = (
-    *(Code.FAILED, Code.DIFFERENT_WORK, Code.ABOVE_CEILING, Code.INCOMPLETE, Code.OTHER_PACKAGES, Code.FALLBACK),
+    *(Code.FAILED, Code.DIFFERENT_WORK, Code.ABOVE_CEILING, Code.BELOW_SIMULATOR, Code.INCOMPLETE),
+    *(Code.OTHER_PACKAGES, Code.FALLBACK),
     *(Code.POLLING, Code.THROTTLED, Code.UNPINNED, Code.PRIORITY, Code.UNVERIFIED),
 )
 
@@ -238,8 +239,8 @@ def _work(it: _Examined) -> Found:
             yield "a proof does not fit its cell", _place(cell)
         elif seeds[proof.seed] > 1:
             yield "a proof is that of another cell, too", _place(cell)
-        elif sum(window.rows for window in cell.windows) > proof.of_steps * cell.num_envs + cell.batch_size:
-            yield "windows have more rows than were stepped when they were compared", _place(cell)
+        elif sum(window.rows for window in cell.windows) != proof.timed_rows:
+            yield "windows have other rows than were seen while they were measured", _place(cell)
 
 
 def _counts(it: _Examined) -> Found:

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -31,15 +31,16 @@ class Proofs(dict[str, Script]):
         return [replace(IDENTICAL, num_envs=1, environments=1, seed=next(self._seeds))]
 
 
-def cpu_time(_cell: object, window: Any) -> Mapping[str, int]:  # noqa: ANN401 - a window
-    return {"cpu_ns": window.ns * 9 // 10}
+def cpu_time(of: Iterator[int], _cell: object, window: Any) -> Mapping[str, int]:  # noqa: ANN401 - a window
+    """Return the kernel's counts of a window, which are never twice the same."""
+    return {"cpu_ns": window.ns * 9 // 10 + next(of), "others_ns": 0}
 
 
 @pytest.fixture
 def run(vebench: Command) -> Path:
     """Return the file of a run of a suite on a machine with one CPU."""
     start = FakeStart(proofs=Proofs())
-    script = paced(lambda cell: 1e-4 if cell.backend.name == "gym-sync" else 2e-4, counts=cpu_time)
+    script = paced(lambda cell: 1e-4 if cell.backend.name == "gym-sync" else 2e-4, counts=partial(cpu_time, count()))
     world = replace(world_of(script, 1, start), clock=partial(next, count(step=5)))  # a window takes 5 s of it
     asked = ("run", "--suite", "classic-3", "-b", "gym-sync", "-o", "run.jsonl", "-q")
     assert vebench(*asked, world=world).status == 0
@@ -48,11 +49,11 @@ def run(vebench: Command) -> Path:
 
 
 def as_seen(found: list[Record]) -> None:
-    """Let each proof have seen as many rows as the windows of its cell have."""
+    """Let each proof have seen as many rows as the windows of its cell have, of twice as many steps."""
     cells = {(one["env"], one["repeat"]): one for one in found if one.get("backend") == "gym-sync" and "windows" in one}
     for one in proofs(found):
         rows = [window["rows"] for window in cells[one["env"], one["repeat"]]["windows"]]
-        one["proof"]["timed_rows"] = sum(rows)
+        one["proof"].update(timed_rows=sum(rows), of_steps=2 * sum(rows))
 
 
 def rewritten(path: Path, change: Callable[[list[Record]], object]) -> None:
@@ -112,13 +113,20 @@ def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path
         ("plan", lambda found: found[0]["spec"].update(suite="classic-3/9")),
         ("complete", lambda found: of_gym(found)["windows"].pop()),
         ("complete", lambda found: found.remove(of_gym(found))),
+        ("complete", lambda found: found[0].update(cells=1)),
+        ("files", lambda found: found.append(of_gym(found))),
         ("work", lambda found: found.remove(proofs(found)[0])),
         ("work", lambda found: proofs(found)[0].update(proof=proofs(found)[1]["proof"])),
         ("work", lambda found: proofs(found)[0]["proof"].update(timed_rows=1000)),
         ("work", lambda found: proofs(found)[0]["proof"].update(num_envs=7)),
+        ("work", lambda found: proofs(found)[0]["proof"].update(steps=10**10)),
+        ("work", lambda found: [one["proof"].update(of_steps=one["proof"]["timed_rows"]) for one in proofs(found)]),
         ("counts", lambda found: [one.update(ns=one["ns"] // 2) for one in of_gym(found)["windows"]]),
         ("counts", lambda found: [one.update(rows=2 * one["rows"]) for one in of_gym(found)["windows"]]),
         ("counts", lambda found: of_gym(found)["windows"][0].update(cpu_ns=10**9)),
+        ("counts", lambda found: of_gym(found).update(windows=of_gym(found)["windows"][:6] * 2)),
+        ("counts", lambda found: [one.update(cpu_ns=one["ns"] // 2) for one in of_gym(found)["windows"]]),
+        ("counts", lambda found: [one.update(resets=100) for line in cells(found) for one in line["windows"]]),
         ("pinning", lambda found: of_gym(found).update(cpus=[3])),
         ("findings", lambda found: of_gym(found).update(status="failed", reason="it broke", windows=[])),
         ("release", lambda found: found[0]["packages"].update(vebench="99.0.0")),

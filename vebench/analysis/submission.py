@@ -22,14 +22,15 @@ from vebench import __version__
 from vebench.analysis import rules
 from vebench.analysis.findings import Code
 from vebench.analysis.summary import summarise, why_not_same
-from vebench.backends.registry import BY_NAME, REFERENCE
+from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
+from vebench.child.schedule import LEAD_NS
 from vebench.errors import UsageError, VebenchError, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.frozen import FROZEN, FrozenSuite
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.results.header import machine_fingerprint, topology_of
-from vebench.results.submission import SUBMISSION_SCHEMA, Interval, Result
+from vebench.results.submission import RUN, SUBMISSION_SCHEMA, Interval, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,14 +39,21 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import CellRecord, Run, RunRecord
+    from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
     from vebench.results.submission import Division, Submission
 
 _LONGEST_TEXT = 2000
 _MOST_PLACES = 3
 _RELEASE = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
-# Of a window: how much shorter than its duration, and how much CPU time its CPUs seem to have given beyond the whole.
-_SHORTEST, _MOST_CPU_TIME, _TICKS_NS = 0.95, 1.02, 30_000_000
+# Of a window: how much CPU time its CPUs seem to have given beyond the whole.
+_MOST_CPU_TIME, _TICKS_NS = 1.02, 30_000_000
+# The share of a single CPU's time that is accounted for, at least. It is never idle: 0.98 and more were measured.
+_LEAST_ACCOUNTED = 0.8
+# Rows are stepped in the warm-up and before each window, too: at least this share of as many as at the rate of windows.
+# 0.8 and more were measured, on a machine that others kept busy.
+_LEAST_UNCOUNTED = 0.4
+# How far the mean length of episodes may differ between cells that have so many, in all and of each environment.
+_EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.3, 1000, 20
 # By how much the CPU time of a row may differ between the passes of a cell. Clocks of shared machines differ by half.
 _MOST_APART = 1.8
 _MOST_DISTURBED = 0.1  # of all cells
@@ -129,6 +137,9 @@ def _place(cell: CellRecord) -> str:
 
 def _files(it: _Examined) -> Found:
     yield from (f"{name} is not the file that was submitted" for name in it.submission.damaged)
+    lines = 1 + len(it.cells) + sum(cell.proof is not None for cell in it.cells)
+    if it.submission.contents[RUN].count(b"\n") != lines or it.submission.run.notes:
+        yield f"{RUN} has other lines than its cells and their proofs, once each"
     if it.manifest.schema != SUBMISSION_SCHEMA:
         yield f"schema {it.manifest.schema} is not known here"
 
@@ -197,17 +208,17 @@ def _complete(it: _Examined) -> Found:
     spec = it.header.spec
     labels = {cell.label for cell in it.cells if not cell.entry.reference_row}
     asked = {one.label for one in spec.backends} or labels
-    there = {cell.key for cell in it.cells}
-    for env in spec.envs:
-        for label in sorted(asked):
-            for workers in spec.workers:
-                lacking = set(range(spec.repeats)) - {
-                    key.repeat for key in there if (key.env, key.backend, key.workers) == (env, label, workers)
-                }
-                if lacking:
-                    yield "cells of the plan are missing", f"{env}, {label}, {workers} workers"
-        if not any(key.env == env and key.backend == REFERENCE and key.workers == 1 for key in there):
-            yield f"{REFERENCE} with one worker is missing", env
+    passes: dict[tuple[str, str, int], set[int]] = {}
+    for cell in it.cells:
+        passes.setdefault((cell.env, cell.label, cell.workers), set()).add(cell.repeat)
+    planned = {(env, label, workers) for env in spec.envs for label in asked for workers in spec.workers}
+    for size in sorted(
+        planned | passes.keys() | {(env, name, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
+    ):
+        if passes.get(size) != {*range(spec.repeats)}:
+            yield "cells of the plan are missing", "{}, {}, {} workers".format(*size)
+    if it.header.cells != len(it.cells):
+        yield f"there are {len(it.cells)} cells, and {it.header.cells} were planned"
     if not asked & {cell.label for cell in it.competing}:
         yield "no backend was measured"
     for cell in it.well:
@@ -235,21 +246,33 @@ def _work(it: _Examined) -> Found:
             continue
         if proof.verdict not in SAME:
             yield f"its work is not proven: {why_not_same(proof)}", _place(cell)
-        elif not (proof.rows > 0 and proof.steps > 0 and proof.environments <= proof.num_envs == cell.num_envs):
+        elif not (proof.rows > 0 and 0 < proof.steps <= proof.of_steps) or not (
+            0 < proof.environments <= proof.num_envs == cell.num_envs
+        ):
             yield "a proof does not fit its cell", _place(cell)
         elif seeds[proof.seed] > 1:
             yield "a proof is that of another cell, too", _place(cell)
         elif sum(window.rows for window in cell.windows) != proof.timed_rows:
             yield "windows have other rows than were seen while they were measured", _place(cell)
+        elif _least_steps(cell) > proof.of_steps * cell.num_envs + cell.batch_size:
+            yield "windows have more rows than were stepped in all", _place(cell)
+
+
+def _least_steps(cell: CellRecord) -> float:
+    """Return how many rows a cell has stepped at least: those of its windows, and some of those before them."""
+    rows, before_ns = _sum(cell, "rows"), (cell.warmup_ns or 0) + LEAD_NS * len(cell.windows)
+    return rows + _LEAST_UNCOUNTED * rows / max(1, _sum(cell, "ns")) * before_ns
+
+
+def _sum(cell: CellRecord, name: str) -> int:
+    return sum(getattr(window, name) for window in cell.windows)
 
 
 def _counts(it: _Examined) -> Found:
-    shortest = _SHORTEST * it.header.spec.duration * 1e9
-    per_row: dict[CellKey, dict[int, float]] = {}
     for cell in it.well:
         for window in cell.windows:
             whole = len(cell.cpus) * window.ns
-            if window.ns < shortest:
+            if window.ns < int(it.header.spec.duration * 1e9):
                 yield "a window is shorter than it was to be", _place(cell)
             if window.batches is None and window.rows % cell.batch_size:
                 yield "a window has no whole number of batches", _place(cell)
@@ -257,15 +280,36 @@ def _counts(it: _Examined) -> Found:
                 yield "a window has more CPU time than its CPUs have", _place(cell)
         if cell.took_ns is not None and sum(window.ns for window in cell.windows) > cell.took_ns:
             yield "windows are longer than the whole cell", _place(cell)
-        costs = [window.cpu_ns / window.rows for window in cell.windows if window.cpu_ns and window.rows]
-        if costs and not cell.entry.spins:
-            per_row.setdefault(cell.key.without_repeat, {})[cell.repeat] = median(costs)
-    for key, costs_by_repeat in per_row.items():
-        if max(costs_by_repeat.values()) > _MOST_APART * min(costs_by_repeat.values()):
-            yield (
-                "rows of one pass cost far less CPU time than those of another",
-                f"{key.env}, {key.backend}, {key.size}",
-            )
+        if len(cell.cpus) == 1 and cell.windows and median(map(_accounted, cell.windows)) < _LEAST_ACCOUNTED:
+            yield "a CPU was idle while there was work to do", _place(cell)
+
+
+def _between_cells(it: _Examined) -> Found:
+    by_size: dict[CellKey, list[CellRecord]] = {}
+    episodes: dict[str, list[float]] = {}
+    for cell in it.well:
+        by_size.setdefault(cell.key.without_repeat, []).append(cell)
+        rows, resets = _sum(cell, "rows"), _sum(cell, "resets")
+        if resets >= max(_ENOUGH_EPISODES, _ENOUGH_OF_EACH * cell.num_envs):
+            episodes.setdefault(cell.env, []).append(rows / resets)
+    for key, cells in by_size.items():
+        place = f"{key.env}, {key.backend}, {key.size}"
+        windows = [[window for window in cell.windows if window.cpu_ns and window.rows] for cell in cells]
+        costs = [median(one.cpu_ns / one.rows for one in of_pass if one.cpu_ns) for of_pass in windows if of_pass]
+        if costs and not cells[0].entry.spins and max(costs) > _MOST_APART * min(costs):
+            yield "rows of one pass cost far less CPU time than those of another", place
+        if sum(map(len, windows)) - len({window for of_pass in windows for window in of_pass}) > 1:
+            yield "windows are there twice, to the nanosecond", place
+    for env, lengths in episodes.items():
+        if max(lengths) > _EPISODES_APART * min(lengths):
+            yield "episodes are far longer in one cell than in another", env
+
+
+def _accounted(window: WindowRecord) -> float:
+    """Return the share of a CPU's time that somebody had, or a quota kept; 1 if it is not known."""
+    if window.cpu_ns is None or window.others_ns is None:
+        return 1.0
+    return (window.cpu_ns + window.taken_ns + (window.throttled_ns or 0)) / window.ns
 
 
 def _findings(it: _Examined) -> Found:
@@ -332,10 +376,15 @@ _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ("release", "measure and submit with a released version, and check with the same or a later one", _release),
     ("plan", "measure with vebench run --suite, without changing its plan", _plan),
     ("stated", "submit the folder as vebench submit wrote it", _stated),
-    ("complete", "finish the run with vebench run --resume", _complete),
+    (
+        "complete",
+        "finish the run with vebench run --resume, or measure again if it was interrupted amid a pass",
+        _complete,
+    ),
     ("one-run", _AGAIN, _one_run),
     ("work", "leave the backend out with -b, or measure again", _work),
     ("counts", _AGAIN, _counts),
+    ("counts", _AGAIN, _between_cells),
     ("findings", "see vebench report, do what it says, or leave the backend out with -b", _findings),
     ("undisturbed", "measure on an idle machine", _undisturbed),
     ("intervals", "measure on an idle machine", _intervals),

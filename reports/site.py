@@ -11,7 +11,7 @@ from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
@@ -77,9 +77,11 @@ class Entry:
             started = datetime.fromisoformat(manifest.started).astimezone(UTC)
         except (ValueError, OverflowError):
             raise RunFileError("started is no date and time") from None
+        if started > datetime.now(UTC) + timedelta(days=1):
+            raise RunFileError("it starts in the future")
         rates = [one.frames_per_second.median for one in manifest.results if one.frames_per_second]
         ratios = [one.speedup.median for one in manifest.results if one.speedup]
-        if not rates or min(rates) < _LEAST or max(*rates, *ratios) > _MOST:
+        if not rates or min(rates) < _LEAST or max([*rates, *ratios]) > _MOST:
             raise RunFileError(f"there is no rate, or one outside {_LEAST:g} to {_MOST:g} frames/s")
         if not all(1 <= one.workers <= MAX_COUNT and one.num_envs <= MAX_COUNT**2 for one in manifest.results):
             raise RunFileError("there is an impossible number of workers or environments")
@@ -120,7 +122,7 @@ class Row(NamedTuple):
 def slug(name: str) -> str:
     """Return a name for paths and addresses: the name itself if it is one, else what is left of it with a digest."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_LONGEST_SLUG].strip("-")
-    return words if words == name else f"{words}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return words if words == name else f"{words}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:24]}"
 
 
 def rate_of(result: Result) -> Interval | None:

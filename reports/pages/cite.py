@@ -12,6 +12,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document
+from vebench.reports.figures import without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +30,16 @@ class Quote:
     rate: Estimate
 
     @property
+    def backend(self) -> str:
+        """The backend, without folders of the machine."""
+        return without_folders(())(self.cell.label)
+
+    @property
     def sentence(self) -> str:
         """The figure in words."""
         work = "the same work as a plain loop" if self.cell.proof and self.cell.proof.rows else "work not compared here"
         return (
-            f"{short_name(self.cell.env)}: {self.cell.label} with {self.cell.key.size} steps "
+            f"{short_name(self.cell.env)}: {self.backend} with {self.cell.key.size} steps "
             f"{figures.in_sentence(self.rate, ' frames/s')}, {work} ({self.cell.verdict})."
         )
 
@@ -67,9 +73,11 @@ class CitePage(DataPage):
         """What decides the figures: the plan, the machine, the versions and the day."""
         head, host = self.header, self.header.host
         packages = [f"{name} {version}" for name, version in head.packages.items() if name != "vebench"]
-        what = f"suite {head.spec.suite}" if head.spec.suite else one_line(head.command)
+        passes = f"{head.spec.repeats} passes of {head.spec.rounds} windows of {head.spec.duration:g} s"
+        what = f"suite {head.spec.suite}" if head.spec.suite else passes
         return one_line(
-            f"Measured with vebench {head.packages.get('vebench', '')} ({what}) on {host.usable_cpus} CPUs of "
+            f"Measured with vebench {head.packages.get('vebench', '')} ({what}) on "
+            f"{figures.counted(host.usable_cpus, 'CPU')} of "
             f"{host.cpu_model}, {host.system}, Python {host.python}, {', '.join(packages)}, {head.started[:10]}, "
             f"run {head.digest}; medians with 95 % confidence intervals."
         )
@@ -95,7 +103,7 @@ class CitePage(DataPage):
             "quotes": [
                 {
                     "env": one.cell.env,
-                    "backend": one.cell.label,
+                    "backend": one.backend,
                     "workers": one.cell.workers,
                     "frames_per_second": one.rate,
                     "verdict": one.cell.verdict,
@@ -110,7 +118,7 @@ def bibtex(page: CitePage) -> str:
     """Return an entry for BibTeX."""
     escaped = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$"})
     note = " ".join((*(one.sentence for one in page.quotes), page.circumstances)).translate(escaped)
-    fields = {"title": page.headline, "year": page.header.started[:4], "note": note}
+    fields = {"title": page.headline.translate(escaped), "year": page.header.started[:4], "note": note}
     lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
     return f"@misc{{vebench-{page.header.digest},\n{lines}}}\n"
 
@@ -123,7 +131,7 @@ def citation_file(page: CitePage) -> str:
     return (
         "cff-version: 1.2.0\ntype: dataset\nmessage: If you use these figures, please cite them as below.\n"
         f"title: {dumps(page.headline)}\n"
-        f"authors:\n  - name: The authors of the run\ndate-released: {page.header.started[:10]}\n"
+        f"authors:\n  - name: The authors of the run\ndate-released: {dumps(page.header.started[:10])}\n"
         f"abstract: {dumps(abstract, ensure_ascii=False)}\n"
     )
 
@@ -146,7 +154,7 @@ def badge(page: CitePage) -> str:
     from xml.sax.saxutils import escape  # noqa: PLC0415 - imported on use
 
     one = page.quotes[0]
-    left, right = short_name(one.cell.env), f"{one.cell.label} {figures.number(one.rate.median)} frames/s"
+    left, right = short_name(one.cell.env), f"{one.backend} {figures.number(one.rate.median)} frames/s"
     widths = [round(_WIDTH * len(text)) for text in (left, right)]
     first, second = (width + 12 for width in widths)
     left, right = (escape(one_line(text), {'"': "&quot;"}) for text in (left, right))

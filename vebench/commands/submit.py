@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +25,6 @@ from vebench.results.records import sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from typing import Any
 
     from vebench.results.records import Run
@@ -46,7 +47,7 @@ def submit(file: Path, folder: Path | None) -> int:
         folder.name if folder is not None else file.stem,
         run,
         {
-            "vebench": run.header.packages["vebench"],
+            "vebench": run.header.packages.get("vebench", ""),
             "suite": suite.id,
             "plan": suite.digest,
             "division": division_of(run.header.spec),
@@ -66,12 +67,19 @@ def submit(file: Path, folder: Path | None) -> int:
 def _without_names(run: Run) -> Run:
     """Return the run without the command's own words, and with folders of this machine cut to their last parts."""
     head, was = run.header, run.header.digest
+    for choice in head.spec.backends:
+        if os.sep in choice.python:
+            raise UsageError(f"{choice.label}: names a folder of this machine: measure it by a name on the search path")
     backends = ",".join(one.label for one in head.spec.backends)
     suite = head.spec.suite.partition("/")[0]
-    command = shlex.join(("vebench", "run", "--suite", suite, *(("-b", backends) if backends else ())))
-    run = msgspec.structs.replace(run, header=msgspec.structs.replace(head, command=command))
-    plain = without_folders(())
-    lines = [json.loads(line) for line in store.written(run).splitlines()]
+    head = msgspec.structs.replace(
+        head,
+        command=shlex.join(("vebench", "run", "--suite", suite, *(("-b", backends) if backends else ()))),
+        host=msgspec.structs.replace(head.host, quota_source=None),
+        interpreters={name: msgspec.structs.replace(one, path="") for name, one in head.interpreters.items()},
+    )
+    plain = without_folders((str(Path.home()),))
+    lines = [json.loads(line) for line in store.written(msgspec.structs.replace(run, header=head)).splitlines()]
     for line in lines:
         del line["crc32"]
     data = b"".join(sealed(msgspec.json.encode(_mapped(line, plain))) for line in lines)

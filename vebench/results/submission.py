@@ -37,7 +37,7 @@ _Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{12,64}$")]
 Division = Literal["reference", "tuned", "open"]
 
 
-class Interval(Struct, frozen=True):
+class Interval(Struct, frozen=True, forbid_unknown_fields=True):
     """A level with its 95 % interval, None where there is none."""
 
     median: _Rate
@@ -45,7 +45,7 @@ class Interval(Struct, frozen=True):
     high: _Rate | None
 
 
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, forbid_unknown_fields=True):
     """One cell over all its repeats, as ``vebench report -f json`` has it. ``note`` is why it has no rate, or a doubt.
 
     ``verdict``: whether it did the same work as a plain loop; None for a reference row.
@@ -62,21 +62,21 @@ class Result(Struct, frozen=True):
     note: Annotated[str, Meta(max_length=500)] = ""
 
 
-class InstalledPackage(Struct, frozen=True):
+class InstalledPackage(Struct, frozen=True, forbid_unknown_fields=True):
     """A package that affects figures: its version, and the SHA-256 of what its RECORD says of its files."""
 
     version: _Name
     sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")]
 
 
-class MachineRecord(Struct, frozen=True):
+class MachineRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The machine, apart from the run. ``id``: the same for all runs on one machine, see ``machine_fingerprint``."""
 
     id: _Digest
     host: HostRecord
 
 
-class Manifest(Struct, frozen=True):
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """What a submission is. ``plan`` is the digest of its suite, ``files`` has the SHA-256 of the other files."""
 
     schema: int
@@ -133,10 +133,15 @@ class Submission:
 
 
 def read(folder: Path) -> Submission:
-    """Return the submission in a folder. Raises RunFileError for one that lacks a file, or has others, or links."""
+    """Return the submission in a folder.
+
+    Raises UsageError if there is no such folder, RunFileError for one that lacks a file, or has others, or links.
+    """
     shown = one_line(str(folder))
+    if not folder.is_dir():
+        raise UsageError(f"{shown}: is no folder")
     try:
-        there = {path.name: path for path in folder.iterdir()}
+        there = {path.name: path for path in folder.iterdir() if not folder.is_symlink()}
         if others := sorted(there.keys() - {*FILES}):
             raise RunFileError(f"{shown}: {one_line(others[0])} is no part of a submission")
         for name in FILES:
@@ -179,11 +184,10 @@ def _record(name: str, version: str) -> str:
         raise UsageError(
             f"the run was measured with {name} {version}, and {found.version} is installed: submit before an upgrade"
         )
-    # Scripts have the path of their Python in them, and compiled files the time.
-    lines = [line for line in (found.read_text("RECORD") or "").splitlines() if "sha256=" in line]
-    return _sha256(
-        "\n".join(sorted(line for line in lines if not line.startswith("..") and ".pyc" not in line)).encode()
-    )
+    # What an installer adds differs: scripts have the path of their Python in them, compiled files the time.
+    own = [line for line in (found.read_text("RECORD") or "").splitlines() if "sha256=" in line and ".pyc," not in line]
+    lines = sorted(line for line in own if not line.startswith("..") and ".dist-info/" not in line)
+    return _sha256("\n".join(lines).encode()) if lines else ""
 
 
 def _json(value: object) -> bytes:

@@ -501,7 +501,7 @@ def check_submission(
     1 one is refused, 2 bad input.
 
     \b
-    vebench check-submission submissions/*
+    vebench check-submission submissions/*/
     """
     from vebench.commands import check_submission as command
 

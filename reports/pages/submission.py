@@ -39,7 +39,7 @@ def _remarks(refusals: Iterable[Refusal], where: str = "") -> tuple[Remark, ...]
 
 def _machine(found: Submission) -> str:
     host = found.machine.host
-    return one_line(f"{host.usable_cpus} CPUs, {host.cpu_model}")
+    return one_line(f"{figures.counted(host.usable_cpus, 'CPU')}, {host.cpu_model}")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class CheckedPage(DataPage):
         """One document: a row for each submission, and the reasons."""
         rows = []
         for folder, (found, refusals) in self.found.items():
-            verdict = Text(("refused",), "struck") if refusals else Text(("accepted",), "best")
+            verdict = Text(("refused",), "struck") if refusals else Text(("accepted",))
             unreadable = found is None or any(one.check == "files" for one in refusals)
             about = (
                 ("-",) * 3

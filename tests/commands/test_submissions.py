@@ -111,6 +111,9 @@ def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path
         ("one-run", lambda found: found.insert(1, found.pop(next(i for i, x in enumerate(found) if x.get("repeat"))))),
         ("plan", lambda found: found[0]["spec"].update(rounds=13)),
         ("plan", lambda found: found[0]["spec"].update(suite="classic-3/9")),
+        ("plan", lambda found: found[0]["spec"].update(repeats=10**9)),
+        ("size", lambda found: found[0]["host"]["topology"].update(core_cpus=["0-65535"] * 4000)),
+        ("stated", lambda found: found[0].update(started="9999-12-31T00:00:00+00:00")),
         ("complete", lambda found: of_gym(found)["windows"].pop()),
         ("complete", lambda found: found.remove(of_gym(found))),
         ("complete", lambda found: found[0].update(cells=1)),
@@ -176,6 +179,22 @@ def test_a_submission_that_would_be_refused_is_not_written(vebench: Command, run
     assert (vebench("submit", run, "-o", "mine").status, Path("mine").exists()) == (1, False)
     rewritten(run, lambda found: found[0]["packages"].update(gymnasium="0.1"))
     assert "0.1" in vebench("submit", run).refusal
+
+
+def test_what_cannot_be_compared_is_accepted_without_a_verdict(vebench: Command, run: Path) -> None:
+    nothing = {"verdict": "unverified", "rows": 0, "impossible": True, "reason": "it draws its own start"}
+    rewritten(run, lambda found: [line["proof"].update(nothing) for line in proofs(found)])
+    rewritten(run, lambda found: [line.update(verdict="unverified") for line in cells(found) if line["verdict"]])
+    assert vebench("submit", run, "-o", "mine").status == 0
+    results = json.loads(Path("mine", MANIFEST).read_text())["results"]
+    assert {each["verdict"] for each in results if each["backend"] == "gym-sync"} == {"unverified"}
+
+
+def test_what_names_a_folder_of_the_machine_or_is_none_is_no_submission(vebench: Command, run: Path) -> None:
+    assert "nowhere: is no folder" in vebench("check-submission", "nowhere").refusal
+    named = {"name": "gym-sync", "options": {}, "python": "/home/ann/bin/python"}
+    rewritten(run, lambda found: found[0]["spec"].update(backends=[named]))
+    assert "folder of this machine" in vebench("submit", run).refusal
 
 
 def test_the_plan_of_a_suite_is_fixed(vebench: Command, run: Path) -> None:

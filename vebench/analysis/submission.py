@@ -11,8 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby
+from math import isclose
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -56,12 +58,12 @@ _LEAST_UNCOUNTED = 0.4
 _EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.3, 1000, 20
 # By how much the CPU time of a row may differ between the passes of a cell. Clocks of shared machines differ by half.
 _MOST_APART = 1.8
-_MOST_DISTURBED = 0.1  # of all cells
+_MOST_DISTURBED = 0.1  # of all cells, and of all windows those that a quota throttled
+_MOST_CPUS = 1 << 16
 # What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
 _REFUSED = (
     *(Code.FAILED, Code.DIFFERENT_WORK, Code.ABOVE_CEILING, Code.BELOW_SIMULATOR, Code.INCOMPLETE),
-    *(Code.OTHER_PACKAGES, Code.FALLBACK),
-    *(Code.POLLING, Code.THROTTLED, Code.UNPINNED, Code.PRIORITY, Code.UNVERIFIED),
+    *(Code.OTHER_PACKAGES, Code.FALLBACK, Code.UNPINNED, Code.PRIORITY),
 )
 
 
@@ -112,8 +114,10 @@ def refusals(submission: Submission) -> tuple[Refusal, ...]:
         examined = _Examined(submission)
         submission.machine, submission.packages  # noqa: B018 - they are decoded here
     except VebenchError as error:
-        return (Refusal("files", str(error), "submit the folder as vebench submit wrote it"),)
+        return (Refusal("files", str(error), AS_WRITTEN),)
     for name, remedy, check in _CHECKS:
+        if any(one.check in _FIRST for one in found):  # the others would take what they say for granted
+            break
         places: dict[str, list[str]] = {}
         try:
             for one in check(examined):
@@ -135,6 +139,10 @@ def _place(cell: CellRecord) -> str:
     return f"{cell.env}, {cell.label}, {cell.key.size}, repeat {cell.repeat}"
 
 
+def _cell(env: str, backend: str, workers: int) -> str:
+    return f"{env}, {backend}, {workers} worker{'s' * (workers != 1)}"
+
+
 def _files(it: _Examined) -> Found:
     yield from (f"{name} is not the file that was submitted" for name in it.submission.damaged)
     lines = 1 + len(it.cells) + sum(cell.proof is not None for cell in it.cells)
@@ -142,6 +150,19 @@ def _files(it: _Examined) -> Found:
         yield f"{RUN} has other lines than its cells and their proofs, once each"
     if it.manifest.schema != SUBMISSION_SCHEMA:
         yield f"schema {it.manifest.schema} is not known here"
+
+
+def _size(it: _Examined) -> Found:
+    """Find lists of CPUs that would take long to read."""
+    parts = it.header.host.topology
+    lists = (*parts.packages.values(), *parts.nodes.values(), *parts.last_level, *parts.kinds, *parts.core_cpus)
+    if sum(map(_cpus_in, lists)) > 8 * _MOST_CPUS:
+        yield "its machine has more CPUs than there can be"
+
+
+def _cpus_in(text: str) -> int:
+    ends = [list(map(int, part.split("-"))) for part in text.split(",") if part]
+    return sum(end[-1] - end[0] + 1 for end in ends)
 
 
 def _names(it: _Examined) -> Found:
@@ -182,9 +203,9 @@ def _plan(it: _Examined) -> Found:
         yield f"the plan of {suite.id} is {suite.digest}, not {it.manifest.plan}"
     planned = suite.spec(it.header.host.usable_cpus, spec.backends)
     for item in fields(planned):
-        is_, was = (shown(str(getattr(one, item.name))) for one in (spec, planned))
+        is_, was = (getattr(one, item.name) for one in (spec, planned))
         if is_ != was:
-            yield f"{item.name} is {is_}, not {was}"
+            yield f"{item.name} is {shown(str(is_))}, not {shown(str(was))}"
     if it.header.interpreter is not None or it.header.hosts:
         yield "it was measured by another command than vebench run on one machine"
 
@@ -195,13 +216,32 @@ def _stated(it: _Examined) -> Found:
         yield f"its division is {division_of(run.header.spec)}, not {manifest.division}"
     if (manifest.started, manifest.command) != (run.header.started, run.header.command):
         yield "its start or command is not that of the run"
-    ours = {(one.env, one.backend, one.workers, one.num_envs): one for one in results_of(it.summaries)}
+    if not datetime.fromisoformat(manifest.started).astimezone(UTC) < datetime.now(UTC) + timedelta(days=1):
+        yield "it starts in the future"
+    ours = {(one.env, one.backend, one.workers): one for one in results_of(it.summaries)}
     for one in manifest.results:
-        place = one.env, one.backend, one.workers, one.num_envs
-        if ours.pop(place, None) != one:
-            yield "figures are not those of the run", f"{one.env}, {one.backend}, {one.workers} workers"
+        found = ours.pop((one.env, one.backend, one.workers), None)
+        if found is None or not _alike(one, found):
+            yield "figures are not those of the run", _cell(one.env, one.backend, one.workers)
     if ours:
         yield f"figures of {len(ours)} cells are missing"
+
+
+def _alike(one: Result, other: Result) -> bool:
+    """Return whether two results are the same but for words and rounding, which may change with versions."""
+    figures = [(each.frames_per_second, each.speedup) for each in (one, other)]
+    numbers = [
+        [bound for found in both if found for bound in (found.median, found.low, found.high)] for both in figures
+    ]
+    same = [(each.num_envs, each.verdict, each.reference_row, bool(each.note)) for each in (one, other)]
+    return (
+        same[0] == same[1]
+        and len(numbers[0]) == len(numbers[1])
+        and all(
+            first == second or (first and second and isclose(first, second, rel_tol=0.01))
+            for first, second in zip(*numbers, strict=True)
+        )
+    )
 
 
 def _complete(it: _Examined) -> Found:
@@ -216,7 +256,7 @@ def _complete(it: _Examined) -> Found:
         planned | passes.keys() | {(env, name, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
     ):
         if passes.get(size) != {*range(spec.repeats)}:
-            yield "cells of the plan are missing", "{}, {}, {} workers".format(*size)
+            yield "cells of the plan are missing", _cell(*size)
     if it.header.cells != len(it.cells):
         yield f"there are {len(it.cells)} cells, and {it.header.cells} were planned"
     if not asked & {cell.label for cell in it.competing}:
@@ -244,6 +284,8 @@ def _work(it: _Examined) -> Found:
             if cell.repeat < PASSES_OF_ALL:
                 yield "rows were not compared with those of a plain loop", _place(cell)
             continue
+        if proof.impossible and proof.verdict == cell.verdict == "unverified":
+            continue  # it has no place
         if proof.verdict not in SAME:
             yield f"its work is not proven: {why_not_same(proof)}", _place(cell)
         elif not (proof.rows > 0 and 0 < proof.steps <= proof.of_steps) or not (
@@ -323,6 +365,11 @@ def _undisturbed(it: _Examined) -> Found:
     disturbed = [cell for cell in it.summaries if cell.disturbed]
     if len(disturbed) > _MOST_DISTURBED * len(it.summaries):
         yield f"other processes disturbed {len(disturbed)} of {len(it.summaries)} cells"
+    throttled, windows = (
+        sum(getattr(cell, name) for cell in it.summaries) for name in ("throttled_windows", "windows")
+    )
+    if throttled > _MOST_DISTURBED * windows:
+        yield f"a CPU quota throttled {throttled} of {windows} windows"
 
 
 def _intervals(it: _Examined) -> Found:
@@ -366,16 +413,21 @@ def _packages(it: _Examined) -> Found:
     for name in sorted(stated.keys() | it.header.packages.keys()):
         if stated.get(name) != it.header.packages.get(name):
             yield f"{name} is {stated.get(name)} in packages.json, {it.header.packages.get(name)} in the run"
-    yield from (f"{name} has no digest" for name, one in it.submission.packages.items() if not one.sha256)
+    yield from (
+        f"{name} has no digest" for name, one in it.submission.packages.items() if not one.sha256 and name != "vebench"
+    )
 
 
+AS_WRITTEN = "submit the folder as vebench submit wrote it"
+_FIRST = {"plan", "size"}
 _AGAIN = "measure again with vebench run --suite, and submit that run"
 _CHECKS: tuple[tuple[str, str, _Check], ...] = (
-    ("files", "submit the folder as vebench submit wrote it", _files),
-    ("names", "submit the folder as vebench submit wrote it", _names),
+    ("files", AS_WRITTEN, _files),
+    ("size", AS_WRITTEN, _size),
+    ("names", AS_WRITTEN, _names),
     ("release", "measure and submit with a released version, and check with the same or a later one", _release),
     ("plan", "measure with vebench run --suite, without changing its plan", _plan),
-    ("stated", "submit the folder as vebench submit wrote it", _stated),
+    ("stated", AS_WRITTEN, _stated),
     (
         "complete",
         "finish the run with vebench run --resume, or measure again if it was interrupted amid a pass",
@@ -389,8 +441,8 @@ _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ("undisturbed", "measure on an idle machine", _undisturbed),
     ("intervals", "measure on an idle machine", _intervals),
     ("pinning", "measure on Linux, with the plan's --pin compact", _pinning),
-    ("machine", "submit the folder as vebench submit wrote it", _machine),
-    ("packages", "submit from the environment that measured", _packages),
+    ("machine", AS_WRITTEN, _machine),
+    ("packages", "submit from the environment that measured, with packages that pip or uv has installed", _packages),
 )
 
 

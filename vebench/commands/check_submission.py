@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.submission import Refusal, refusals
+from vebench.analysis.submission import AS_WRITTEN, Refusal, refusals
 from vebench.errors import RunFileError, one_line
 from vebench.reports.pages.submission import CheckedPage
 from vebench.results import submission
@@ -26,7 +26,7 @@ def check(folders: Sequence[Path], outlet: Outlet) -> int:
             read = submission.read(folder)
             found[one_line(str(folder))] = read, refusals(read)
         except RunFileError as error:
-            refusal = Refusal("files", str(error), "submit the folder as vebench submit wrote it")
+            refusal = Refusal("files", str(error), AS_WRITTEN)
             found[one_line(str(folder))] = None, (refusal,)
     outlet.publish(CheckedPage(found))
     return _REFUSED if any(reasons for _, reasons in found.values()) else _ACCEPTED

@@ -52,11 +52,12 @@ _MOST_CPU_TIME, _TICKS_NS = 1.02, 30_000_000
 # The share of a single CPU's time that is accounted for, at least. It is never idle: 0.98 and more were measured.
 _LEAST_ACCOUNTED = 0.8
 # Rows are stepped in the warm-up and before each window, too: at least this share of as many as at the rate of windows.
-# 0.8 and more were measured, on a machine that others kept busy.
-_LEAST_UNCOUNTED = 0.4
+# 0.44 and more were measured, on a machine whose speed changed.
+_LEAST_UNCOUNTED = 0.2
 # How far the mean length of episodes may differ between cells that have so many, in all and of each environment.
-_EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.3, 1000, 20
-# By how much the CPU time of a row may differ between the passes of a cell. Clocks of shared machines differ by half.
+_EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.2, 1000, 60
+# By how much the CPU time of a row may differ between the passes of a cell, relative to that of other cells: up to 1.48
+# was measured on a shared machine.
 _MOST_APART = 1.8
 _MOST_DISTURBED = 0.1  # of all cells, and of all windows those that a quota throttled
 _MOST_CPUS = 1 << 16
@@ -328,20 +329,31 @@ def _counts(it: _Examined) -> Found:
 
 def _between_cells(it: _Examined) -> Found:
     by_size: dict[CellKey, list[CellRecord]] = {}
-    episodes: dict[str, list[float]] = {}
     for cell in it.well:
         by_size.setdefault(cell.key.without_repeat, []).append(cell)
-        rows, resets = _sum(cell, "rows"), _sum(cell, "resets")
-        if resets >= max(_ENOUGH_EPISODES, _ENOUGH_OF_EACH * cell.num_envs):
-            episodes.setdefault(cell.env, []).append(rows / resets)
+    costs: dict[CellKey, dict[int, float]] = {}
+    paces: dict[tuple[str, int], list[float]] = {}
+    episodes: dict[str, list[float]] = {}
     for key, cells in by_size.items():
-        place = f"{key.env}, {key.backend}, {key.size}"
-        windows = [[window for window in cell.windows if window.cpu_ns and window.rows] for cell in cells]
-        costs = [median(one.cpu_ns / one.rows for one in of_pass if one.cpu_ns) for of_pass in windows if of_pass]
-        if costs and not cells[0].entry.spins and max(costs) > _MOST_APART * min(costs):
+        windows = {one.repeat: [window for window in one.windows if window.cpu_ns and window.rows] for one in cells}
+        found = {
+            repeat: median((one.cpu_ns or 0) / one.rows for one in many) for repeat, many in windows.items() if many
+        }
+        costs[key] = {repeat: cost / median(found.values()) for repeat, cost in found.items()}
+        for repeat, cost in costs[key].items():
+            paces.setdefault((key.env, repeat), []).append(cost)
+        if sum(map(len, windows.values())) - len({one for many in windows.values() for one in many}) > 1:
+            yield "windows are there twice, to the nanosecond", _cell(key.env, key.backend, key.workers)
+        rows, resets = (sum(_sum(cell, name) for cell in cells) for name in ("rows", "resets"))
+        if resets >= max(_ENOUGH_EPISODES, _ENOUGH_OF_EACH * cells[0].num_envs):
+            episodes.setdefault(key.env, []).append(rows / resets)
+    for key, by_pass in costs.items():
+        # Cells that take turns share the speed of the machine, which differed by 2.2 between passes of one run.
+        own = [cost / median(paces[key.env, repeat]) for repeat, cost in by_pass.items()]
+        entry = by_size[key][0].entry
+        if own and not (entry.spins or entry.reference_row) and max(own) > _MOST_APART * min(own):
+            place = _cell(key.env, key.backend, key.workers)
             yield "rows of one pass cost far less CPU time than those of another", place
-        if sum(map(len, windows)) - len({window for of_pass in windows for window in of_pass}) > 1:
-            yield "windows are there twice, to the nanosecond", place
     for env, lengths in episodes.items():
         if max(lengths) > _EPISODES_APART * min(lengths):
             yield "episodes are far longer in one cell than in another", env

@@ -22,6 +22,7 @@ import msgspec
 
 from vebench import __version__
 from vebench.analysis import rules
+from vebench.analysis.cell import is_base
 from vebench.analysis.findings import Code
 from vebench.analysis.summary import summarise, why_not_same
 from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
@@ -387,8 +388,10 @@ def _undisturbed(it: _Examined) -> Found:
 def _intervals(it: _Examined) -> Found:
     widest = it.suite.widest if it.suite else 0.0
     for cell in it.summaries:
-        if cell.status == "ok" and not cell.reference_row and (cell.half_width is None or cell.half_width > widest):
-            yield f"intervals are wider than ±{widest:.0%}", f"{cell.env}, {cell.label}, {cell.key.size}"
+        half = None if cell.speedup is None else cell.speedup.half_width
+        compared = cell.status == "ok" and not cell.reference_row and not is_base(cell.key)
+        if compared and (half is None or half > widest):
+            yield f"speedups have intervals wider than ±{widest:.0%}", f"{cell.env}, {cell.label}, {cell.key.size}"
 
 
 def _pinning(it: _Examined) -> Found:

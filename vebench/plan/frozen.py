@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from vebench.plan.spec import BackendChoice
 
-# Every cell has three passes, so that none is measured less because it seemed slow.
+# Every cell has the same passes, so that none is measured less because it seemed slow: many short ones, because passes
+# differ more than windows do.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    {**PLAN_OF_RUN, "repeats": 3, "rounds": 12, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
+    {**PLAN_OF_RUN, "repeats": 6, "rounds": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
 )
 
 
@@ -29,7 +30,7 @@ _PLAN: Mapping[str, Any] = MappingProxyType(
 class FrozenSuite:
     """A plan that is fixed but for the backends and the machine's CPUs: worker counts double from 1 up to these.
 
-    ``widest``: how wide half of an interval may be, as a share of the rate. ``source`` is where the tasks were chosen.
+    ``widest``: how wide half of a speedup's interval may be, as a share of the speedup. ``source`` is where the tasks were chosen.
     """
 
     name: str

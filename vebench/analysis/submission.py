@@ -482,7 +482,7 @@ def results_of(cells: Sequence[CellSummary]) -> tuple[Result, ...]:
             reference_row=cell.reference_row,
             note=one_line(cell.reason or cell.why_struck)[:500],
         )
-        for cell in cells
+        for cell in sorted(cells, key=lambda cell: cell.key[:-1])
     )
 
 

@@ -30,7 +30,8 @@ _PLAN: Mapping[str, Any] = MappingProxyType(
 class FrozenSuite:
     """A plan that is fixed but for the backends and the machine's CPUs: worker counts double from 1 up to these.
 
-    ``widest``: how wide half of a speedup's interval may be, as a share of the speedup. ``source`` is where the tasks were chosen.
+    ``widest``: how wide half of a speedup's interval may be, as a share of the speedup. ``source`` is where the tasks
+    were chosen.
     """
 
     name: str

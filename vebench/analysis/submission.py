@@ -59,7 +59,7 @@ _LEAST_UNCOUNTED = 0.2
 _EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.2, 1000, 60
 # By how much the CPU time of a row may differ between the passes of a cell, relative to that of other cells: up to 1.48
 # was measured on a shared machine.
-_MOST_APART = 1.8
+_MOST_APART = 1.7
 _MOST_DISTURBED = 0.1  # of all cells, and of all windows those that a quota throttled
 _MOST_CPUS = 1 << 16
 # What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
@@ -338,7 +338,9 @@ def _between_cells(it: _Examined) -> Found:
     for key, cells in by_size.items():
         windows = {one.repeat: [window for window in one.windows if window.cpu_ns and window.rows] for one in cells}
         found = {
-            repeat: median((one.cpu_ns or 0) / one.rows for one in many) for repeat, many in windows.items() if many
+            repeat: sum(one.cpu_ns or 0 for one in many) / sum(one.rows for one in many)
+            for repeat, many in windows.items()
+            if many
         }
         costs[key] = {repeat: cost / median(found.values()) for repeat, cost in found.items()}
         for repeat, cost in costs[key].items():

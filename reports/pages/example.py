@@ -25,8 +25,8 @@ def info(infos, path, index=None):
         if index is not None and f"_{name}" in infos and not infos[f"_{name}"][index]:
             continue
         if path == f"{name}":
-            return value if index is None else value[index]
-        if path.startswith(f"{name}/"):
+            return value if index is None or isinstance(value, (str, bytes)) else value[index]
+        if path.startswith(f"{name}/") and isinstance(value, dict):
             return info(value, path[len(name) + 1 :], index)
 """  # and None if an environment has no such value
 

@@ -85,6 +85,7 @@ NAMED: dict[str, list[dict[str, Any]]] = {
 HARMLESS = {
     *("workers", "envs_per_worker", "only", "duration", "rounds", "warmup", "repeats", "until", "budget", "base"),
     *("interleave", "isolation", "race", "seed", "pin", "replicas", "memory", "timeout", "proof", "learner"),
+    "suite",
 }
 DETAILS = {"pin.cpus", "pin.smt", "pin.memory", "policy.cpus", "policy.device"}
 HOSTILE = [spec for specs in NAMED.values() for spec in specs]

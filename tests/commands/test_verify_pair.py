@@ -239,6 +239,12 @@ def test_a_side_that_dies_or_hangs_is_different(verify: Any, other: str, why: st
     assert why in found["why"]
 
 
+def test_two_that_both_raise_are_not_called_the_same(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+    del verify  # it has written the module
+    found = vebench("verify", "mine:raising", "mine:raising", "--steps", "40", "-f", "json")
+    assert (found.status, json.loads(found.out)["verdict"]) == (3, "unverified")
+
+
 def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - same reason
     monkeypatch.syspath_prepend(".")
     mine = importlib.import_module("mine")

@@ -104,6 +104,7 @@ class Tally:
     infos: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))  # names that each has
     not_compared: dict[str, str] = field(default_factory=dict)  # infos, and why
     only: str = ""  # of infos, compare this field
+    raised: str = ""  # what both raised, so that no more rows could be compared
 
     def anew(self, only: str) -> Tally:
         """Return a tally of other rows of the same two, whose infos are compared if they are this field."""
@@ -123,6 +124,8 @@ def first_parting(one: Answer, other: Answer, tally: Tally) -> Parting | None:
         for env, rows in enumerate(zip(one["rows"], other["rows"], strict=True))
         if (parting := _of_environment(env, *rows, (one["raised"], other["raised"]), tally)) is not None
     ]
+    if one["raised"] and other["raised"]:
+        tally.raised = one["raised"]
     return min(found, key=lambda each: (each.segment, each.step, each.row, each.env), default=None)
 
 
@@ -178,7 +181,7 @@ def _infos(a: Sequence[Any], b: Sequence[Any], tally: Tally) -> Iterator[tuple[s
             continue
         given = [leaf for leaf in pair if leaf is not None]
         kinds = {leaf[0] for leaf in given}
-        if "" in kinds or (len(kinds - {"object"}) > 1 and None in map(_array, given)):
+        if "" in kinds or (len(kinds - {"object"}) > 1 and any(_array(leaf) is None for leaf in given)):
             tally.not_compared[name] = "arrays of two types, and long" if all(kinds) else "neither numbers nor text"
         elif len(given) > 1 or (given[0][3] and name in tally.infos[0] & tally.infos[1]):
             yield name, *(leaf and leaf[:3] for leaf in pair)

@@ -68,12 +68,14 @@ class Sweep:
     @cached_property
     def below_simulator(self) -> frozenset[CellKey]:
         """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
-        return _slower(
+        found = _slower(
             (cell, bare.having(sample=bare.by_cpu_time.scaled(1 / LEAST_CPU_TIME)), timed)
             for cell in self.cells
             if (bare := self.ceiling_of(cell)) and not bare.disturbed  # of the cell, who works for it counts as others
             for timed in [cell.having(sample=cell.by_cpu_time)]
         )
+        slow = {key.env for key in found if key.backend == REFERENCE}  # there it is the ceiling that took more
+        return frozenset(key for key in found if key.env not in slow)
 
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
         """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""

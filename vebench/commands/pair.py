@@ -10,7 +10,9 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -122,7 +124,7 @@ def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
         number = -1.0
         with contextlib.suppress(ValueError):
             number = float(match["number"]) if match else number
-        if match is None or number < 0 or not re.fullmatch("rewards|(observations|infos)(/.*)?", name):
+        if match is None or not 0 <= number < inf or not re.fullmatch("rewards|(observations|infos)(/.*)?", name):
             raise UsageError(
                 f"--within {shown(text)}: write observations=1e-6, rewards=1%, infos/KEY=1 or observations/LEAF=4ulp, "
                 f"with @STEPS for the first steps of an episode only, or {DISTRIBUTION}"
@@ -158,7 +160,8 @@ def compared(asked: PairRequest) -> PairPage:
                 verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
             except LostError as error:
                 verdict = Verdict("different", two.tally, why=f"one of the two is lost: {error}")
-            _refuse_unknown(limits, sorted(set.intersection(*verdict.tally.infos)), "infos")
+            if verdict.word != "different" and verdict.tally.rows:
+                _refuse_unknown(limits, sorted(set.union(*verdict.tally.infos)), "infos")
             abouts = one.about, other.about
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {asked.seed}") from None
@@ -227,7 +230,7 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
         raise UsageError(f"{what}: a file has one array, and these actions are several: use MODULE:FUNCTION")
     try:
         array = np.atleast_1d(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
         raise UsageError(f"{what} cannot be read: {one_line(str(error))}") from None
     low, high, kinds = space.low, space.high, "biu" if space.integer else "iuf"
     found = f"{array.dtype} of shape {array.shape}"
@@ -238,6 +241,8 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
         axes = (", ".join(map(str, (*axes, *low.shape))) for axes in (["steps"], ["steps", "environments"]))
         actions = f"{low.dtype} from {low.tolist()} to {high.tolist()}, of shape ({') or ('.join(axes)})"
         raise UsageError(f"{what} has {found}: actions are {actions}")
+    check_count(f"{what}: steps", array.shape[0], 1, MAX_STEPS)
+    check_count(f"{what}: environments", array.shape[1], 1, MAX_COUNT)
     return np.asarray(array, low.dtype)
 
 
@@ -329,6 +334,8 @@ def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
         found = two.parting(case)
         if found is not None:
             break
+    if found is None and two.tally.raised:
+        return Verdict("unverified", two.tally, why=f"both raise: {two.tally.raised}")
     if found is None and (two.tally.skipped or two.tally.furthest):
         return Verdict("within limits", two.tally)
     if found is None:

@@ -113,6 +113,11 @@ def test_what_is_kept_are_the_rows_of_the_batches_whose_numbers_they_have(num_en
     assert sum(map(len, orders)) == (0 if num_envs == batch_size else loop.batches + 1)
 
 
+def test_moments_go_on_while_an_end_is_waited_for_that_does_not_come() -> None:
+    records, _ = recorded(Played(3, 3, length=10**9))
+    assert len([record for record in records if isinstance(record, Rows)]) > 5 * MOMENTS_PER_SECOND
+
+
 def test_ends_are_counted_for_each_environment_to_the_last_window() -> None:
     records, loop = recorded(Played(6, 2))
     counted = [record.ends for record in records if isinstance(record, Rows) and len(record.ends)][-1]

@@ -148,14 +148,12 @@ class Recorder:
         """
         if self.following:
             self.following -= 1
-        elif self.awaited:
-            if self.awaited.isdisjoint(arrays[4][ended[arrays[4]]].tolist()):
-                return
+        elif self.awaited and not self.awaited.isdisjoint(arrays[4][ended[arrays[4]]].tolist()):
             self._for_end, self.awaited = False, frozenset()
             self.following = CONSECUTIVE - 1
         elif not self._due():
             return
-        elif self._for_end:
+        elif self._for_end and not self.awaited:  # other moments go on while it waits
             self.awaited = self.shown
             return
         else:

@@ -11,14 +11,11 @@ from support.fakes import IDENTICAL, FakeStart, fake_world
 from support.in_this_process import world_here
 from support.records import write_lines
 
-from vebench.analysis.summary import summarise
-from vebench.analysis.windows import all_of
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine import runner
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.running import OTHER_PACE
 from vebench.results import store
-from vebench.results.records import Run
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--set", "warmup=0.02", "--rounds", "2", "-q", "-o", "run.jsonl")
 HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
@@ -271,19 +268,6 @@ def test_a_comparison_that_hangs_is_ended_and_the_cells_are_as_good_as_before(ve
     assert {proofs[name]["verdict"] for name in ("shm-sync", "gym-async")} == {"identical"}, "each has its own process"
     cells = json.loads(vebench("report", "run.jsonl", "-f", "json").out)
     assert {(cell["verdict"], cell["struck"]) for cell in cells if cell["proof"]} == {("identical", "")}
-
-
-def test_a_backend_for_which_another_process_steps_has_too_little_cpu_time_for_its_steps(vebench: Command) -> None:
-    asked = ("-e", "Humanoid", "-w", "1", "--envs-per-worker", "8", "--set", "base=false")
-    asked += ("-b", "timed_liars:StepsElsewhere", "-b", "ceiling")
-    brief = (*ONE_PASS[:-1], "auto", "--duration", "0.1", "--set", "warmup=0.05", "--rounds", "6", "-q")
-    vebench("run", *asked, *brief, "-o", "run.jsonl")
-    run = store.read(Path("run.jsonl"))
-    assert run.cells[0].proof.timed_rows == sum(window.rows for window in run.cells[0].windows)
-    calm = {"others_ns": 0, "steal_ns": 0, "throttled_ns": 0, "throttles": 0}  # whatever else this machine does
-    evened = [replace(cell, windows=(replace(all_of(cell.windows), **calm),) * 4, proof=None) for cell in run.cells]
-    found = [{finding.code for finding in cell.findings} for cell in summarise(Run(run.header, tuple(evened)))]
-    assert ["below-simulator" in codes for codes in found] == [True, False]
 
 
 def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_slowly_is_not(vebench: Command) -> None:

@@ -478,7 +478,7 @@ def submit(
 
     RUN is a run file of vebench run --suite. Shows what the submission contains and whether it would be accepted;
     with -o, also writes it: the run, the machine, the packages with digests, and the figures with checksums, without
-    names of hosts, users and folders. Exit status: 0 accepted, 1 it would be refused, 2 bad input.
+    folders of this machine. Exit status: 0 accepted, 1 it would be refused, 2 bad input.
 
     \b
     vebench run --suite classic-3 -o classic.jsonl

@@ -1,10 +1,7 @@
 """Adapters that do the right work wherever they expect to be looked at, and other work while they are timed."""
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import Pipe
 from random import Random
 from typing import Any
 
@@ -136,44 +133,6 @@ class SlowClock(ForLoop):
             return stretch._replace(ns=stretch.ns // 2)
 
         loop.Loop.run_for = run_for  # type: ignore[method-assign] # the fraud
-
-
-class StepsElsewhere(ForLoop):
-    """Waits for a process that steps, which is not its child, so that its CPU time is not the cell's."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._here, there = Pipe()
-        if not (child := os.fork()):
-            if not os.fork():
-                self._here.close()
-                self._serve(there)
-            os._exit(0)
-        os.waitpid(child, 0)
-        there.close()
-
-    def _serve(self, there: Any) -> None:  # noqa: ANN401 - the end of a pipe
-        with suppress(EOFError, OSError):
-            while True:
-                do, value = there.recv()
-                (super().reset if do == "reset" else super().send)(value)
-                there.send(tuple(super().recv()))
-
-    def reset(self, seed: int) -> None:
-        self._here.send(("reset", seed))
-
-    def send(self, actions: NDArray[np.generic]) -> None:
-        self._here.send(("send", actions))
-
-    def recv(self) -> Batch:
-        return Batch(*self._here.recv())
-
-    def frames(self) -> None:
-        """Say nothing of simulators that nobody steps."""
-
-    def close(self) -> None:
-        self._here.close()
-        super().close()
 
 
 class CountsTwice(ForLoop):

@@ -112,7 +112,7 @@ def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path
         ("plan", lambda found: found[0]["spec"].update(rounds=13)),
         ("plan", lambda found: found[0]["spec"].update(suite="classic-3/9")),
         ("plan", lambda found: found[0]["spec"].update(repeats=10**9)),
-        ("size", lambda found: found[0]["host"]["topology"].update(core_cpus=["0-65535"] * 4000)),
+        ("files", lambda found: found[0]["host"]["topology"].update(core_cpus=["0-65535"] * 4000)),
         ("stated", lambda found: found[0].update(started="9999-12-31T00:00:00+00:00")),
         ("complete", lambda found: of_gym(found)["windows"].pop()),
         ("complete", lambda found: found.remove(of_gym(found))),

@@ -29,6 +29,7 @@ from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
 from vebench.child.schedule import LEAD_NS
 from vebench.errors import UsageError, VebenchError, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
+from vebench.plan.cells import CellKey
 from vebench.plan.frozen import FROZEN, FrozenSuite
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import PASSES_OF_ALL
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.plan.cells import CellKey
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
     from vebench.results.submission import Division, Submission
@@ -61,7 +61,6 @@ _EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.2, 1000, 60
 # was measured on a shared machine.
 _MOST_APART = 1.7
 _MOST_DISTURBED = 0.1  # of all cells, and of all windows those that a quota throttled
-_MOST_CPUS = 1 << 16
 # What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
 _REFUSED = (
     *(Code.FAILED, Code.DIFFERENT_WORK, Code.ABOVE_CEILING, Code.BELOW_SIMULATOR, Code.INCOMPLETE),
@@ -118,7 +117,7 @@ def refusals(submission: Submission) -> tuple[Refusal, ...]:
     except VebenchError as error:
         return (Refusal("files", str(error), AS_WRITTEN),)
     for name, remedy, check in _CHECKS:
-        if any(one.check in _FIRST for one in found):  # the others would take what they say for granted
+        if any(one.check == "plan" for one in found):  # the others would take it for granted
             break
         places: dict[str, list[str]] = {}
         try:
@@ -138,11 +137,11 @@ def _few(places: Sequence[str]) -> tuple[str, ...]:
 
 
 def _place(cell: CellRecord) -> str:
-    return f"{cell.env}, {cell.label}, {cell.key.size}, repeat {cell.repeat}"
+    return f"{_cell(cell.key)}, repeat {cell.repeat}"
 
 
-def _cell(env: str, backend: str, workers: int) -> str:
-    return f"{env}, {backend}, {workers} worker{'s' * (workers != 1)}"
+def _cell(key: CellKey) -> str:
+    return f"{key.env}, {key.backend}, {key.size}"
 
 
 def _files(it: _Examined) -> Found:
@@ -152,19 +151,6 @@ def _files(it: _Examined) -> Found:
         yield f"{RUN} has other lines than its cells and their proofs, once each"
     if it.manifest.schema != SUBMISSION_SCHEMA:
         yield f"schema {it.manifest.schema} is not known here"
-
-
-def _size(it: _Examined) -> Found:
-    """Find lists of CPUs that would take long to read."""
-    parts = it.header.host.topology
-    lists = (*parts.packages.values(), *parts.nodes.values(), *parts.last_level, *parts.kinds, *parts.core_cpus)
-    if sum(map(_cpus_in, lists)) > 8 * _MOST_CPUS:
-        yield "its machine has more CPUs than there can be"
-
-
-def _cpus_in(text: str) -> int:
-    ends = [list(map(int, part.split("-"))) for part in text.split(",") if part]
-    return sum(end[-1] - end[0] + 1 for end in ends)
 
 
 def _names(it: _Examined) -> Found:
@@ -224,7 +210,7 @@ def _stated(it: _Examined) -> Found:
     for one in manifest.results:
         found = ours.pop((one.env, one.backend, one.workers), None)
         if found is None or not _alike(one, found):
-            yield "figures are not those of the run", _cell(one.env, one.backend, one.workers)
+            yield "figures are not those of the run", _cell(CellKey(one.env, one.backend, one.workers, 1))
     if ours:
         yield f"figures of {len(ours)} cells are missing"
 
@@ -250,15 +236,14 @@ def _complete(it: _Examined) -> Found:
     spec = it.header.spec
     labels = {cell.label for cell in it.cells if not cell.entry.reference_row}
     asked = {one.label for one in spec.backends} or labels
-    passes: dict[tuple[str, str, int], set[int]] = {}
+    passes: dict[CellKey, set[int]] = {}
     for cell in it.cells:
-        passes.setdefault((cell.env, cell.label, cell.workers), set()).add(cell.repeat)
-    planned = {(env, label, workers) for env in spec.envs for label in asked for workers in spec.workers}
-    for size in sorted(
-        planned | passes.keys() | {(env, name, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
-    ):
-        if passes.get(size) != {*range(spec.repeats)}:
-            yield "cells of the plan are missing", _cell(*size)
+        passes.setdefault(cell.key.without_repeat, set()).add(cell.repeat)
+    planned = {CellKey(env, label, workers, 1) for env in spec.envs for label in asked for workers in spec.workers}
+    planned |= {CellKey(env, name, 1, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
+    for key in sorted(planned | passes.keys()):
+        if passes.get(key) != {*range(spec.repeats)}:
+            yield "cells of the plan are missing", _cell(key)
     if it.header.cells != len(it.cells):
         yield f"there are {len(it.cells)} cells, and {it.header.cells} were planned"
     if not asked & {cell.label for cell in it.competing}:
@@ -346,7 +331,7 @@ def _between_cells(it: _Examined) -> Found:
         for repeat, cost in costs[key].items():
             paces.setdefault((key.env, repeat), []).append(cost)
         if sum(map(len, windows.values())) - len({one for many in windows.values() for one in many}) > 1:
-            yield "windows are there twice, to the nanosecond", _cell(key.env, key.backend, key.workers)
+            yield "windows are there twice, to the nanosecond", _cell(key)
         rows, resets = (sum(_sum(cell, name) for cell in cells) for name in ("rows", "resets"))
         if resets >= max(_ENOUGH_EPISODES, _ENOUGH_OF_EACH * cells[0].num_envs):
             episodes.setdefault(key.env, []).append(rows / resets)
@@ -355,7 +340,7 @@ def _between_cells(it: _Examined) -> Found:
         own = [cost / median(paces[key.env, repeat]) for repeat, cost in by_pass.items()]
         entry = by_size[key][0].entry
         if own and not (entry.spins or entry.reference_row) and max(own) > _MOST_APART * min(own):
-            place = _cell(key.env, key.backend, key.workers)
+            place = _cell(key)
             yield "rows of one pass cost far less CPU time than those of another", place
     for env, lengths in episodes.items():
         if max(lengths) > _EPISODES_APART * min(lengths):
@@ -393,7 +378,7 @@ def _intervals(it: _Examined) -> Found:
         half = None if cell.speedup is None else cell.speedup.half_width
         compared = cell.status == "ok" and not cell.reference_row and not is_base(cell.key)
         if compared and (half is None or half > widest):
-            yield f"speedups have intervals wider than ±{widest:.0%}", f"{cell.env}, {cell.label}, {cell.key.size}"
+            yield f"speedups have intervals wider than ±{widest:.0%}", _cell(cell.key)
 
 
 def _pinning(it: _Examined) -> Found:
@@ -436,11 +421,9 @@ def _packages(it: _Examined) -> Found:
 
 
 AS_WRITTEN = "submit the folder as vebench submit wrote it"
-_FIRST = {"plan", "size"}
 _AGAIN = "measure again with vebench run --suite, and submit that run"
 _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ("files", AS_WRITTEN, _files),
-    ("size", AS_WRITTEN, _size),
     ("names", AS_WRITTEN, _names),
     ("release", "measure and submit with a released version, and check with the same or a later one", _release),
     ("plan", "measure with vebench run --suite, without changing its plan", _plan),

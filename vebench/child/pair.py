@@ -207,12 +207,10 @@ class _Tape:
 
     def taken(self) -> list[list[Any]]:
         """Return the actions, as many for each environment: what has raised had not taken all."""
+        if self._policy is None:
+            return []
         most = max(map(len, self.lanes))
-        return (
-            [[*lane, *[lane[-1] for _ in range(most - len(lane)) if lane]] for lane in self.lanes]
-            if self._policy
-            else []
-        )
+        return [[*lane, *[*lane[-1:]] * (most - len(lane))] for lane in self.lanes]
 
 
 def _chosen(policy: str, actions: Any, observations: Any) -> Any:  # noqa: ANN401 - trees

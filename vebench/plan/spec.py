@@ -242,7 +242,7 @@ _BACKENDS = "NAME[KEY=VALUE,...], NAME@PYTHON, MODULE:CLASS, all-peers.  [defaul
 _COUNTS = "8 or 1..256 (doubles), 1..16:+5 (adds), 1..81:*3 (multiplies).  [default: 1..4]"
 _POLICY = "mlp:64x64, nature-cnn[device=cuda], sleep:1ms, MODULE:FUNCTION.  [default: tape]"
 _LEARNER = "Assumed learner time for each batch (4ms), or for each STEPS steps (300ms/2048)."
-_REPLICAS = "Copies of the backend in each cell: a number, or node."
+_REPLICAS = "Copies of the backend: N, or node (one on each node)."
 _PROOF = "How much of each cell's rows to compare with a plain loop's: auto, full or off."
 _ISOLATION = "How cells start: fork or fresh."
 # Options of the command line by the fields that they set, in the order of the help: their group there, what stands for

@@ -19,6 +19,7 @@ from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
+from vebench.machine.sysfs import MAX_CPU
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, Known, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 _REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
+_MOST_LISTED = 16 * MAX_CPU  # in all lists of a machine's parts: they would take long to read
 INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -156,6 +158,12 @@ class TopologyRecord(Struct, frozen=True):
     last_level: tuple[str, ...]
     kinds: tuple[str, ...]
     core_cpus: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        lists = (*self.packages.values(), *self.nodes.values(), *self.last_level, *self.kinds, *self.core_cpus)
+        ends = [list(map(int, part.split("-"))) for text in lists for part in text.split(",") if part]
+        if sum(end[-1] - end[0] + 1 for end in ends) > _MOST_LISTED:
+            raise ValueError(f"topology lists more than {_MOST_LISTED} CPUs")
 
 
 class HostRecord(Struct, frozen=True):

@@ -27,6 +27,8 @@ def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPo
     status = vebench("run", "-e", task, *HERE[3:], "-b", target, *BRIEF, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert status == (1 if cell.proof.verdict == "different" else 0)
+    if cell.proof.verdict == "identical":
+        assert cell.proof.timed_rows == sum(window.rows for window in cell.windows)
     return cell.proof
 
 

@@ -43,16 +43,21 @@ def text_of(path: Path) -> str:
 @cache  # a run file has the same lists again and again
 def parse_list(text: str) -> Cpus:
     """Return the numbers of a Linux list (``0-3,8``), ascending; empty if ``text`` is not such a list."""
-    numbers: set[int] = set()
+    return tuple(sorted({number for part in ranges(text) for number in part}))
+
+
+def ranges(text: str) -> list[range]:
+    """Return the parts of a Linux list; none if ``text`` is not such a list."""
+    parts: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part, re.ASCII)
         if match is None:
-            return ()
+            return []
         first, last = int(match[1]), int(match[2] or match[1])
         if last > MAX_CPU:
-            return ()
-        numbers.update(range(first, last + 1))
-    return tuple(sorted(numbers))
+            return []
+        parts.append(range(first, last + 1))
+    return parts
 
 
 def number_in(path: Path) -> int | None:

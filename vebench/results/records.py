@@ -19,7 +19,7 @@ from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
 from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
-from vebench.machine.sysfs import MAX_CPU
+from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey
 from vebench.plan.known_work import UNKNOWN, Known, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -161,8 +161,7 @@ class TopologyRecord(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         lists = (*self.packages.values(), *self.nodes.values(), *self.last_level, *self.kinds, *self.core_cpus)
-        ends = [list(map(int, part.split("-"))) for text in lists for part in text.split(",") if part]
-        if sum(end[-1] - end[0] + 1 for end in ends) > _MOST_LISTED:
+        if sum(len(part) for text in lists for part in ranges(text)) > _MOST_LISTED:
             raise ValueError(f"topology lists more than {_MOST_LISTED} CPUs")
 
 

@@ -181,6 +181,16 @@ def test_a_submission_that_would_be_refused_is_not_written(vebench: Command, run
     assert "0.1" in vebench("submit", run).refusal
 
 
+def test_a_pass_whose_rows_cost_more_than_those_of_the_others_is_no_forgery(vebench: Command, run: Path) -> None:
+    def cheaper(found: list[Record]) -> None:
+        for cell in cells(found):
+            for window in cell["windows"] if cell["backend"] == "gym-sync" and cell["repeat"] else ():
+                window.update(cpu_ns=window["cpu_ns"] // 2, others_ns=None)
+
+    rewritten(run, cheaper)
+    assert vebench("submit", run, "-o", "mine").status == 0
+
+
 def test_what_cannot_be_compared_is_accepted_without_a_verdict(vebench: Command, run: Path) -> None:
     nothing = {"verdict": "unverified", "rows": 0, "impossible": True, "reason": "it draws its own start"}
     rewritten(run, lambda found: [line["proof"].update(nothing) for line in proofs(found)])

@@ -26,7 +26,7 @@ def measured(truth: dict[str, float], passes: int, noise: float = 0.02) -> dict[
     """Return what so many passes show of settings with these true rates."""
     random = Random(3)  # noqa: S311 - noise to repeat, no secret
     samples = {
-        key(name): Sample.of({number: [rate * random.lognormvariate(0, noise)] * 2 for number in range(passes)})
+        key(name): Sample.of({number: [(rate * random.lognormvariate(0, noise), 1.0)] * 2 for number in range(passes)})
         for name, rate in truth.items()
     }
     return pooled(samples, dict.fromkeys(samples, "calm"))

@@ -1,4 +1,4 @@
-"""Outliers, drift and bursts: found where they are, and seldom where they are not."""
+"""Outliers and drift: found where they are, and seldom where they are not."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
-from vebench.analysis.windows import Stability, bursts, drift, outliers, stability, that_count
+from vebench.analysis.windows import Stability, drift, outliers, stability, that_count
 from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -105,23 +105,6 @@ def test_a_window_that_does_not_count_as_others_disturbed_it_is_no_outlier() -> 
     slow = Window(ns=10**9, rows=20, resets=0, others_ns=9 * 10**8)
     found = steadiness(*rates, slow)
     assert (found.outliers, found.fewest_batches) == (0, 990)
-
-
-def windows(*resets: int, rows: int = 1000) -> list[Window]:
-    return [Window(ns=10**9, rows=rows, resets=count) for count in resets]
-
-
-def test_resets_that_come_at_the_same_time_are_bursts() -> None:
-    assert bursts(windows(0, 64, 0, 0, 64, 0))
-    assert not bursts(windows(20, 25, 19, 22, 17, 24))
-    assert not bursts(windows(0, 1, 0, 0, 1, 0))
-    assert not bursts(windows(0, 0, 0))
-    assert not bursts(windows(9))
-
-
-def test_longer_windows_may_hold_more_resets() -> None:
-    long = Window(ns=10**9, rows=9000, resets=900)
-    assert not bursts([*windows(100, 95, 104), long])
 
 
 CALM = Window(SECOND, 1000, 0, others_ns=0)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, count, repeat
+from random import Random
 
 import pytest
 
@@ -83,11 +84,12 @@ class FakeLoop:
     def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
         batches = max(0, -(-span // self.BATCH))
         self.now += batches * self.BATCH
-        self.log.append(f"{span // 1_000_000} ms, {batches_per_reading} batches")
+        self.log.append(f"{round(span / 1e6)} ms, {batches_per_reading} batches")
         return Stretch(batches * self.BATCH, batches, 0)
 
-    def step(self, batches: int) -> None:
+    def step(self, batches: int) -> int:
         self.log.append(f"{batches} batches")
+        return 0
 
     def clock(self) -> int:
         return self.now
@@ -130,6 +132,61 @@ def test_the_words_of_a_window_leave_out_the_counters_and_before_a_turn_comes_wh
     assert loop.log == log
 
 
+class SlowResets(FakeLoop):
+    """A loop of one environment whose steps take 1 ms. After ``episode`` steps, a reset takes ``reset_ms``."""
+
+    def __init__(self, episode: int, reset_ms: int) -> None:
+        super().__init__()
+        self.episode, self.reset_ms = episode, reset_ms
+        self.batches = 0
+
+    def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:  # noqa: ARG002 - as a loop has it
+        start, rows, resets = self.now, 0, 0
+        while self.now - start < span:
+            rows += 1
+            resets += self.step(1)
+        return Stretch(self.now - start, rows, resets)
+
+    def step(self, batches: int) -> int:
+        resets = 0
+        for _ in range(batches):
+            self.batches += 1
+            is_reset = self.batches % (self.episode + 1) == 0
+            self.now += 1_000_000 * (self.reset_ms if is_reset else 1)
+            resets += is_reset
+        return resets
+
+
+@pytest.mark.parametrize(("episode", "reset_ms"), [(5, 1000), (50, 300), (50, 20), (200, 200), (1000, 300)])
+@pytest.mark.parametrize("window_s", [0.05, 0.2])
+def test_windows_hold_as_many_slow_resets_as_all_of_the_time(
+    episode: int, reset_ms: int, window_s: float, request_of: Request
+) -> None:
+    asked = replace(request_of, mode="in_turn", settings=replace(request_of.settings, duration=window_s, rounds=2000))
+    draw = Random(0).random  # noqa: S311 - a simulation to repeat
+    reading, writing = os.pipe()
+    os.write(writing, b"\n" * 2001)
+    loop, windows = SlowResets(episode, reset_ms), list[Window]()
+    Windows(
+        replace(asked, go_ahead=reading),
+        loop,
+        None,
+        Watched([], (), ()),
+        lambda one: windows.append(one) if isinstance(one, Window) else None,
+        loop.clock,
+        0,
+        warmup=WARM,
+        ahead=0,
+        moments=1,
+        draw=draw,
+    ).measure()
+    os.close(reading)
+    os.close(writing)
+    steps = sum(window.rows - window.resets for window in windows)
+    rate = steps / sum(window.ns for window in windows) * 1e9
+    assert rate == pytest.approx(1000 * episode / (episode + reset_ms), rel=0.03)
+
+
 def test_a_cell_that_takes_turns_measures_a_disturbed_window_again_in_its_next_turn(
     monkeypatch: pytest.MonkeyPatch, request_of: Request
 ) -> None:
@@ -169,7 +226,8 @@ def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times(req
     found = [one for one in answers_of(loop, asked, b"90000000\n") if isinstance(one, ReplicaWindow)]
     due = [90_000_000 + number * (10_000_000 + PAUSE_NS) for number in range(3)]
     assert [0 <= one.start_ns - begin < 2 * FakeLoop.BATCH for one, begin in zip(found, due, strict=True)] == [True] * 3
-    assert all(one.window.ns >= 10_000_000 for one in found)
+    ends = [one.start_ns + one.window.ns - begin - 10_000_000 for one, begin in zip(found, due, strict=True)]
+    assert [0 <= end < FakeLoop.BATCH for end in ends] == [True] * 3
     assert loop.now >= found[-1].start_ns + found[-1].window.ns + PAUSE_NS
 
 
@@ -185,7 +243,7 @@ def test_a_replica_steps_while_it_is_not_told_when_the_windows_begin(request_of:
     loop, asked = Told(), replace(request_of, mode="in_step", go_ahead=reading)
     nothing = Watched([], (), ())
     Windows(asked, loop, None, nothing, lambda _: None, loop.clock, 0, warmup=WARM, ahead=8, moments=1).measure()
-    assert loop.log[:5] == [*["2 ms, 3 batches"] * 4, "79 ms, 3 batches"]
+    assert loop.log[:5] == [*["2 ms, 3 batches"] * 4, "80 ms, 3 batches"]
     os.close(reading)
     os.close(writing)
 

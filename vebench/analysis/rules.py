@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
@@ -36,6 +37,9 @@ _LOOP_LIMIT_NS = 1_000
 # Rounded to these values, so that cells with similar shares have the same finding.
 _LOOP_SHARES = (0.01, 0.1)
 _RANGE_LENGTH = 3
+# The episodes of each environment that a pass should hold where resets take more than this share of the time. With
+# fewer, or while environments that began together still end together, intervals hold too rarely (docs/method.md).
+_ENOUGH_EPISODES, _RESETS_MATTER = 5, 0.02
 # A step takes this share of the bare simulator's CPU time at least: caches and resets differ, and CPUs' speeds change.
 LEAST_CPU_TIME = 2 / 3
 # A run is unusable if a larger share of its cells was disturbed or throttled.
@@ -358,10 +362,23 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         message = f"{what}; kept, and included in the interval"
         remedy = "ignore a few; if there are many, look for other programs, timers or virtual machines"
         yield Finding(Code.OUTLIERS, message, remedy)
-    if steady.bursts:
-        message = "resets come in bursts: some windows have many, others few or none"
-        remedy = "use a --duration that spans several episodes"
-        yield Finding(Code.OUTLIERS, message, remedy)
+    yield from _episodes(cell, sweep)
+
+
+def _episodes(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    """Yield a finding if resets take much of the time, and windows held few of them.
+
+    How long episodes and resets are is a matter of the task: a plain loop of one environment knows best.
+    """
+    loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).stability
+    # Of each environment in a pass.
+    steps = (cell.rows - cell.resets) / max(1, cell.num_envs) / max(1, cell.sample.processes)
+    if loop.reset_share > _RESETS_MATTER and steps < _ENOUGH_EPISODES * loop.episode:
+        seen = steps / loop.episode
+        many = ceil(sweep.head.spec.duration * _ENOUGH_EPISODES / max(seen, 1 / _ENOUGH_EPISODES))
+        most = "" if loop.ended else "may "
+        message = f"resets {most}take {loop.reset_share:.0%} of the time, and windows hold too few of them"
+        yield Finding(Code.SHORT_WINDOWS, message, f"measure with --duration {many}")
 
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:

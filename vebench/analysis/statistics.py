@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import count
 from itertools import product as pairs_of
-from math import exp, inf, isqrt, log, pi, sqrt
+from math import exp, inf, isqrt, log, sqrt
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 CONFIDENCE = 0.95
-
-# Standard error of a median over that of a mean, for many normal values. The variance of a median of n values with
-# density f around their true median m tends to 1 / (4 n f(m)^2), which is pi sigma^2 / (2 n) where they are normal
-# (H. Cramer, Mathematical Methods of Statistics, 1946, section 28.5).
-_MEDIAN_OVER_MEAN = sqrt(pi / 2)
 
 # By how much the rates of two processes that do the same differ, as a standard deviation of log rates. One process
 # alone cannot show it, so its interval allows for this much. The place of data in memory alone makes differences of a
@@ -50,6 +45,7 @@ WIDEST_LOG = 100.0
 
 new_id = count().__next__
 Key = TypeVar("Key")
+Counts = tuple[float, float]  # how much was counted in a window, and in which time
 Term = tuple[float, "Sample"]  # a sample, and the power with which it enters a product
 Outcome = Literal["slower", "faster", "same", "inconclusive"]
 LEVEL = 0.025  # of a one-sided test, as the two sides of a 95 % interval
@@ -110,10 +106,11 @@ class Spread:
 class Sample:
     """The rates that an estimate is made from.
 
-    Of several processes there is one rate for each, the middle of its windows; these are independent. ``passes`` are
-    the numbers of the passes that they belong to, empty if unknown. Of ``one_process`` there are the rates of its
-    windows; these are alike, and share the luck of that process. ``spread`` is how processes vary, as far as the run
-    shows it; without it, the sample has to show it alone. Samples with one ``id`` are of the same measurement.
+    Of several processes there is one rate for each, over all its windows; these are independent. ``passes`` are the
+    numbers of the passes that they belong to, empty if unknown. Of ``one_process`` there is a value for each window:
+    their mean is the rate over all windows, and they vary as much as that. They share the luck of that process.
+    ``spread`` is how processes vary, as far as the run shows it; without it, the sample has to show it alone. Samples
+    with one ``id`` are of the same measurement.
     """
 
     rates: tuple[float, ...]
@@ -123,12 +120,21 @@ class Sample:
     id: int = field(default_factory=new_id, compare=False)
 
     @classmethod
-    def of(cls, processes: Mapping[int, Sequence[float]]) -> Sample:
-        """Return the sample of a cell, given the rates of the windows of each pass. Passes without any do not count."""
+    def of(cls, processes: Mapping[int, Sequence[Counts]]) -> Sample:
+        """Return the sample of a cell, given what the windows of each pass counted, and in which time.
+
+        A rate is the sum of counts over the sum of times: a window without a slow reset and one that holds little else
+        have rates that no median brings together. The values of one process are those by which the variance of such a
+        ratio is estimated (W. Cochran, Sampling Techniques, 1977, section 6.4). Passes without windows do not count.
+        """
         measured = {number: windows for number, windows in processes.items() if windows}
-        if len(measured) == 1:
-            return cls(tuple(*measured.values()), one_process=True, passes=tuple(measured))
-        return cls(tuple(map(middle_of, measured.values())), one_process=False, passes=tuple(measured))
+        rates = {number: _over_all(windows) for number, windows in measured.items()}
+        if len(measured) != 1:
+            return cls(tuple(rates.values()), one_process=False, passes=tuple(measured))
+        ((number, windows),) = measured.items()
+        rate, time = rates[number], fmean(time for _, time in windows)
+        values = tuple([rate + (count - rate * span) / time for count, span in windows])
+        return cls(values, one_process=True, passes=(number,))
 
     def scaled(self, factor: float) -> Sample:
         """Return the sample with every rate times an exact, positive number."""
@@ -146,7 +152,7 @@ class Sample:
     def measurable(self) -> bool:
         """Whether the sample has an interval on the log scale."""
         enough = len(self.rates) >= FEWEST_FOR_INTERVAL or (self.spread is not None and bool(self.rates))
-        return enough and min(self.rates) > 0
+        return enough and (self.level if self.one_process else min(self.rates)) > 0
 
     @cached_property
     def residuals(self) -> dict[int, float]:
@@ -162,7 +168,7 @@ class Sample:
     @property
     def by_pass(self) -> dict[int, float]:
         """The rate of each pass, by its number; empty if passes are unknown."""
-        rates = (middle_of(self.rates),) if self.one_process and self.rates else self.rates
+        rates = (fmean(self.rates),) if self.one_process and self.rates else self.rates
         return dict(zip(self.passes, rates, strict=True)) if self.passes else {}
 
     @cached_property
@@ -179,8 +185,8 @@ class Sample:
 
     @cached_property
     def level(self) -> float:
-        """The level of positive rates: the geometric mean of several processes, or the median of one's windows."""
-        return middle_of(self.rates) if self.one_process else geometric_mean(self.rates)
+        """The level of positive rates: the geometric mean of several processes, or the rate of one."""
+        return fmean(self.rates) if self.one_process else geometric_mean(self.rates)
 
     @property
     def middle(self) -> float | None:
@@ -198,15 +204,15 @@ class Sample:
     def own_error(self) -> Error:
         """The error of the level of two positive rates or more, as far as they show it themselves.
 
-        With the standard deviation ``s`` of n log rates it is ``s^2 / n``, with n - 1 degrees of freedom. For windows
-        of one process it is that of a median; they are correlated, so that it is larger, and the spread of processes is
-        added to it.
+        With the standard deviation ``s`` of n log rates it is ``s^2 / n``, with n - 1 degrees of freedom. Windows of
+        one process are correlated, so that it is larger, and the spread of processes is added to it.
         """
-        logs = [log(rate) for rate in self.rates]
-        mean = Error(stdev(logs) ** 2 / len(logs), len(logs) - 1)
+        count = len(self.rates)
+        values = [rate / self.level for rate in self.rates] if self.one_process else [log(rate) for rate in self.rates]
+        mean = Error(variance(values) / count, count - 1)
         if not self.one_process:
             return mean
-        return summed((mean.times(_MEDIAN_OVER_MEAN**2 * correlation_factor(len(logs))), Error(PROCESS_SPREAD**2, inf)))
+        return summed((mean.times(correlation_factor(count)), Error(PROCESS_SPREAD**2, inf)))
 
 
 @dataclass(frozen=True)
@@ -254,6 +260,10 @@ def _exact_variance(values: Iterable[float]) -> tuple[int, int]:
     parts = [part * (scale // whole) for part, whole in ratios]
     n = len(parts)
     return n * sum([part * part for part in parts]) - sum(parts) ** 2, scale * scale * n * (n - 1)
+
+
+def _over_all(windows: Sequence[Counts]) -> float:
+    return sum([count for count, _ in windows]) / sum([time for _, time in windows])
 
 
 def middle_of(rates: Sequence[float]) -> float:

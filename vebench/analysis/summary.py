@@ -26,6 +26,7 @@ from vebench.plan.spec import PASSES_OF_ALL
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from vebench.analysis.statistics import Counts
     from vebench.analysis.windows import Counting
     from vebench.child.answers import WorkVerdict
     from vebench.plan.cells import CellKey
@@ -53,8 +54,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     before = Sweep(tuple(cells.values()), run.header, file)
     conditions = {key: cell.condition for key, cell in cells.items()}
     by_cpu_time, batches = (
-        pooled({key: _sample(_observed(measured[key][1], run.header), rates) for key in cells}, conditions)
-        for rates in (_rates_by_cpu_time, _batch_times)
+        pooled({key: _sample(measured[key][1], counts) for key in cells}, conditions)
+        for counts in (_frames_by_cpu_time, _times_by_batch)
     )
     for key, cell in cells.items():
         records, counted = measured[key]
@@ -103,10 +104,7 @@ def _measured(run: Run) -> dict[CellKey, tuple[list[CellRecord], Counting]]:
 
 
 def _observed(counted: Counting, header: RunRecord) -> Counting:
-    """Return what is observed of each process: its windows, or all of them as one.
-
-    Those of a side of ``vebench compare`` are so short that their median would miss a rare slow step.
-    """
+    """Return the windows of each process, or all of them as one: those of a comparison are short."""
     if header.interpreter is None or len(counted) == 1:
         return counted
     return [(record, [all_of(windows)] if windows else []) for record, windows in counted]
@@ -119,7 +117,7 @@ def _rated(
         key: _as_counted(_as_built(records, header), records, counted, header)
         for key, (records, counted) in measured.items()
     }
-    samples = {key: _sample(_observed(counted, header), _frame_rates) for key, (_, counted) in measured.items()}
+    samples = {key: _sample(counted, _frames) for key, (_, counted) in measured.items()}
     frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
     for key, cell in cells.items():
         cells[key] = cell.having(sample=frames[key])
@@ -143,33 +141,29 @@ def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
 
 def frame_rates(records: Sequence[CellRecord]) -> Sample:
     """Return frames per second of a cell, given all its repeats and nothing of the other cells."""
-    return _sample(that_count(records), _frame_rates)
+    return _sample(that_count(records), _frames)
 
 
 def batch_times(records: Sequence[CellRecord]) -> Sample:
     """Return the wall time from one batch to the next in nanoseconds, given all repeats of a cell and nothing else."""
-    return _sample(that_count(records), _batch_times)
+    return _sample(that_count(records), _times_by_batch)
 
 
-def _frame_rates(record: CellRecord, windows: Sequence[Window]) -> list[float]:
-    return [(one.rows - one.resets) * record.frame_skip / (one.ns * _NANO) for one in windows]
+def _frames(record: CellRecord, windows: Sequence[Window]) -> list[Counts]:
+    return [((one.rows - one.resets) * record.frame_skip, one.ns * _NANO) for one in windows]
 
 
-def _rates_by_cpu_time(record: CellRecord, windows: Sequence[Window]) -> list[float]:
-    return [(one.rows - one.resets) * record.frame_skip / (one.cpu_ns * _NANO) for one in windows if one.cpu_ns]
+def _frames_by_cpu_time(record: CellRecord, windows: Sequence[Window]) -> list[Counts]:
+    return [((one.rows - one.resets) * record.frame_skip, one.cpu_ns * _NANO) for one in windows if one.cpu_ns]
 
 
-def _batch_times(record: CellRecord, windows: Sequence[Window]) -> list[float]:
+def _times_by_batch(record: CellRecord, windows: Sequence[Window]) -> list[Counts]:
     # Where batches differ in size, windows count them.
-    return [
-        one.ns / one.batches if one.batches else one.ns * record.batch_size / one.rows
-        for one in windows
-        if one.batches or one.rows
-    ]
+    return [(one.ns, one.batches or one.rows / record.batch_size) for one in windows if one.batches or one.rows]
 
 
-def _sample(counted: Counting, rates: Callable[[CellRecord, Sequence[Window]], list[float]]) -> Sample:
-    return Sample.of({record.repeat: rates(record, windows) for record, windows in counted})
+def _sample(counted: Counting, counts: Callable[[CellRecord, Sequence[Window]], list[Counts]]) -> Sample:
+    return Sample.of({record.repeat: counts(record, windows) for record, windows in counted})
 
 
 def _well(records: Sequence[CellRecord]) -> list[CellRecord]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # How often a steady cell may be called unsteady, with all its processes taken together.
 _OUTLIER_LEVEL = 0.01
 _DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
-_BURST_LEVEL = 0.001
 DRIFT = 0.05  # the least relative change from the first window to the last that is worth a word
+_CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
 # Of three values, no statistic differs clearly from chance.
 _FEWEST_FOR_OUTLIERS = 4
 # With more windows than this, a trend is sought in the medians of this many groups of them. With more processes than
@@ -48,10 +48,14 @@ class Stability:
     processes whose rate had not settled when their warm-up ended. See the functions of these names for the others.
     """
 
+    ended: bool = False  # whether any episode ended
+    # The share of time that resets take, at the least, 0 to 1; if no episode ended, that of the first reset.
+    reset_share: float = 0.0
+    episode: float = 0.0  # steps of an episode, the mean; if no episode ended, those that a process made
+
     outliers: int = 0
     drift: float = 0.0
     fewest_batches: int | None = None
-    bursts: bool = False
     unsettled: int = 0
 
     @property
@@ -70,11 +74,15 @@ def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
         [(one.rows - one.resets) / one.ns for one in windows if one.rows > one.resets and not one.held_back]
         for _, windows in counted
     ]
+    windows = [window for _, each in counted for window in each]
+    steps, resets = sum([one.rows - one.resets for one in windows]), sum([one.resets for one in windows])
     return Stability(
         outliers=outliers(processes),
         drift=drift(processes),
         fewest_batches=min((window.rows // size for size, windows in sized for window in windows), default=None),
-        bursts=any(bursts(windows) for _, windows in counted),
+        ended=resets > 0,
+        reset_share=reset_share(records, windows),
+        episode=steps / max(resets, len(counted), 1),
         unsettled=sum(record.settled is False for record in records if record.status == "ok"),
     )
 
@@ -147,21 +155,30 @@ def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
     return sum(shares[: rises + 1])
 
 
-def bursts(windows: Sequence[Window]) -> bool:
-    """Return whether the numbers of resets in windows vary more than counts of random events do.
+def reset_share(records: Sequence[CellRecord], windows: Sequence[Window]) -> float:
+    """Return which share of the time resets take, 0 to 1, less two standard errors.
 
-    This is the dispersion test: the sum of (count - mean)^2 / mean is compared with the chi-square distribution
-    (R. Fisher, Statistical Methods for Research Workers, 1925, section 16). The mean is in proportion to the rows of
-    the window.
+    Each window is so many steps and so many resets long: a regression through the origin, with variances in proportion
+    to the times. If no episode ended, all that is known is how long the first reset took.
     """
-    rows, resets = sum([window.rows for window in windows]), sum([window.resets for window in windows])
-    if len(windows) < 2 or not resets:  # noqa: PLR2004 - a spread needs two
-        return False
-    means = [resets * window.rows / rows for window in windows]
-    dispersion = sum([(window.resets - mean) ** 2 / mean for window, mean in zip(windows, means, strict=True) if mean])
-    from scipy.special import chdtrc  # noqa: PLC0415 - imported on use
-
-    return float(chdtrc(len(windows) - 1, dispersion)) < _BURST_LEVEL
+    resets = sum([one.resets for one in windows])
+    span = sum([one.ns for one in windows])
+    if not resets:
+        first = max([record.reset_ns or 0 for record in records], default=0)
+        return first / (first + span / max(1, len(records))) if windows else 0.0
+    counts = [(one.ns, one.rows - one.resets, one.resets) for one in windows]
+    of_steps = sum([steps**2 / ns for ns, steps, _ in counts])
+    of_both = sum([steps * ended / ns for ns, steps, ended in counts])
+    of_resets = sum([ended**2 / ns for ns, _, ended in counts])
+    determinant = of_steps * of_resets - of_both**2
+    if determinant <= _CLOSE * of_steps * of_resets or len(windows) <= _FEWEST_PROCESSES:
+        return 0.0
+    whole = sum([steps for _, steps, _ in counts])
+    step = (of_resets * whole - of_both * resets) / determinant
+    reset = (of_steps * resets - of_both * whole) / determinant
+    left = [(ns - step * steps - reset * ended) ** 2 / ns for ns, steps, ended in counts]
+    error = sqrt(sum(left) / (len(counts) - 2) * of_steps / determinant)
+    return max(0.0, reset - 2 * error) * resets / span
 
 
 def that_count(records: Sequence[CellRecord]) -> Counting:

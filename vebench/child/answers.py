@@ -64,10 +64,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Ready(_Counted):
-    """The environments are built and reset, ``startup_ns`` after the interpreter's first line."""
+    """The environments are built and reset, ``startup_ns`` after the interpreter's first line.
+
+    ``reset_ns`` is how much of that the reset took.
+    """
 
     startup_ns: int
     layout: Layout
+    reset_ns: int = 0
 
 
 @dataclass(frozen=True)

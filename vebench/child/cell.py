@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,9 +67,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     ``clock``.
     """
     settings, job = request.settings, request.job
-    backend, first, info = build(request, factory)
+    backend, first, info, reset_ns = build(request, factory, clock)
     row_bytes = nbytes(tuple(first)) // len(first.env_ids) if settings.deliver else None
-    answer(Ready(clock() - started, _layout(backend.info, affinity, unbound, row_bytes)))
+    answer(Ready(clock() - started, _layout(backend.info, affinity, unbound, row_bytes), reset_ns))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
@@ -79,7 +80,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     if recorder is not None:
         loop.keep_first(FIRST)
         recorder.expect(moments)  # what is right at first only differs later
-    ahead = 2 * backend.info.num_envs // backend.info.batch_size
+    draw = Random()  # noqa: S311 - not a secret
+    # Rows may be ready before they are asked for where some environments work while others are waited for.
+    ahead = 2 * info.num_envs // info.batch_size if info.num_envs > info.batch_size else 0
     warmup = warm_up(
         loop,
         int(settings.warmup * _NANO),
@@ -87,12 +90,24 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         int(settings.duration * _NANO),
         backend.info.batch_size,
         ahead,
+        phase=draw.random(),
+        longest_phase_ns=int(settings.rounds * settings.duration * _NANO / 2),
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
     watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
     Windows(
-        request, loop, recorder, watched, answer, clock, started, warmup=warmup, ahead=ahead, moments=moments
+        request,
+        loop,
+        recorder,
+        watched,
+        answer,
+        clock,
+        started,
+        warmup=warmup,
+        ahead=ahead,
+        moments=moments,
+        draw=draw.random,
     ).measure()
     processes = counters.process_tree(os.getpid())
     known = {cpus for threads in seats for cpus in threads}
@@ -150,20 +165,27 @@ def _actions(
     return actions if info.fewest_rows is None else Fitting(actions, len(first.env_ids)), cpus
 
 
-def build(request: Request, factory: Factory) -> tuple[VectorBackend, Batch, BackendInfo]:
-    """Return the backend, ready for the first ``send``, with its first batch and what it reported before the reset."""
+def build(
+    request: Request, factory: Factory, clock: Callable[[], int]
+) -> tuple[VectorBackend, Batch, BackendInfo, int]:
+    """Return the backend, ready for the first ``send``, with its first batch and what it reported before the reset.
+
+    The last value is how long the reset took, in nanoseconds.
+    """
     backend: VectorBackend = factory(request.setup, **request.options)
     if request.settings.deliver:
         backend = _Delivering(backend)
     info = backend.info
+    began = clock()
     backend.reset(request.start_seed)
     first = backend.recv()
+    reset_ns = clock() - began
     # Reference rows, such as the bare simulator, return nothing that a learner could use, and need not.
     if not request.entry.reference_row:
         fault = malformed(first, info)
         if fault is not None:
             raise BrokenInterfaceError(fault)
-    return backend, Batch(*first), info
+    return backend, Batch(*first), info, reset_ns
 
 
 def where(frames: Iterator[tuple[FrameType, int]]) -> str:

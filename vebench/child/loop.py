@@ -44,7 +44,8 @@ class Loop:
 
     With a ``recorder``, the time between two readings of the clock has a number of batches that is drawn. All are
     stepped by the same lines. Whether the last of them is kept is decided once it is there, so that a backend that
-    looks at its callers does not see it coming. ``batches``: how many have been stepped.
+    looks at its callers does not see it coming. ``batches``: how many have been stepped; ``ends``: how many episodes
+    have ended.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Loop:
         self._actions = actions
         self._clock = clock
         self._recorder = recorder
-        self.batches = 0
+        self.batches = self.ends = 0
+        self.num_envs = self._info.num_envs
         self._ended = np.zeros(self._info.num_envs, np.bool_)
         self._resets_own_rows = self._info.autoreset == "next_step"
 
@@ -179,6 +181,7 @@ class Loop:
         if self._info.fewest_rows is not None:
             batches = self._actions.taken - taken
         self.batches += batches
+        self.ends += ends
         if recorder is not None:
             whole = self._actions.is_at(self.batches, actions)
             recorder.stepped(self.batches, rows if whole else -1, batches, env_ids)

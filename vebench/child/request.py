@@ -21,13 +21,13 @@ Mode = Literal["alone", "in_turn", "in_step"]
 SEEDS = range(1 << 17, 1 << 30)  # more than 16 bits, and with the number of an environment at most 31
 
 
-def seeds_of(seed: int) -> tuple[int, int, int]:
-    """Return three of ``SEEDS``, the same for the same ``seed`` of a run.
+def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
+    """Return three of ``SEEDS``, the same for all cells of pass ``number`` in runs with this ``seed``.
 
     They are those of a third party's constructor, of the first reset, and of the action tape. None of them follows from
     another: an adapter that knew the tape beforehand could make its steps before the clock starts.
     """
-    built, start, tape = Random(f"{seed} work").sample(SEEDS, 3)  # noqa: S311 - it is to be repeated
+    built, start, tape = Random(f"{seed} work {number}").sample(SEEDS, 3)  # noqa: S311 - it is to be repeated
     return built, start, tape
 
 

@@ -29,8 +29,8 @@ _IDLE_NS = 2_000_000
 PAUSE_NS = 20_000_000
 _PAUSE_SHARE = 20
 _READING_NS = 2_000_000
-# Uncounted steps before a window that had to wait for its turn. Of Pong, HalfCheetah and CartPole on a virtual machine,
-# the first 5 ms were up to 15 % slower, and those that followed as fast as all later ones, within 1 %.
+# Uncounted steps before a window that had to wait for its turn, on average. Of Pong, HalfCheetah and CartPole on a
+# virtual machine, the first 5 ms were up to 15 % slower, and those that followed as fast as all later ones, within 1 %.
 LEAD_NS = 10_000_000
 _NANO = 1e9
 
@@ -38,10 +38,15 @@ _NANO = 1e9
 class Windows:
     """Measures the windows of a cell in the mode of its request, and answers each.
 
+    Windows sample the time that the cell spends stepping without regard to where its episodes are. Each is due at a
+    time of that clock, with drawn pauses between them. A window begins with the first batch after it is due and ends
+    with the first batch after the next pause is due, however long that batch takes: so a slow reset counts for as much
+    as it takes of the whole. See docs/method.md.
+
     The parent has its own clock: it is notified right before a window, and once the kernel's counters are read after
     it, as reading those of many processes takes long and must not be taken for a part of the window. The clock is read
     once every ``warmup.pace`` batches. ``ahead`` batches contain all rows that were ready before. A window has about
-    ``moments`` moments. ``clock`` returns nanoseconds, at first ``started``.
+    ``moments`` moments. ``clock`` returns nanoseconds, at first ``started``. ``draw`` returns random numbers, 0 to 1.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a window depends on
@@ -57,6 +62,7 @@ class Windows:
         warmup: Warmup,
         ahead: int,
         moments: int,
+        draw: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self._request, self._settings = request, request.settings
         self._loop, self._recorder, self._watched = loop, recorder, watched
@@ -67,6 +73,8 @@ class Windows:
         self._left = 0  # when the last turn was over
         self._waited_ns = 0  # for turns
         self._owed: dict[str, int] = {}  # by counters, to the next window
+        self._late = 0  # nanoseconds that the cell has stepped since its next window was due
+        self._draw = draw
 
     def measure(self) -> None:
         """Measure all of them. Raises EOFError if the parent has exited."""
@@ -90,25 +98,47 @@ class Windows:
         self._between()
 
     def _between(self) -> None:
-        """Expect no moments until the next window, and keep one batch with the frames that were simulated so far."""
-        if self._recorder is not None:
-            self._recorder.ended(self._loop.batches)
-            self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
-            self._loop.step(self._ahead)  # in the pause for this, asynchronous environments have run ahead
+        """Expect no moments until the next window, and keep one batch with the frames that were simulated so far.
+
+        After a window that a slow reset made so long that the next is due, the batch belongs to that one.
+        """
+        if self._recorder is None:
+            return
+        self._recorder.ended(self._loop.batches)
+        if self._late < LEAD_NS // 2:
+            began = self._clock()
+            batch = self._loop.step()
+            self._late += self._clock() - began
+            self._recorder.keep_last(self._loop.batches, batch)
+            self._step_ahead()  # in the pause for this, asynchronous environments have run ahead
 
     def _run(self, span: int) -> Stretch:
         return self._loop.run_for(span, self._warmup.pace)
 
+    def _step_ahead(self) -> None:
+        if self._ahead:
+            began = self._clock()
+            self._loop.step(self._ahead)
+            self._late += self._clock() - began
+
     def _window(self, begin: int | None = None) -> Window:
         """Return a window that begins when the counters are read, or later, at the time ``begin``."""
+        while not 0 <= self._late < self._duration:
+            if self._late < 0:
+                self._late += self._run(-self._late).ns
+            else:  # one batch took longer than a window
+                self._late -= self._duration + self._pause()
         before = read_counters(self._watched)
         if begin is not None:
             self._run(begin - self._clock())
+            self._late = min(self._clock() - begin, self._duration - 1)
         if self._recorder is not None:
             self._recorder.begins(self._loop.batches, self._moments)
         self._answer(Begins())
         self._began = self._clock()
-        stretch = self._run(self._duration)
+        left = self._duration - self._late
+        stretch = self._run(left)
+        self._late = stretch.ns - left
         ended = self._clock()
         counts = difference(before, read_counters(self._watched), self._owed)
         now = self._clock()
@@ -126,9 +156,13 @@ class Windows:
         The uncounted steps use up rows that were ready before, raise CPU clocks, and warm the caches.
         """
         self._take_turn()
-        self._loop.step(self._ahead)
-        self._loop.run_for(LEAD_NS, self._warmup.pace)
+        self._step_ahead()
+        self._late -= self._pause()
         return self._window()
+
+    def _pause(self) -> int:
+        """Draw how long the cell steps uncounted between two windows, in nanoseconds."""
+        return round(LEAD_NS * (0.5 + self._draw()))
 
     def _take_turn(self) -> None:
         if not os.read(self._request.go_ahead, 1):
@@ -197,9 +231,21 @@ class Warmup(NamedTuple):
 
 
 def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
-    loop: Loop, least_ns: int, most_ns: int, window_ns: int, batch_size: int, ahead: int = 0
+    loop: Loop,
+    least_ns: int,
+    most_ns: int,
+    window_ns: int,
+    batch_size: int,
+    ahead: int = 0,
+    *,
+    phase: float = 0.0,
+    longest_phase_ns: int = 0,
 ) -> Warmup:
-    """Step for at least ``least_ns`` and ``ahead`` batches, until the rate has settled or ``most_ns`` have passed."""
+    """Step for at least ``least_ns`` and ``ahead`` batches, until the rate has settled or ``most_ns`` have passed.
+
+    Then step for the share ``phase`` of an episode, or of ``longest_phase_ns`` if episodes take longer or none ended.
+    Windows of all passes would otherwise begin at the same step of an episode.
+    """
     slice_ns = least_ns // SLICES
     if not slice_ns:
         return Warmup(0, None, loop.warm_up(least_ns, window_ns))
@@ -216,6 +262,8 @@ def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
         rates = [stretch.rows / max(1, stretch.ns) for stretch in stretches]
         is_enough = spent >= least_ns and loop.batches >= ahead
         if spent >= most_ns or (is_enough and settled(rates, _HIDES if spent < _LONGER * least_ns else inf)):
+            episode_ns = spent * loop.num_envs / loop.ends if loop.ends else inf
+            spent += loop.run_for(int(phase * min(episode_ns, longest_phase_ns)), pace).ns
             return Warmup(spent, settled(rates), pace, rows * _NANO / ns)
 
 

@@ -342,11 +342,11 @@ class _Racing:
         cost = self._costs().of(replace(cell, replicas=()))
         if not cell.replicas or cell.skip is not None or _PROBES * cost > self._budget.left_afterwards:
             return None
-        rates = {}
+        counts = {}
         for number in range(_PROBES):
             windows = self._asked(spec, replace(cell, repeat=number, patience=_LEAST_TIMING + cost), Window)
-            rates[number] = [cell.task.frame_skip * (one.rows - one.resets) / (one.ns * _NANO) for one in windows]
-        return ratio(Sample.of(rates), chosen.sample)
+            counts[number] = [(cell.task.frame_skip * (one.rows - one.resets), one.ns * _NANO) for one in windows]
+        return ratio(Sample.of(counts), chosen.sample)
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as the time suffices."""

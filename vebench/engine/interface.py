@@ -81,14 +81,15 @@ def decode(text: bytes) -> Answer:
 class Outcome:
     """How a cell ended. A failed cell keeps the windows that it has measured.
 
-    ``layout`` and ``startup_ns`` are None if it never got ready. ``done`` has only unknown values if the cell did not
-    finish. ``log`` is the end of what a failed cell printed.
+    ``layout``, ``startup_ns`` and ``reset_ns`` are None if it never got ready. ``done`` has only unknown values if the
+    cell did not finish. ``log`` is the end of what a failed cell printed.
     """
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
     layout: Layout | None = None
     startup_ns: int | None = None
+    reset_ns: int | None = None
     windows: tuple[Window, ...] = ()
     done: Done = _NOTHING_SEEN
     log: str = ""

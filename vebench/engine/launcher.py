@@ -183,7 +183,7 @@ class Launcher:
         env = cell.task.id if cell.task.module is None else f"{cell.task.module}:{cell.task.id}"
         named = replace(self._spec, envs=(env,), backends=(cell.backend,))
         job = cell.job
-        built, start, tape = (seed + replica.first_env for seed in seeds_of(self._spec.seed))
+        built, start, tape = (seed + replica.first_env for seed in seeds_of(self._spec.seed, cell.repeat))
         if isinstance(job, Recording) and cell.all_replicas[job.replica] != replica:
             job = None
         return Request(
@@ -265,7 +265,8 @@ class Replicas(Conversation):
     def messages(self) -> Iterator[Answer]:
         """Yield their joint answers up to ``Done``. Raises CellError if a replica has failed."""
         ready = self._each(Ready)
-        yield Ready(max(one.startup_ns for one in ready), joined_layout([one.layout for one in ready]))
+        slowest = max(ready, key=lambda one: one.startup_ns)
+        yield Ready(slowest.startup_ns, joined_layout([one.layout for one in ready]), slowest.reset_ns)
         self._each(Warm)
         start = self._clock() + self._lead_ns
         for replica in self._replicas:

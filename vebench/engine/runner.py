@@ -187,6 +187,7 @@ class _CellAtWork:
         self._reason: str | None = None
         self._layout: Layout | None = None
         self._startup_ns: int | None = None
+        self._reset_ns: int | None = None
         self._done = Done()
         self._log = ""
         self._own = ExitStack()
@@ -236,6 +237,7 @@ class _CellAtWork:
                 match message:
                     case Ready():
                         self._layout, self._startup_ns = message.layout, message.startup_ns
+                        self._reset_ns = message.reset_ns
                         yield CellReady(cell, message.startup_ns)
                     case Warm():
                         yield CellWarm(cell, message.rows_per_second)
@@ -265,6 +267,7 @@ class _CellAtWork:
             reason=why,
             layout=self._layout,
             startup_ns=self._startup_ns,
+            reset_ns=self._reset_ns,
             windows=tuple(self.windows),
             done=self._done,
             log=self._log,

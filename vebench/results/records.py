@@ -111,6 +111,7 @@ class CellRecord(Done, Layout, Identity):
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
     startup_ns: NonNegative | None = None
+    reset_ns: NonNegative | None = None
     cpus: tuple[NonNegative, ...]
     replicas: tuple[tuple[NonNegative, ...], ...] = ()
     replica_hosts: tuple[str, ...] = ()
@@ -287,6 +288,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         status=outcome.status,
         reason=_on_one_line(outcome.reason),
         startup_ns=outcome.startup_ns,
+        reset_ns=outcome.reset_ns,
         took_ns=took_ns,
         windows=msgspec.convert(outcome.windows, tuple[WindowRecord, ...], from_attributes=True),
         verdict=known.verdict if known else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, verdicts
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate, verdicts
 from vebench.analysis.windows import DRIFT
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
@@ -194,7 +194,8 @@ def why_never(cell: CellSummary, head: RunRecord) -> str | None:
 
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    half, spec, seen = cell.half_width, sweep.head.spec, len(cell.sample.rates)
+    spec, seen = sweep.head.spec, len(cell.sample.rates)
+    half = known.half_width if (known := estimate(cell.sample)) else None  # of this run, which further passes narrow
     until = None if spec.until == UNTIL_BUDGET else spec.until
     found = cell.sample.alone
     if found is None or (cell.sample.one_process and cell.sample.spread is None):

@@ -34,6 +34,10 @@ CONFIDENCE = 0.95
 # wrong, ASPLOS 2009; T. Kalibera, R. Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
 PROCESS_SPREAD = 0.02
 
+# By how much the rates of two runs of one command differ besides, as a standard deviation of log rates: the machine is
+# not the same an hour later. It cancels in ratios of one run. docs/method.md has the runs that it was found from.
+RUN_SPREAD = 0.02
+
 # Correlation of a window with the one before it. Three to twelve windows are too few to estimate it from.
 WINDOW_CORRELATION = 0.3
 
@@ -458,6 +462,13 @@ def estimate(sample: Sample) -> Estimate | None:
         return Estimate(rates[0]) if rates else None
     half = student_quantile((1 + CONFIDENCE) / 2, len(rates) - 1) * stdev(rates) / sqrt(len(rates))
     return Estimate(median(rates), max(0.0, median(rates) - half), median(rates) + half)
+
+
+def estimate_of_rate(sample: Sample) -> Estimate | None:
+    """Return the same with an interval that holds for other runs on the same machine, too."""
+    if (found := sample.alone) is None:
+        return estimate(sample)
+    return around(sample.level, summed([found.error, Error(RUN_SPREAD**2, inf)]).half_width())
 
 
 def width_beside_others(sample: Sample) -> float | None:

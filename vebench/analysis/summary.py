@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import CellSummary, Doubt, altered, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
-from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
+from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
 from vebench.analysis.windows import acting, all_of, batch_sizes, learning, stability, that_count
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
@@ -65,8 +65,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         elif base is not None and cell.backend not in (NULL, YARDSTICK) and not (cell.struck or base.struck):
             speedup = ratio(cell.sample, base.sample)
         in_steps = cell.sample.scaled(1 / cell.frame_skip)
-        frames_per_second = estimate(cell.sample)
-        steps_per_second = frames_per_second if cell.frame_skip == 1 else estimate(in_steps)
+        frames_per_second = estimate_of_rate(cell.sample)
+        steps_per_second = frames_per_second if cell.frame_skip == 1 else estimate_of_rate(in_steps)
         row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
@@ -78,8 +78,8 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             of_ceiling=bare and ratio(cell.sample, bare.sample),
             delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
             by_cpu_time=by_cpu_time[key],
-            frames_per_cpu_second=estimate(by_cpu_time[key]),
-            ns_per_batch=estimate(batches[key]),
+            frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
+            ns_per_batch=estimate_of_rate(batches[key]),
             efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
             learning=learning(learner, steps_per_second, cell.batch_size),
             totals={name: None if None in each else sum(each) for name, each in counts.items()},

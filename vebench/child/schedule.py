@@ -73,7 +73,7 @@ class Windows:
         self._left = 0  # when the last turn was over
         self._waited_ns = 0  # for turns
         self._owed: dict[str, int] = {}  # by counters, to the next window
-        self._late = 0  # nanoseconds that the cell has stepped since its next window was due
+        self._late = warmup.late_ns  # nanoseconds that the cell has stepped since its next window was due
         self._draw = draw
 
     def measure(self) -> None:
@@ -222,12 +222,14 @@ class Warmup(NamedTuple):
     """How long a warm-up took, whether the rate had settled when it ended (None if not checked), pace and rate.
 
     ``pace`` is how many batches fit between two clock readings in a window. ``rows_per_second`` is None if unknown.
+    ``late_ns`` is how much longer than it was due to the last batch made it.
     """
 
     ns: int
     settled: bool | None
     pace: int
     rows_per_second: float | None = None
+    late_ns: int = 0
 
 
 def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
@@ -263,8 +265,9 @@ def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
         is_enough = spent >= least_ns and loop.batches >= ahead
         if spent >= most_ns or (is_enough and settled(rates, _HIDES if spent < _LONGER * least_ns else inf)):
             episode_ns = spent * loop.num_envs / loop.ends if loop.ends else inf
-            spent += loop.run_for(int(phase * min(episode_ns, longest_phase_ns)), pace).ns
-            return Warmup(spent, settled(rates), pace, rows * _NANO / ns)
+            asked = int(phase * min(episode_ns, longest_phase_ns))
+            further = loop.run_for(asked, pace).ns
+            return Warmup(spent + further, settled(rates), pace, rows * _NANO / ns, further - asked)
 
 
 def settled(rates: Sequence[float], most_noise: float = inf) -> bool:

@@ -8,7 +8,15 @@ from msgspec import structs
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import CellSummary
-from vebench.analysis.statistics import PROCESS_SPREAD, Estimate, Sample, around, estimate
+from vebench.analysis.statistics import (
+    PROCESS_SPREAD,
+    RUN_SPREAD,
+    Estimate,
+    Sample,
+    around,
+    estimate,
+    estimate_of_rate,
+)
 from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
 from vebench.child.window import OF_LOOP, Window
 from vebench.plan.cells import CellKey
@@ -28,8 +36,8 @@ def several(*rates: float) -> Sample:
 
 
 def of_one_process(median: float) -> Estimate:
-    """Return the estimate from windows of one process that agree."""
-    return around(median, NORMAL * PROCESS_SPREAD)
+    """Return the estimate from windows of one process that agree, which holds for other runs, too."""
+    return around(median, NORMAL * sqrt(PROCESS_SPREAD**2 + RUN_SPREAD**2))
 
 
 def of_two_processes(ratio: float) -> Estimate:
@@ -154,7 +162,7 @@ def test_of_several_repeats_each_is_one_observation() -> None:
     )
     assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (3, 6, 2.0, 9)
     assert len(found.sample.rates) == 2
-    expected = estimate(several(1000.0, 1200.0)), estimate(several(1e9 / 1000, 1e9 / 1200))
+    expected = estimate_of_rate(several(1000.0, 1200.0)), estimate_of_rate(several(1e9 / 1000, 1e9 / 1200))
     for one, other in zip((found.frames_per_second, found.ns_per_batch), expected, strict=True):
         assert vars(one) == pytest.approx(vars(other))
     assert found.frames_per_cpu_second == found.frames_per_second
@@ -181,6 +189,17 @@ def test_windows_that_a_quota_held_back_or_others_disturbed_are_left_out_of_rate
     assert [round(cell.steps_per_second.median) for cell in (some, none, most)] == [1000, 10, 625]
     assert [(cell.throttled_windows, cell.disturbed_windows) for cell in (some, none, most)] == [(1, 1), (2, 0), (0, 3)]
     assert [(cell.disturbed, round(cell.others_share, 4)) for cell in (some, most)] == [(False, 0.01), (True, 0.3775)]
+
+
+def test_slow_resets_do_not_leave_out_the_windows_that_hold_them_as_disturbed() -> None:
+    """Others take 10 % of the CPU: more than ticks can hide in long windows only."""
+    windows = tuple(
+        Window(seconds * 10**8, steps, resets, others_ns=10 * seconds * 10**6)
+        for seconds, steps, resets in ((2, 200, 0), (2, 200, 0), (8, 201, 1), (2, 200, 0))
+    )
+    (found,) = summaries(make_cell("for-loop", 1, windows=windows, num_envs=1, batch_size=1, frame_skip=1))
+    assert found.sample.level == pytest.approx(800 / 1.4)
+    assert (found.disturbed, found.disturbed_windows) == (True, 1)
 
 
 def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt() -> None:

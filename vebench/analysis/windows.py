@@ -37,6 +37,7 @@ _MOST_MEDIANS = 12
 _MOST_EXACT = 8
 # As one process does not show how much processes differ, a cell that has several keeps at least two.
 _FEWEST_PROCESSES = 2
+_UNEVEN = 2  # the longest window of a process over its shortest
 Counting = list[tuple["CellRecord", "Sequence[Window]"]]
 
 
@@ -70,11 +71,12 @@ STEADY = Stability()
 def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
     """Return how steady a cell was, given all its repeats, and those of their windows that count."""
     sized = [(record.batch_size, windows) for record, windows in counted if record.batch_size]
-    processes = [
-        [(one.rows - one.resets) / one.ns for one in windows if one.rows > one.resets and not one.held_back]
-        for _, windows in counted
-    ]
     windows = [window for _, each in counted for window in each]
+    least = max([one.ns for one in windows], default=0) / _UNEVEN  # the rate of a shorter one says little
+    processes = [
+        [(one.rows - one.resets) / one.ns for one in each if one.rows > one.resets and one.ns >= least]
+        for each in ([window for window in windows if not window.held_back] for _, windows in counted)
+    ]
     steps, resets = sum([one.rows - one.resets for one in windows]), sum([one.resets for one in windows])
     return Stability(
         outliers=outliers(processes),
@@ -184,11 +186,23 @@ def reset_share(records: Sequence[CellRecord], windows: Sequence[Window]) -> flo
 def that_count(records: Sequence[CellRecord]) -> Counting:
     """Return the repeats of a cell that went well, each with its windows that count, if any do."""
     well = [record for record in records if record.status == "ok"]
-    calm = [[window for window in record.windows if window.calm(len(record.cpus))] for record in well]
+    calm = [_calm(record.windows, len(record.cpus)) for record in well]
     if enough([len(windows) for windows in calm], [len(record.windows) for record in well]):
         return [(record, windows) for record, windows in zip(well, calm, strict=True) if windows]
     free = [[window for window in record.windows if not window.held_back] for record in well]
     return list(zip(well, free if any(free) else [record.windows for record in well], strict=True))
+
+
+def _calm(windows: Sequence[Window], cpus: int) -> Sequence[Window]:
+    """Return the calm windows of a process: all or none of them if their lengths differ much.
+
+    Those with a slow reset are longer, and so more often disturbed: the others alone would be too fast.
+    """
+    calm = [window for window in windows if window.calm(cpus)]
+    spans = [window.ns for window in windows]
+    if len(calm) == len(windows) or max(spans) < _UNEVEN * min(spans):
+        return calm
+    return windows if all_of(windows).calm(cpus) else []
 
 
 def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:

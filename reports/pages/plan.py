@@ -59,7 +59,7 @@ class PlanPage(Page):
             added = f"; passes are added until {figures.long_time(spec.budget)} after the start{narrow}"
             added += ", and no cells are started later" if spec.races else ""
         start = f"of which {figures.long_time(starts)} to start cells"
-        proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
+        proving = f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
         resolves = ""  # what it can resolve on an ordinary machine
         if (found := foresee(self.plan, TOLERANCE)) is not None:
             resolves = (

@@ -367,7 +367,6 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     envs: Texts,
     *,
     tolerance: float = TOLERANCE,
-    budget: float | str | None = None,
     output: str | Path | None = None,
     world: World | None = None,
     **plan: Unpack[Plan],
@@ -380,16 +379,16 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
         The paths of two Pythons.
     envs, output, world
         As for ``measure``. ``output`` gets ``-a`` and ``-b`` added.
-    tolerance, budget
-        As for ``check``. Without a budget, no passes are added until there are verdicts.
+    tolerance
+        As for ``check``.
     **plan
-        ``backends``, ``workers``, ``repeats``, ``effort``, and the settings of the command.
+        ``backends``, ``workers``, ``repeats``, ``effort``, ``budget``, and the settings of the command.
     """
-    asked = {"envs": envs, **plan}
+    asked: dict[str, Any] = {"envs": envs, **plan}
     world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
     with _quietly():
         gate.check_tolerance(tolerance)
-        longest = None if budget is None else spec_of({"envs": (), "budget": budget}).budget
+        longest = spec_of({"envs": (), "budget": asked.pop("budget")}).budget if "budget" in asked else None
         spec = spec_of_compare(asked)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
         pythons = str(a), str(b)

@@ -68,10 +68,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("threads", "threads that step environments, in each process"),
     Column("cpus", "numbers of the CPUs that it owns", text=lambda cell: format_cpu_list(cell.cpus)),
     Column("frame_skip", "frames in each step", "frames"),
-    Column("status", "ok, failed or skipped; ok if any repeat went well"),
+    Column("status", "ok, failed or skipped; ok if any pass went well"),
     Column("reason", "why it failed or was skipped"),
     Column("repeats", "passes in which it was measured, each in a fresh process"),
-    Column("windows", "timed windows over all repeats that went well"),
+    Column("windows", "timed windows over all passes that went well"),
     Column("rows", "rows received in these windows: steps and resets", "rows"),
     Column("resets", "rows that only report a reset and are not steps", "rows"),
     _estimate("steps_per_second", "steps of all environments together", "steps/s"),
@@ -83,7 +83,7 @@ COLUMNS: tuple[Column, ...] = (
         "frames_per_cpu_second", "frames per second of CPU time of the whole process tree", "frames/s", "frames/CPU s"
     ),
     _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
-    Column("startup_seconds", "from the process's start to the first batch, the median over repeats", "s", "start-up"),
+    Column("startup_seconds", "from the process's start to the first batch, the median over passes", "s", "start-up"),
     Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
     Column(
         "oversubscribed",

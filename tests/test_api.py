@@ -19,7 +19,7 @@ from support.paced import paced, world_of
 from support.waiting import eventually
 
 import vebench as package
-from vebench import Run, VebenchError, compare, load, measure, verify
+from vebench import Run, VebenchError, check, compare, load, measure, verify
 from vebench.analysis import rules
 from vebench.plan import known_work
 from vebench.plan.cells import Cell
@@ -188,22 +188,47 @@ def test_a_run_whose_cpus_others_had_has_no_ratios() -> None:
 
 def test_two_runs_are_judged_as_check_does(vebench: Command) -> None:
     before, after = measured(), measured(factor=0.25)
-    found = compare(before, after, tolerance=0.2)
+    found = check(before, after, tolerance=0.2)
     verdicts = {group.key.backend: group for group in found.groups}
     assert (verdicts["gym-sync"].verdict, found.status) == ("slower", 1)
     ratio = verdicts["gym-sync"].ratio
     assert ratio.median == pytest.approx(0.25, rel=0.03)
     checked = vebench("check", before.path, after.path, "--tolerance", "20%", "-f", "json")
     assert (checked.status, json.loads(checked.out)) == (1, json.loads(found.report("json")))  # type: ignore[arg-type]
-    of_one = compare(str(before.path), after.path, backends="gym-async", metric="fps")
+    of_one = check(str(before.path), after.path, backends="gym-async", metric="fps")
     assert {cell.key.backend for cell in of_one.cells} == {"gym-async"}
+
+
+def test_without_a_second_run_the_plan_of_the_first_is_measured_again_as_check_does() -> None:
+    before = measured(repeats=10)
+    slower = world_of(paced(lambda cell: 4 * seconds(cell), 0.003))
+    with pytest.warns(UserWarning, match="finds a backend"):
+        found = check(before, tolerance=0.2, budget="1s", world=slower)
+    assert {group.key.backend for group in found.groups} == {*TRUTH}
+    assert found.page.candidate != str(before.path)
+
+
+def test_two_pythons_are_compared_as_the_command_does(vebench: Command) -> None:
+    def in_turn(cell: Cell) -> float:
+        return seconds(cell) * (4.0 if cell.side == "B" else 1.0)
+
+    plan = {"workers": 2, "backends": [*TRUTH], "proof": "off", "repeats": 3, "seed": 7}
+    found = compare("old", "new", "CartPole", output="a.jsonl", world=world_of(paced(in_turn, 0.003)), **plan)
+    assert ({group.verdict for group in found.groups}, found.status) == ({"slower"}, 1)
+    head = store.read(Path("a-b.jsonl")).header
+    assert shlex.split(head.command)[:4] == ["vebench", "compare", "old", "new"]
+    again = [*shlex.split(head.command)[1:], "-o", "c.jsonl"]
+    assert vebench(*again, world=world_of(paced(in_turn, 0.003))).status == 1
+    assert store.read(Path("c-b.jsonl")).header.spec == head.spec
+    with pytest.raises(VebenchError, match="no such argument"):
+        compare("old", "new", "CartPole", until=0.1)
 
 
 @pytest.mark.parametrize("wrong", [{"tolerance": 2.0}, {"backends": "shm-sync"}, {"envs": "Pong"}, {"a": "missing"}])
 def test_what_cannot_be_compared_is_an_error_of_one_line(wrong: dict[str, Any]) -> None:
     run = measured(repeats=1)
     with pytest.raises(VebenchError, match=r"^[^\n]+$"):
-        compare(**{"a": run, "b": measured(repeats=1), **wrong})
+        check(**{"a": run, "b": measured(repeats=1), **wrong})
 
 
 def test_backends_are_verified_as_the_command_does_it(vebench: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +251,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(vebench: Command)
 def test_effort_repeats_and_budget_mean_what_they_mean_on_the_command_line() -> None:
     asked = {"workers": 1, "backends": [*TRUTH], "world": fake_world()}
     quick = measure("CartPole", effort="low", **asked).page.sections[0].head
-    assert quick.command.endswith(" --effort low")
+    assert " --effort low" in quick.command
     specs = [measure("CartPole", **asked, **more).page.sections[0].head.spec for more in ({}, {"repeats": 3})]
     assert [(spec.race, spec.repeats) for spec in specs] == [(True, 3), (False, 3)]
     until = measure("CartPole", budget=1, **{**asked, "world": fake_world(clock=FakeClock())}).page.sections[0].head
@@ -259,6 +284,6 @@ def test_the_package_loads_its_interface_on_use_and_names_it() -> None:
     shown = "import sys, vebench; print(*sorted(name for name in sys.modules if name.startswith('vebench')))"
     done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["vebench"]
-    assert {"measure", "compare", "verify", "load"} <= {*dir(package)}
+    assert {"measure", "load", "check", "compare", "verify"} <= {*dir(package)}
     with pytest.raises(AttributeError, match="no attribute 'measrue'"):
         _ = package.measrue  # type: ignore[attr-defined]

@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 import typer.main
 from support.commands import ONE_PASS, Command
+from support.fakes import fake_world
 from support.in_this_process import world_here
 
 from vebench import cli
+from vebench.plan.grammar import parse_share
+from vebench.plan.spec import TOLERANCE
 from vebench.reports.columns import column_names
+from vebench.results import store
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = (README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
 EXAMPLES = ROOT / "docs" / "examples"
 ROVER = EXAMPLES / "rover.py"
+CHARTED = ROOT / "docs" / "images" / "pong.jsonl"
 SCRIPTS = (*EXAMPLES.glob("*.py"), *(ROOT / "tools").glob("*.py"), ROOT / "vebench" / "pytest_plugin.py")
 COMMAND = re.compile(r"^ {4}vebench (.+)$|\| `vebench ([^`]+)` \|", re.MULTILINE)  # in a block, or alone in a table
 IN_TURN = re.compile(r"action/compare\.sh \S+ \S+ \S+\s+(--.+)")
@@ -29,6 +34,9 @@ SPAN = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]+")
 FILE = re.compile(r"[\w./-]+/[\w-]+\.(?:py|c|json|md|yml)")
 WIDEST, LONGEST_README = 100, 150
+
+
+TABLE = re.findall(r"^\| .* \| `vebench ([^`]+)` \|", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def text_of(page: Path) -> str:
@@ -51,8 +59,10 @@ def test_a_command_line_of_the_documents_has_only_options_that_there_are(line: s
     name, *words = shlex.split(line, comments=True)
     command = group().get_command(typer.Context(group()), name)
     assert command is not None
+    if "--help" in words:
+        return
     context = command.make_context(name, words, obj=None)
-    assert name in ("help", "run") or not context.args
+    assert name == "run" or not context.args
     column_names("--columns", context.params.get("columns") or ())
 
 
@@ -60,7 +70,7 @@ def test_a_command_line_of_the_documents_has_only_options_that_there_are(line: s
 def test_what_a_page_names_exists(page: Path) -> None:
     text = text_of(page)
     options = {name for command in group().commands.values() for option in command.params for name in option.opts}
-    options |= {name for script in SCRIPTS for name in re.findall(r"\"(--[a-z-]+)\"", text_of(script))}
+    options |= {"--help"} | {name for script in SCRIPTS for name in re.findall(r"\"(--[a-z-]+)\"", text_of(script))}
     spans = [span for span in SPAN.findall(text) if span.startswith(("--", "vebench "))]
     assert {option for span in spans for option in OPTION.findall(span)} <= options
     column_names("--columns", re.findall(r"--columns ([a-z_,]+)", text))
@@ -103,6 +113,44 @@ def test_its_commands_work_as_they_stand_in_a_folder_that_has_nothing_else(veben
     assert vebench(*measure, *brief, world=world_here()).status == 0
     assert vebench("report", "-o", "report.md").status == 0
     assert "rover:make_env[pixels=64,steps=500]" in text_of(tmp_path / "report.md")
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in TABLE if line.startswith(("list", "report", "history", "run", "bis"))]
+)
+def test_a_command_of_the_readmes_table_works_after_its_own_run(vebench: Command, line: str) -> None:
+    assert vebench("run", "--env", "Pong", "--workers", "1..4", "-q", world=fake_world()).status == 0
+    name, *words = line.split()
+    done = vebench(name, *words, *(["--dry-run"] if name == "run" else []), world=fake_world())
+    assert done.status == {"history": 3, "run -e Pong --hosts a,b": 2}.get(
+        line, 0
+    )  # six runs, and hosts that ssh reaches
+    assert done.out or "ssh" in done.err
+
+
+@pytest.mark.xfail(reason="the chart is measured again when defaults have settled", strict=True)
+def test_the_readmes_chart_is_of_a_run_by_todays_plan(vebench: Command) -> None:
+    assert vebench("run", "--env", "Pong", "--workers", "1..4", "-o", "a.jsonl", "-q", world=fake_world()).status == 0
+    assert store.read(CHARTED).header.spec == store.read(Path("a.jsonl")).header.spec
+
+
+def test_the_readmes_rates_are_those_of_its_chart(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = [line.split() for line in vebench("report", CHARTED).out.splitlines()]
+    shown = re.search(r"    backend +1 worker.*\n((?:    .*\n)+)", text_of(README))
+    assert shown is not None
+    assert [row for row in map(str.split, shown[1].splitlines()) if row not in printed] == []
+
+
+@pytest.mark.parametrize("place", ["action.yml", "vebench/pytest_plugin.py", "docs/ci.md"])
+def test_all_gates_have_the_same_tolerance_by_default(place: str) -> None:
+    defaults = {
+        one.default for command in group().commands.values() for one in command.params if one.name == "tolerance"
+    }
+    assert defaults == {f"{TOLERANCE:.0%}"}
+    pattern = r"default: (10%)$|tolerance: float = (0\.1),|2 workers, (10%),"
+    (found,) = re.findall(pattern, text_of(ROOT / place), re.MULTILINE)
+    assert parse_share("tolerance", "".join(found)) == TOLERANCE
 
 
 def test_the_adapter_of_the_examples_does_the_loops_work(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ GATES = (
     Gate("check A B --metric speedup --tolerance 10%, 5 repeats", "speedup", 0.10, repeats=5, files=True),
     Gate("check A B --metric speedup --tolerance 5%, 5 repeats", "speedup", 0.05, repeats=5, files=True),
     Gate("check A B --metric fps --tolerance 10%", "fps", 0.10, files=True),
+    Gate("compare --tolerance 10%", "fps", 0.10, repeats=6, in_turn=True),
     Gate("compare --tolerance 5%", "fps", 0.05, repeats=6, in_turn=True),
 )
 

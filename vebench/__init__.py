@@ -1,6 +1,6 @@
 """Measure which vector-env backend is fastest on this machine, and how far to trust the figure.
 
-From Python: ``measure``, ``compare``, ``verify`` and ``load``, which are loaded on use (docs/python.md).
+From Python: ``measure``, ``load``, ``check``, ``compare`` and ``verify``, which are loaded on use (docs/python.md).
 
 In a clone, ``vebench.backends`` and ``vebench.reports`` are the folders ``backends`` and ``reports`` at the top.
 docs/structure.md has a map.
@@ -9,7 +9,7 @@ docs/structure.md has a map.
 __version__ = "0.1.0"
 __all__ = [
     "Comparison", "PairVerification", "Ratio", "Run", "VebenchError", "Verification",
-    "compare", "load", "measure", "verify",
+    "check", "compare", "load", "measure", "verify",
 ]  # fmt: skip
 
 TYPE_CHECKING = False  # as in typing, which takes longer to import than everything else here
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Run,
         VebenchError,
         Verification,
+        check,
         compare,
         load,
         measure,

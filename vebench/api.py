@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overlo
 import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
-from vebench.commands import check, pair, planning
+from vebench.commands import check as checking
+from vebench.commands import compare as comparing
+from vebench.commands import gate, pair, planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
-from vebench.plan.spec import OPTIONS, PLAN_OF_RUN, SETTINGS, UNTIL_BUDGET, RunSpec, effort
+from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
@@ -29,7 +31,7 @@ from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
@@ -54,6 +56,7 @@ __all__ = [
     "Run",
     "VebenchError",
     "Verification",
+    "check",
     "compare",
     "load",
     "measure",
@@ -284,11 +287,10 @@ def measure(
     KeyboardInterrupt
         If it is interrupted. Its text names the run file, which has all cells that were measured.
     """
+    world = replace(world or World(), arguments=("run", *_typed({"envs": envs, **plan}, SETTINGS)))
     level = plan.pop("effort", "normal")
     named, given = effort("run", level, plan), {"envs": envs, **plan}
     until = UNTIL_BUDGET if "budget" in plan else None
-    words = () if level == "normal" else ("--effort", level)
-    world = replace(world or World(), arguments=(*_typed(given), *words))
     with _quietly(progress=progress):
         spec = spec_of({"workers": "1..4", **PLAN_OF_RUN, "until": until, **named, **given})
         planned, head = planning.plan_here(spec, world)
@@ -306,25 +308,28 @@ def load(path: str | Path) -> Run:
     return Run(RunPage.of([(str(path), run)]), Path(path))
 
 
-def compare(  # noqa: PLR0913 - as ``vebench check`` has them
+def check(  # noqa: PLR0913 - as ``vebench check`` has them
     a: Run | str | Path,
-    b: Run | str | Path,
+    b: Run | str | Path | None = None,
     *,
-    tolerance: float = 0.1,
+    tolerance: float = TOLERANCE,
     metric: Metric = "yardstick",
     envs: Texts = (),
     backends: Texts = (),
     allow_different_host: bool = False,
     history: str | Path | None = None,
+    budget: float | str = 600.0,
+    output: str | Path | None = None,
+    world: World | None = None,
 ) -> Comparison:
-    """Judge run ``b`` against run ``a``, as ``vebench check A B`` does: slower, faster, the same or inconclusive.
+    """Judge run ``b`` against run ``a``, as ``vebench check`` does: slower, faster, the same or inconclusive.
 
     Parameters
     ----------
     a
         The baseline: a run, or the path of a run file.
     b
-        The candidate: a run, or the path of a run file.
+        The candidate: a run, or the path of a run file. Without it, the plan of ``a`` is measured again here.
     tolerance
         How much slower a backend may be, as a fraction.
     metric
@@ -335,21 +340,68 @@ def compare(  # noqa: PLR0913 - as ``vebench check`` has them
         Whether to compare although machines or package versions differ.
     history
         A folder of earlier runs, from which the variance between runs is estimated.
+    budget, output, world
+        Without ``b``: the longest time to measure; the others as for ``measure``.
     """
-    baseline, candidate = (one.path if isinstance(one, Run) else Path(one) for one in (a, b))
+    baseline, candidate = (one.path if isinstance(one, Run) else Path(one or "") for one in (a, b))
     with _quietly():
-        chosen = spec_of({"envs": envs, "workers": 1, "backends": backends})
-        request = check.CheckRequest(
+        chosen = spec_of({"envs": envs, "workers": 1, "backends": backends, "budget": budget})
+        request = checking.CheckRequest(
             baseline,
-            candidate,
+            None if b is None else candidate,
+            None if output is None else paths.output(str(output)),
             tolerance=tolerance,
             metric=metric,
             envs=chosen.envs,
             backends=chosen.backends,
             allow_different_host=allow_different_host,
             history=None if history is None else Path(history),
+            budget=chosen.budget,
         )
-        return Comparison(check.judge(request, World()))
+        return Comparison(checking.judge(request, world or World()))
+
+
+def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
+    a: str | Path,
+    b: str | Path,
+    envs: Texts,
+    *,
+    tolerance: float = TOLERANCE,
+    output: str | Path | None = None,
+    world: World | None = None,
+    **plan: Unpack[Plan],
+) -> Comparison:
+    """Measure in the Pythons ``a`` and ``b`` in turn, and judge whether ``b`` is slower, as ``vebench compare`` does.
+
+    Parameters
+    ----------
+    a, b
+        The paths of two Pythons.
+    envs, output, world
+        As for ``measure``. ``output`` gets ``-a`` and ``-b`` added.
+    tolerance
+        As for ``check``.
+    **plan
+        ``backends``, ``workers``, ``repeats``, ``effort``, ``budget``, and the settings of the command.
+    """
+    asked: dict[str, Any] = {"envs": envs, **plan}
+    world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
+    with _quietly():
+        gate.check_tolerance(tolerance)
+        longest = spec_of({"envs": (), "budget": asked.pop("budget")}).budget if "budget" in asked else None
+        spec = spec_of_compare(asked)
+        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        pythons = str(a), str(b)
+        return Comparison(comparing.compared(pythons, spec, path, world, tolerance=tolerance, budget=longest))
+
+
+def spec_of_compare(plan: Mapping[str, Any], usual: str = "normal") -> RunSpec:
+    """Return the spec of a comparison of two sides in turn; ``usual`` is its effort if ``plan`` names none."""
+    known = ("envs", "effort", "backends", "workers", "repeats", *COMPARE_SETTINGS)
+    if unknown := [name for name in plan if name not in known]:
+        raise UsageError(f"{shown(unknown[0])}: no such argument{did_you_mean(unknown[0], known)}")
+    given = {name: value for name, value in plan.items() if name != "effort"}
+    return spec_of({"proof": "auto", **effort("compare", plan.get("effort", usual), given), **given})
 
 
 class Steps(TypedDict, total=False):
@@ -471,13 +523,14 @@ def spec_of(given: Mapping[str, Any]) -> RunSpec:
     return RunSpec(**values)
 
 
-def _typed(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words of the equivalent command line, which reports show and vary."""
-    yield "run"
+def _typed(given: Mapping[str, Any], settings: Collection[str]) -> Iterator[str]:
+    """Yield the options of the equivalent command line, which reports show and vary."""
     for name, value in given.items():
-        if name not in OPTIONS or name in SETTINGS:
-            yield from ("--set", f"{name}={str(value).lower()}")
-        elif value is not None:
-            _, _, _, option, *_ = OPTIONS[name]
-            one = isinstance(value, str) or not isinstance(value, Iterable)
-            yield from (option, str(value) if one else ",".join(map(str, value)))
+        if value is None:
+            continue
+        one = isinstance(value, str) or not isinstance(value, Iterable)
+        text = str(value) if one else ",".join(map(str, value))
+        if name in settings:
+            yield from ("--set", f"{name}={text.lower() if isinstance(value, bool) else text}")
+        else:
+            yield from (OPTIONS[name][3] if name in OPTIONS else f"--{name}", text)

@@ -18,10 +18,12 @@ from vebench.plan.spec import (
     ADVANCED,
     COMPARE_SETTINGS,
     HOW_LONG,
+    MAX_WORKERS,
     OPTIONS,
     OUTPUT,
     PLAN_OF_RUN,
     SETTINGS,
+    TOLERANCE,
     TUNE_SETTINGS,
     UNTIL_BUDGET,
     VERDICT,
@@ -127,7 +129,7 @@ def run(
     verify: Annotated[bool, option(VERDICT, "", "First compare backends with a plain loop.", "--verify")] = False,
     output: Annotated[Path | None, options.output_option("run", "Run file")] = None,
     resume: Annotated[Path | None, option(OUTPUT, "FILE", "Finish the run in this file, by its own plan.")] = None,
-    allow_code: options.AllowCode = False,
+    allow_code: Annotated[bool, option(ADVANCED, "", options.ALLOWED + " and hosts.", "--allow-code")] = False,
     dry_run: Annotated[bool, option(OUTPUT, "", "Print the plan; measure and write nothing.", "--dry-run")] = False,
     quiet: Annotated[bool, option(OUTPUT, "", "No progress and no table.", "--quiet", "-q")] = False,
 ) -> int:
@@ -215,7 +217,7 @@ def check(
     envs: options.OnlyEnvs = None,
     backends: options.OnlyBackends = None,
     budget: Annotated[float, options.budget("Longest time for measuring the baseline's plan.")] = 600.0,
-    tolerance: options.Tolerance = "10%",
+    tolerance: options.Tolerance = f"{TOLERANCE:.0%}",
     metric: Annotated[
         str, option(VERDICT, "METRIC", "yardstick (rates over fixed work), speedup or fps.")
     ] = "yardstick",
@@ -278,7 +280,7 @@ def compare(
     *,
     # A plan has a budget, too.
     deciding: Annotated[float | None, options.budget("Longest time to add passes until all have a verdict.")] = None,
-    tolerance: options.Tolerance = "5%",
+    tolerance: options.Tolerance = f"{TOLERANCE:.0%}",
     form: Annotated[str, options.format_option("check")] = "terminal",
     output: Annotated[Path | None, options.output_option("check", "Run files, with -a and -b added to it")] = None,
 ) -> int:
@@ -325,7 +327,7 @@ def bisect(
 
     \b
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
-    vebench bisect --package ale-py --good 0.10.1 --bad 0.12.1 -e Pong --with gymnasium
+    vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
     """
     from vebench.commands import bisect as command
 
@@ -387,9 +389,9 @@ def tune(
 ) -> int:
     """Find which backend, workers and environments to use.
 
-    Settings race: significantly slower ones are dropped. Without -b, the usual backends and other projects' take part,
-    as far as they are installed. `vebench report` reads the run file. Exit status: 0 decided, 2 bad input, 3 undecided
-    within the budget, or nothing to recommend.
+    Settings race: significantly slower ones are dropped. Here, the usual backends include ale-vector-* and those of
+    other projects, as far as they are installed. `vebench report` reads the run file. Exit status: 0 decided, 2 bad
+    input, 3 undecided within the budget, or nothing to recommend.
 
     \b
     vebench tune --env Pong
@@ -579,8 +581,8 @@ def peers(words: Annotated[list[str] | None, typer.Argument(metavar="setup NAME"
 @app.command()
 def doctor(
     workers: Annotated[
-        list[str] | None,
-        typer.Option("--workers", "-w", metavar="COUNTS", help="Show where this many workers would be placed."),
+        int | None,
+        typer.Option("--workers", "-w", metavar="N", help="Show where this many would be.", min=1, max=MAX_WORKERS),
     ] = None,
     pin: Annotated[str | None, options.of_plan("pin")] = None,
     sysroot: Annotated[
@@ -590,13 +592,6 @@ def doctor(
 ) -> int:
     """Show CPUs, caches and memory nodes as vebench sees them, and what to fix. Changes nothing."""
     from vebench.commands import doctor as command
-    from vebench.plan.grammar import parse_counts, parse_pin
+    from vebench.plan.grammar import parse_pin
 
-    counts = parse_counts("--workers", workers) if workers else ()
-    return command.examine(sysroot, counts, parse_pin(pin or "compact"), registry.format_named(form, "machine"))
-
-
-@app.command(name="help", options_metavar="[COMMAND]", context_settings={"allow_extra_args": True})
-def help_(context: typer.Context) -> int:
-    """Show the help of a command."""
-    return invoke([*context.args, "--help"])
+    return command.examine(sysroot, workers, parse_pin(pin or "compact"), registry.format_named(form, "machine"))

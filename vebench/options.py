@@ -260,5 +260,5 @@ _Texts = list[str] | None
 OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
 OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
 Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
-_ALLOWED = "Use code, Pythons and (in run) hosts that the file names."
-AllowCode = Annotated[bool, option(ADVANCED, "", _ALLOWED, "--allow-code")]
+ALLOWED = "Trust the file: use its code, Pythons"
+AllowCode = Annotated[bool, option(ADVANCED, "", "Trust the file: use its code and Pythons.", "--allow-code")]

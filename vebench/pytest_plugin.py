@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from vebench.analysis.comparison import GroupComparison
     from vebench.reports.pages.check import CheckPage
@@ -79,7 +79,7 @@ class VectorEnvRate:
         env: str = "",
         backend: str = "",
         python: str | Path = "",
-        tolerance: float = 0.1,
+        tolerance: float = 0.1,  # as TOLERANCE in plan/spec.py
     ) -> None:
         """Measure, and fail the test if a backend is slower, or if it fails or does other work than the baseline.
 
@@ -118,16 +118,12 @@ class VectorEnvRate:
         self._report(page)
 
     def _judged(self, run: str | Path | None, instead: Mapping[str, str], tolerance: float) -> CheckPage:
-        from vebench.api import spec_of
+        from vebench.api import check, spec_of_compare
         from vebench.backends.registry import REFERENCE
-        from vebench.commands import check, compare, gate, session
-        from vebench.errors import UsageError, did_you_mean, shown
+        from vebench.commands import compare, gate, session
+        from vebench.errors import UsageError
         from vebench.plan.grammar import parse_budget
-        from vebench.plan.spec import COMPARE_SETTINGS, effort
 
-        known = ("backends", "workers", "repeats", *COMPARE_SETTINGS)
-        if unknown := [name for name in self.plan if name not in known]:
-            raise UsageError(f"{shown(unknown[0])}: no such argument{did_you_mean(unknown[0], known)}")
         if (run is None) == (not instead):
             raise UsageError(
                 "not_slower_than: give the path of a run file, or what the baseline has instead (env, backend, python)"
@@ -137,31 +133,14 @@ class VectorEnvRate:
         if run is not None:
             if excess := [name for name in self.plan if name != "backends"]:
                 raise UsageError(f"{', '.join(excess)}: {run} has the plan: leave this out")
-            only = spec_of({"envs": self.env, "workers": 1, "backends": self.plan.get("backends", ())})
-            request = check.CheckRequest(
-                Path(run),
-                None,
-                output,
-                tolerance=tolerance,
-                envs=only.envs,
-                backends=only.backends,
-                budget=budget,
-            )
-            return check.judge(request, world)
-        plan = {
-            "backends": REFERENCE,
-            "workers": 1,
-            "proof": "auto",
-            **effort("compare", "low", self.plan),
-            **self.plan,
-        }
+            only = {"envs": self.env, "backends": self.plan.get("backends", ()), "budget": budget}
+            return check(run, tolerance=tolerance, output=output, world=world, **only).page
+        plan = {"backends": REFERENCE, "workers": 1, **self.plan, "envs": self.env}
         theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
         pythons = instead.get("python", sys.executable), sys.executable
-        spec = spec_of({**plan, "envs": self.env})
+        spec, other = spec_of_compare(plan, "low"), spec_of_compare({**plan, **theirs}, "low")
         gate.check_tolerance(tolerance)
-        return compare.compared(
-            pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=spec_of({**plan, **theirs})
-        )
+        return compare.compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
         """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""

@@ -9,7 +9,7 @@ from vebench.analysis.findings import Code, own_classes
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
-from vebench.backends.registry import ENTRIES, INSTALLATIONS, standings
+from vebench.backends.registry import ENTRIES, INSTALLATIONS, YARDSTICK, standings
 from vebench.interpreters.made import python_of
 from vebench.reports.document import Document, Listing, Page, Remark, Table, TableRow, Text
 from vebench.reports.figures import by_key, tasks_in_words
@@ -39,7 +39,10 @@ class ListPage(Page):
             rows=tuple(
                 TableRow(
                     entry.name,
-                    (_steps(entry), Text((f"{entry.summary}{'' if entry.by_default else ' (named)'}",))),
+                    (
+                        _steps(entry),
+                        Text((f"{entry.summary}{'' if entry.by_default or entry.name == YARDSTICK else ' (named)'}",)),
+                    ),
                     entry.reference_row,
                 )
                 for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))

@@ -15,7 +15,7 @@ from vebench.errors import one_line
 from vebench.machine import pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import report_order
-from vebench.plan.spec import PASSES_OF_ALL, UNTIL_BUDGET
+from vebench.plan.spec import PASSES_OF_ALL, TOLERANCE, UNTIL_BUDGET
 from vebench.reports import figures
 from vebench.reports.document import Document, Page, Table, TableRow, Text
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
 
-_TOLERANCE = 0.1  # the default of vebench check
 _ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --set base=false leaves them out"
 _COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
@@ -54,17 +53,17 @@ class PlanPage(Page):
         placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
         windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
         turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
-        race = f"then the fastest backends alone{f', as many cells as in {raced} such repeat' if raced else ''}"
+        race = f"then the fastest backends alone{f', as many cells as in {raced} such pass' if raced else ''}"
         if until is not None:
             narrow = "" if until == UNTIL_BUDGET else f" or intervals are within ±{100 * until:.3g}%"
             added = f"; passes are added until {figures.long_time(spec.budget)} after the start{narrow}"
             added += ", and no cells are started later" if spec.races else ""
         start = f"of which {figures.long_time(starts)} to start cells"
-        proving = f", and {figures.long_time(proofs)} to prove what was measured (--proof off leaves that out)"
+        proving = f", and {figures.long_time(proofs)} to compare a sample of rows (--proof off leaves that out)"
         resolves = ""  # what it can resolve on an ordinary machine
-        if (found := foresee(self.plan, _TOLERANCE)) is not None:
+        if (found := foresee(self.plan, TOLERANCE)) is not None:
             resolves = (
-                f"speedups within about ±{found.half:.0%}; of two such runs, check --metric speedup finds a backend "
+                f"speedups within about ±{found.half:.0%}; of two such runs, check finds a backend "
                 f"{found.resolves:.0%} slower in {POWER:.0%} of cases, more on an idle machine and less on a noisy one"
             )
         facts = (
@@ -90,9 +89,9 @@ def _cells(plan: Plan) -> str:
     each = set(by_repeat.values())
     count = figures.counted(max(each, default=0), "cell")
     if len(each) > 1:  # what is left of a run
-        count = f"{figures.counted(by_repeat.total(), 'cell')} in {len(by_repeat)} repeats"
+        count = f"{figures.counted(by_repeat.total(), 'cell')} in {len(by_repeat)} passes"
     elif len(by_repeat) > 1:
-        count += f" x {len(by_repeat)} repeats"
+        count += f" x {len(by_repeat)} passes"
     return f"{count}{f', {skipped} skipped' if skipped else ''}"
 
 

@@ -68,7 +68,7 @@ def _each_host(cell: CellSummary) -> Text:
 def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Place, str, tuple[str, ...]]]:
     """Yield what makes the places of each table that hosts, a policy or a learner add, its title, and its notes."""
     if any(len(cell.host_rates) > 1 for cell in cells):
-        notes = ("each host's replica in its own windows; an interval needs two repeats",)
+        notes = ("each host's replica in its own windows; an interval needs two passes",)
         yield _each_host, "frames/s of each host", notes
     if any(cell.acting for cell in cells):
         words = (

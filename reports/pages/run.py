@@ -229,7 +229,7 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
     if header.started:
         parts.insert(0, header.started)
     if spec.repeats > 1:
-        parts.append(f"{spec.repeats} repeats{' on average, more of the fastest' if spec.races else ''}")
+        parts.append(f"{spec.repeats} passes{' on average, more of the fastest' if spec.races else ''}")
     if spec.until == UNTIL_BUDGET:
         parts.append(f"repeated for {figures.long_time(spec.budget)}")
     elif spec.until is not None:

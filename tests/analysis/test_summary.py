@@ -222,9 +222,9 @@ def test_totals_add_up_every_counter_of_a_run_file() -> None:
 
 
 def test_a_total_is_unknown_if_one_window_lacks_its_counter() -> None:
-    windows = (Window(10**9, 1000, 0, cpu_ns=5, switches=7), Window(10**9, 1000, 0, cpu_ns=6))
+    windows = (Window(10**9, 1000, 0, cpu_ns=5, steal_ns=7), Window(10**9, 1000, 0, cpu_ns=6))
     (found,) = summaries(make_cell(windows=windows))
-    assert (found.totals["rows"], found.totals["cpu_ns"], found.totals["switches"]) == (2000, 11, None)
+    assert (found.totals["rows"], found.totals["cpu_ns"], found.totals["steal_ns"]) == (2000, 11, None)
 
 
 def test_totals_are_those_of_the_windows_that_count() -> None:

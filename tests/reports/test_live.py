@@ -409,7 +409,7 @@ OTHER = CellProof("different", fault="rewards are clipped")
 def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left(plan: Plan) -> None:
     events = proven(plan, SAME)
     proving = Plan(replace(plan.spec, proof="auto"), plan.cells)
-    assert "to prove what was measured (--proof off" in on_terminal(PlanPage(proving), 200)
+    assert "to compare a sample of rows (--proof off" in on_terminal(PlanPage(proving), 200)
     # As planned: two cells, and of one of them a process that starts and makes all steps again.
     assert left(events[:1]) == (0, "16 s")
     *_, state, progress = last(shown(events[:-1], terminal=True, width=150))

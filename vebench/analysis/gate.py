@@ -18,7 +18,7 @@ from math import ceil, e, exp, inf, log, log1p, sqrt
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
-from vebench.analysis.comparison import FAMILY_LEVEL, POWER, compare_runs, group_of
+from vebench.analysis.comparison import CELL_SPREAD, FAMILY_LEVEL, POWER, compare_runs, group_of
 from vebench.analysis.statistics import (
     CONFIDENCE,
     PROCESS_SPREAD,
@@ -117,7 +117,7 @@ def undecided(found: Comparison) -> frozenset[CellKey]:
 class Foresight:
     """``half`` is that of the interval of a speedup, as a share; ``resolves`` by how much a backend must be slower.
 
-    ``vebench check --metric speedup`` of two such runs then finds it with ``POWER`` at a tolerance.
+    ``vebench check`` of two such runs then finds it with ``POWER`` at a tolerance.
     """
 
     half: float
@@ -125,11 +125,11 @@ class Foresight:
 
 
 def foresee(plan: Plan, tolerance: float) -> Foresight | None:
-    """Return what a plan can resolve in speedups, None if it has none with an interval."""
+    """Return what a plan can resolve, None if it has no speedups with an interval."""
     cells = [cell for cell in plan.cells if cell.skip is None and not cell.entry.reference_row]
     once = {cell.key.without_repeat: cell for cell in cells}
     others = [cell for key, cell in once.items() if key != base_of(key)]
-    groups = Counter((cell.task.id, cell.backend.label) for cell in others)
+    groups = Counter((cell.task.id, cell.backend.label) for cell in once.values())
     repeats, rounds = plan.spec.repeats, plan.spec.rounds
     if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
         return None
@@ -139,6 +139,6 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     level = FAMILY_LEVEL / 2 / len(groups)
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
     one = process / repeats
-    error = sqrt(2 * one * (1 + 1 / min(groups.values())))
+    error = sqrt(2 * (one + CELL_SPREAD**2) * (1 + 1 / min(groups.values())))
     width = student_quantile((1 + CONFIDENCE) / 2, freedom) * sqrt(2 * one)
     return Foresight(exp(width) - 1, 1 - exp(log(1 - tolerance) - reach * error))

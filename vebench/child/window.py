@@ -105,8 +105,7 @@ class Window:
     ``ns``: its wall time. ``rows``: rows received; ``resets`` of them only reported an autoreset. ``cpu_ns``: CPU time
     of the cell's whole process tree. ``throttled_ns``: how long a CPU quota throttled the cell's control group;
     ``throttles``: how often. ``steal_ns``: time that the hypervisor took from the cell's CPUs. ``others_ns``: time that
-    these CPUs worked for other processes. ``switches``: how often a thread of the cell had to leave a CPU that it still
-    needed; ``migrations``: how often a thread was moved to another CPU. A counter is None if unknown.
+    these CPUs worked for other processes. A counter is None if unknown.
 
     Where a policy acts: ``waited_ns`` from actions to their rows, ``inferred_ns`` to choose actions, ``copied_ns`` to
     bring observations to the policy and actions back. ``latency_p50_ns`` and ``latency_p99_ns``: how long one batch was
@@ -124,8 +123,6 @@ class Window:
     steal_ns: int | None = _counter(lambda watched: counters.steal_ns(watched.cpus))
     throttles: int | None = _counter(lambda watched: counters.throttles(watched.groups), joined="most")
     others_ns: int | None = _counter(_others_ns, owes=True)
-    switches: int | None = _counter(lambda watched: counters.involuntary_switches(watched.processes))
-    migrations: int | None = _counter(lambda watched: counters.migrations(watched.processes))
     waited_ns: int | None = _of_loop("mean")
     inferred_ns: int | None = _of_loop("mean")
     copied_ns: int | None = _of_loop("mean")

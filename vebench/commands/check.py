@@ -20,6 +20,7 @@ from vebench.commands import gate, planning
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.plan.cells import next_pass
+from vebench.plan.spec import TOLERANCE
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.pages.check import CheckPage
@@ -56,7 +57,7 @@ class CheckRequest:
     baseline: Path
     candidate: Path | None
     output: Path | None = None
-    tolerance: float = 0.1
+    tolerance: float = TOLERANCE
     metric: Metric = "yardstick"
     envs: tuple[str, ...] = ()
     backends: tuple[BackendChoice, ...] = ()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Surroundings, of_host
 from vebench.backends.registry import missing_packages, standings
-from vebench.errors import UsageError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters
 from vebench.machine.host import LIVE, memory_available, read_host
@@ -19,7 +18,6 @@ from vebench.reports.pages.machine import MachinePage
 from vebench.results import header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from vebench.machine.host import Host
@@ -30,13 +28,11 @@ if TYPE_CHECKING:
 _WATCH_S = 0.2
 
 
-def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Format) -> int:
+def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Format) -> int:
     """Print what vebench sees of this machine, or of the one whose files are in ``sysroot``. Returns the exit status.
 
-    Raises UsageError if there is no such folder, and for several numbers of workers.
+    Raises UsageError if there is no such folder.
     """
-    if len(workers) > 1:
-        raise UsageError(f"--workers {','.join(map(str, workers))}: give one number")
     check_pinning(pin)
     root = LIVE if sysroot is None else sysroot
     host = read_host(root)
@@ -50,7 +46,7 @@ def examine(sysroot: Path | None, workers: Sequence[int], pin: Pinning, form: Fo
         host=host,
         placement=placement,
         orders={policy: order_of(host.topology, host.cpus_allowed, policy) for policy in ("compact", "scatter")},
-        workers=workers[0] if workers else None,
+        workers=workers,
         versions=packages_here() if here else {},
         memory_available=memory_available(root),
         findings=tuple(of_host(facts, now)),

@@ -101,26 +101,6 @@ def _cpu_stats(groups: tuple[Path, ...]) -> list[dict[str, int]]:
     return [stat for stat in stats if "nr_throttled" in stat]
 
 
-def involuntary_switches(pids: list[int]) -> int | None:
-    """Return the involuntary context switches of these processes, summed over their threads."""
-    return _summed_over_threads(pids, "status", r"^nonvoluntary_ctxt_switches:\s+(\d+)")
-
-
-def migrations(pids: list[int]) -> int | None:
-    """Return the moves to another CPU, summed over the threads of these processes; None if the kernel has no count."""
-    return _summed_over_threads(pids, "sched", r"^se\.nr_migrations\s+:\s+(\d+)")
-
-
-def _summed_over_threads(pids: list[int], name: str, pattern: str) -> int | None:
-    """Return the sum over all threads of the number that ``pattern`` finds in the file ``name``, None if it finds none.
-
-    ``pattern`` is a regular expression with one group, matched line by line.
-    """
-    number = re.compile(pattern, re.ASCII | re.MULTILINE)
-    matches = [match for task in _tasks(pids) if (match := number.search(text_of(task / name)))]
-    return sum(int(match[1]) for match in matches) if matches else None
-
-
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:
     """Return the CPUs that each thread of each process may use, as the kernel's own text: Linux lists.
 

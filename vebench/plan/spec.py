@@ -60,6 +60,7 @@ EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }
 # In a race, all cells have so many passes.
 PASSES_OF_ALL = 2
+TOLERANCE = 0.1  # how much slower a backend may be, in every gate
 UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the budget is spent
 
 
@@ -261,7 +262,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "repeats": (HOW_LONG, "N", "Passes, each of all cells.", "--repeats"),
     "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until"),
     "budget": (HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", "--budget"),
-    "timeout": (ADVANCED, "TIME", "Longest time for one cell.", "--timeout"),
+    "timeout": (ADVANCED, "TIME", "Longest time for one cell or backend.", "--timeout"),
     "seed": (ADVANCED, "N", "Seed of all that is drawn at random.", "--seed"),
     "pin": (WHERE, "CPUS", "compact, scatter, none or 0-3,8, also compact[smt=off,reserve=2,mem=bind].", "--pin"),
     "replicas": (ADVANCED, "N", _REPLICAS, "--replicas"),

@@ -26,8 +26,8 @@ def planned() -> str:
 def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
     spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), repeats=3)
     whole = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
-    assert "2 cells x 3 repeats" in shown(whole)
-    assert "5 cells in 3 repeats" in shown(without(whole, {whole.cells[0].key}))
+    assert "2 cells x 3 passes" in shown(whole)
+    assert "5 cells in 3 passes" in shown(without(whole, {whole.cells[0].key}))
 
 
 def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> None:
@@ -56,7 +56,7 @@ def test_each_place_of_a_plan_keeps_the_numbers_that_it_shows() -> None:
 def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planned: str) -> None:
     assert "skipped: envpool-sync, envpool-async at 1, 4 workers: EnvPool has no Own-v0" in " ".join(planned.split())
     # Pong on 4 backends, Own-v0 on 1 and 3 skipped; each at 2 worker counts, twice, for 7 seconds.
-    assert "10 cells x 2 repeats, 6 skipped" in planned
+    assert "10 cells x 2 passes, 6 skipped" in planned
     assert "about 3 min 01 s, of which 26 s to start cells" in planned
     assert planned.index("ALE/Pong-v5") < planned.index("\nOwn-v0")
 

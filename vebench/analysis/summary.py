@@ -14,10 +14,10 @@ from vebench.analysis.cell import CellSummary, Doubt, altered, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, ratio
-from vebench.analysis.windows import acting, all_of, batch_sizes, learning, stability, that_count
+from vebench.analysis.windows import acting, all_of, batch_sizes, disturbed, learning, stability, that_count
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.child.window import OF_LOOP, Window, too_much
+from vebench.child.window import OF_LOOP, Window
 from vebench.engine.runner import BROKEN_OFF
 from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST, SAME
@@ -244,8 +244,7 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
         throttled_windows=sum([window.held_back for _, window in shaken]),
         disturbed_windows=sum([window.disturbed(cpus) for cpus, window in shaken]),
         # One host's loss is none of the others', and slows what all of them do.
-        disturbed=too_much(stolen + others, span, sum([len(record.cpus) * len(windows) for record, windows in counted]))
-        or any(one.disturbed for one in cell.hosts),
+        disturbed=disturbed(counted) or any(one.disturbed for one in cell.hosts),
         stolen_share=stolen / max(1, span),
         others_share=others / max(1, span),
         strayed=any(map(_strayed, records)),

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vebench.results.records import Run, RunRecord
 
 
-# Of a new run, before it is looked at for the first time; there are more until all is decided.
+# Of a new run, before it is looked at for the first time if there is time; there are more until all is decided.
 _FIRST_PASSES = 3
 
 
@@ -238,7 +238,8 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
                     return True
                 return False
 
-            found = gate.until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+            first, every = min(before.header.spec.repeats, _FIRST_PASSES), frozenset(cell.key for cell in gated)
+            found = gate.until_decided(look, one_pass, first, every, started, request.budget, world.clock, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
@@ -284,7 +285,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         workers=tuple(sorted({cell.workers for cell in named})),
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
-        repeats=min(spec.repeats, _FIRST_PASSES),
+        repeats=min(spec.repeats, gate.FEWEST_PASSES),
         race=False,
         until=None,
     )

@@ -138,9 +138,13 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
             "measure both with the same --pin"
         )
-    pin, other = before.spec.pin, after.spec.pin
-    differences = [] if pin == other else [f"--pin {pin.label} against {other.label}"]
-    differences += header.what_differs(_simulators(before), _simulators(after))
+    of_plan = header.how_plans_differ(before, after)
+    if before.spec.policy != after.spec.policy:
+        raise NotComparableError(
+            one_line(f"{request.baseline} and {candidate}: {'; '.join(of_plan)}: measure both with the same policy")
+        )
+    pin = [text for text in of_plan if text.startswith("--pin ")]
+    differences = pin + header.what_differs(_simulators(before), _simulators(after))
     if differences and request.metric == "fps" and not request.allow_different_host:
         raise NotComparableError(
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
@@ -148,9 +152,8 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         )
     if request.metric == "yardstick" and not request.allow_different_host:
         _refuse_another_yardstick(before, after)
-    if before.spec.takes_turns != after.spec.takes_turns:
-        differences.append("cells took turns (interleave) in only one of them")
-    # Different versions of these are reported, but not refused.
+    # Other plans, and different versions of these, are reported, but not refused.
+    differences += [text for text in of_plan if text not in pin]
     differences += [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())

@@ -131,7 +131,8 @@ class Gate:
             passes += 1
             return True
 
-        found = until_decided(look, another, 3, frozenset(cell.key for cell in before), 0.0, BUDGET_S, lambda: clock, enough)
+        every = frozenset(cell.key for cell in before)
+        found = until_decided(look, another, 3, every, 0.0, BUDGET_S, lambda: clock, enough)
         return without_unknown_reference(found), passes
 
     def _in_turn(self, random: Generator, world: World, truth: Truth) -> Comparison:

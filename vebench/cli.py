@@ -277,7 +277,7 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
     # A plan has a budget, too.
-    deciding: Annotated[float | None, options.budget("Add passes until all have a verdict, or this long after the start.")] = None,
+    deciding: Annotated[float | None, options.budget("Add passes until all have a verdict, this long at most.")] = None,
     tolerance: options.Tolerance = "5%",
     form: Annotated[str, options.format_option("check")] = "terminal",
     output: Annotated[Path | None, options.output_option("check", "Run files, with -a and -b added to it")] = None,

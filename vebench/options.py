@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 Name = TypeVar("Name", bound=str)
 
 _FIELDS = RunSpec.__dataclass_fields__
+# What other libraries call these, and what a plan has instead.
+_ENVS = "a backend steps --workers times --envs-per-worker environments"
+_OTHERS_WORDS = {
+    **dict.fromkeys(("num_envs", "n_envs"), _ENVS),
+    **dict.fromkeys(("num_workers", "num_processes", "n_workers"), "write --workers"),
+}
 
 
 class Grouped(TyperCommand):
@@ -100,6 +106,8 @@ def with_plan(
                 option: str = getattr(error, "option_name", "")
                 if (key := option.removeprefix("--").replace("-", "_")) in settings:
                     raise UsageError(f"No such option: {option}; write --set {key}=VALUE") from None
+                if key in _OTHERS_WORDS:
+                    raise UsageError(f"No such option: {option}; {_OTHERS_WORDS[key]}") from None
                 raise
 
         def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as typer has it

@@ -279,7 +279,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
             "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
             "and compare with vebench report BASELINE NEW"
         )
-    names = {short_name(cell.env) for cell in cells}
+    names = {short_name(asked_as(cell.env, spec.envs)) for cell in cells}
     # Cells that the spec does not name are there because of its ``base``, unless they are all that is wanted.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
     return replace(

@@ -170,8 +170,8 @@ class Hosts:
 
 
 _COMPACT = Pinning()
-# Where two runs are compared: fields that choose cells, which are compared one by one (hosts are by what they are), those
-# of stated times, and those that say how long all goes on. A difference in any other is one in what is measured, or how.
+# Where two runs are compared: fields that choose cells, which are compared one by one, or state times, and fields that
+# say how long all goes on. A difference in any other is one in what is measured, or how; of hosts, the header knows it.
 _OF_CELLS = ("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite")
 OF_LENGTH = ("duration", "rounds", "warmup", "repeats", "until", "budget", "race", "timeout")
 

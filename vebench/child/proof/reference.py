@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 from array import array
 from collections import Counter, deque
 from hashlib import blake2b
@@ -35,6 +37,16 @@ MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
 _MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
 NOT_REPEATABLE = "with the same seed and actions, its results vary between runs or with other environments present"
+# What all environments of a process share.
+_GENERATORS = {"np.random": np.random.get_state, "random": random.getstate}
+_AT_FIRST = {name: pickle.dumps(state()) for name, state in _GENERATORS.items()}
+
+
+def not_repeatable() -> str:
+    """Return ``NOT_REPEATABLE``, with the cause if environments have drawn from what all of a process share."""
+    drawn = [name for name, state in _GENERATORS.items() if pickle.dumps(state()) != _AT_FIRST[name]]
+    because = f": it draws from the global {' and '.join(drawn)}; use self.np_random" if drawn else ""
+    return NOT_REPEATABLE + because
 
 
 class Row(NamedTuple):
@@ -313,7 +325,7 @@ class Shared:
             for action in self._actions:
                 again.step(action)
             if not alike(again.last, self.last):
-                raise CutOffError(NOT_REPEATABLE)
+                raise CutOffError(not_repeatable())
             there[self._key] = again
         return there[self._key]
 

@@ -104,10 +104,9 @@ def with_plan(
                 return super().parse_args(ctx, args)
             except typer.TyperException as error:
                 option: str = getattr(error, "option_name", "")
-                if (key := option.removeprefix("--").replace("-", "_")) in settings:
-                    raise UsageError(f"No such option: {option}; write --set {key}=VALUE") from None
-                if key in _OTHERS_WORDS:
-                    raise UsageError(f"No such option: {option}; {_OTHERS_WORDS[key]}") from None
+                key = option.removeprefix("--").replace("-", "_")
+                if instead := {**_OTHERS_WORDS, **{name: f"write --set {name}=VALUE" for name in settings}}.get(key):
+                    raise UsageError(f"No such option: {option}; {instead}") from None
                 raise
 
         def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as typer has it

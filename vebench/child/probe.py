@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 _METHODS = ("reset", "send", "recv", "close")
-_A_VECTOR = "it makes a vector environment: name a function that makes one environment, and write a backend for this one"
+_A_VECTOR = "it makes a vector environment: name what makes a single one; vebench verify A B compares the two"
 _ids_by_module: dict[str, list[str]] = {}
 
 

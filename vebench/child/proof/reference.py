@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from array import array
 from collections import Counter, deque
 from hashlib import blake2b
@@ -37,16 +36,13 @@ MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
 _MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
 NOT_REPEATABLE = "with the same seed and actions, its results vary between runs or with other environments present"
-# What all environments of a process share.
-_GENERATORS = {"np.random": np.random.get_state, "random": random.getstate}
-_AT_FIRST = {name: pickle.dumps(state()) for name, state in _GENERATORS.items()}
+_DRAWN_AT_FIRST = pickle.dumps(np.random.get_state())  # of the generator that all environments of a process share
 
 
 def not_repeatable() -> str:
-    """Return ``NOT_REPEATABLE``, with the cause if environments have drawn from what all of a process share."""
-    drawn = [name for name, state in _GENERATORS.items() if pickle.dumps(state()) != _AT_FIRST[name]]
-    because = f": it draws from the global {' and '.join(drawn)}; use self.np_random" if drawn else ""
-    return NOT_REPEATABLE + because
+    """Return ``NOT_REPEATABLE``, with the cause if environments have drawn from numpy's global generator."""
+    drawn = pickle.dumps(np.random.get_state()) != _DRAWN_AT_FIRST
+    return NOT_REPEATABLE + ": it draws from the global np.random; use self.np_random" * drawn
 
 
 class Row(NamedTuple):

@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 Name = TypeVar("Name", bound=str)
 
 _FIELDS = RunSpec.__dataclass_fields__
-# What other libraries call these, and what a plan has instead.
+# What other libraries call these.
 _ENVS = "a backend steps --workers times --envs-per-worker environments"
-_OTHERS_WORDS = {
-    **dict.fromkeys(("num_envs", "n_envs"), _ENVS),
-    **dict.fromkeys(("num_workers", "num_processes", "n_workers"), "write --workers"),
-}
+_OTHERS_WORDS = {"num_envs": _ENVS, "n_envs": _ENVS, "num_workers": "write --workers"}
 
 
 class Grouped(TyperCommand):

@@ -30,16 +30,10 @@ NO_REASON = "no reason was recorded"  # why a cell failed
 # are not forked: for those that have such an option.
 _WAYS_OUT = (
     (r"Too many open files", "allow more open files (ulimit -n 65536), or measure fewer environments"),
-    (
-        r"daemonic processes",
-        "choose a backend without worker processes, or start the environment's own process by subprocess",
-    ),
+    (r"daemonic processes", "choose a backend without workers, or let the environment start its process by subprocess"),
     (r"in one process|per process", "choose a backend with a process for each environment"),
-    (r"timed out .*(?:while it was built|in reset)", "if a thread or lock was lost in a fork, use -b '{spawned}'"),
-    (
-        r"(?:(?:Assertion|Index|Key|Value)Error|[Ii](?:llegal|nvalid)).*, in step",
-        "if only some actions are legal, choose them with --policy MODULE:FUNCTION",
-    ),
+    (r"timed out .*(while it was built|in reset)", "if a thread or lock was lost in a fork, use -b '{spawned}'"),
+    (r"(Assertion|Index|Key|Value)Error.*, in step", "if only some actions are legal, give --policy MODULE:FUNCTION"),
 )
 # Governors that keep the clock up under load at once.
 _STEADY_GOVERNORS = frozenset({"performance"})

@@ -145,9 +145,8 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
         again = f"measure it again with: {sweep.head.resume_command(sweep.file)}"
         if cell.faulty_repeats:
-            reason, spawned = cell.reason or NO_REASON, ""
-            if "context" in cell.entry.options and "context" not in cell.options:
-                spawned = written(cell.backend, {**cell.options, "context": "spawn"})
+            reason, forks = cell.reason or NO_REASON, "context" in cell.entry.options and "context" not in cell.options
+            spawned = written(cell.backend, {**cell.options, "context": "spawn"}) if forks else ""
             whose = "all backends fail: it is the environment, not a backend; " if sweep.all_fail(cell.env) else ""
             see = f"see {sweep.file}{LOG_SUFFIX} for its output, if any; after fixing the problem, {again}"
             yield Finding(Code.FAILED, share + reason, whose + way_out(reason, spawned) + see)

@@ -109,15 +109,11 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
 
 
 def _printed_last() -> str:
-    """Return the error that was printed last to the log: where a pipe breaks, its worker knows why. Empty if none was.
-
-    Libraries hand over what an environment raises in a step, but not always what it raises when it is made.
-    """
+    """Return the error that was printed last to the log: a worker knows why its pipe broke. Empty if none was."""
     with suppress(OSError):
-        lines = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
-        last = " ".join(lines.rstrip().rpartition("\n")[2].split())
-        name, colon, _ = last.partition(":")
-        return f"in a worker process: {last}" if colon and name.endswith("Error") else ""
+        end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
+        last = " ".join(end.rstrip().rpartition("\n")[2].split())
+        return f"in a worker process: {last}" if last.partition(":")[0].endswith("Error") else ""
     return ""
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import pickle
 from array import array
 from collections import Counter, deque
 from hashlib import blake2b
@@ -37,12 +36,12 @@ _KEPT = 4096  # the last steps of each environment
 _MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
 NOT_REPEATABLE = "with the same seed and actions, its results vary between runs or with other environments present"
 _shared_state = np.random.get_state  # of the generator that all environments of a process share
-_AT_FIRST = pickle.dumps(_shared_state())
+_AT_FIRST = repr(_shared_state())
 
 
 def not_repeatable() -> str:
     """Return ``NOT_REPEATABLE``, with the cause if environments have drawn from numpy's global generator."""
-    drawn = pickle.dumps(_shared_state()) != _AT_FIRST
+    drawn = repr(_shared_state()) != _AT_FIRST
     return NOT_REPEATABLE + ": it draws from the global np.random; use self.np_random" * drawn
 
 

@@ -216,7 +216,7 @@ def check(
     *,
     envs: options.OnlyEnvs = None,
     backends: options.OnlyBackends = None,
-    budget: Annotated[float, options.budget("Longest time for measuring the baseline's plan.")] = 600.0,
+    budget: Annotated[float, options.budget("Longest time to measure, from two passes on.")] = 600.0,
     tolerance: options.Tolerance = f"{TOLERANCE:.0%}",
     metric: Annotated[
         str, option(VERDICT, "METRIC", "yardstick (rates over fixed work), speedup or fps.")
@@ -279,7 +279,7 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="PYTHON_B", hidden=True)],
     *,
     # A plan has a budget, too.
-    deciding: Annotated[float | None, options.budget("Longest time to add passes until all have a verdict.")] = None,
+    deciding: Annotated[float | None, options.budget("Add passes until all have a verdict, this long at most.")] = None,
     tolerance: options.Tolerance = f"{TOLERANCE:.0%}",
     form: Annotated[str, options.format_option("check")] = "terminal",
     output: Annotated[Path | None, options.output_option("check", "Run files, with -a and -b added to it")] = None,

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Name = TypeVar("Name", bound=str)
 
 _FIELDS = RunSpec.__dataclass_fields__
+# What other libraries call these.
+_ENVS = "a backend steps --workers times --envs-per-worker environments"
+_OTHERS_WORDS = {"num_envs": _ENVS, "n_envs": _ENVS, "num_workers": "write --workers"}
 
 
 class Grouped(TyperCommand):
@@ -98,8 +101,9 @@ def with_plan(
                 return super().parse_args(ctx, args)
             except typer.TyperException as error:
                 option: str = getattr(error, "option_name", "")
-                if (key := option.removeprefix("--").replace("-", "_")) in settings:
-                    raise UsageError(f"No such option: {option}; write --set {key}=VALUE") from None
+                key = option.removeprefix("--").replace("-", "_")
+                if instead := {**_OTHERS_WORDS, **{name: f"write --set {name}=VALUE" for name in settings}}.get(key):
+                    raise UsageError(f"No such option: {option}; {instead}") from None
                 raise
 
         def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as typer has it

@@ -78,9 +78,10 @@ class Suite:
 
 @cache
 def short_name(task_id: str) -> str:
-    """Return a task's name without module, namespace and version: ``Pong`` for ``ALE/Pong-v5``. Arguments stay."""
+    """Return a task's name without namespace and version: ``Pong`` for ``ALE/Pong-v5``. Module and arguments stay."""
     name, arguments = bracketed.cut(task_id)
-    return re.sub(r"-v\d+$", "", re.split(r"[/:]", name)[-1]) + arguments
+    module, colon, name = name.rpartition(":")
+    return module + colon + re.sub(r"-v\d+$", "", name.rpartition("/")[2]) + arguments
 
 
 def known_as(env_id: str) -> str | None:

@@ -42,13 +42,14 @@ _UNSEEN = {
 
 @dataclass(frozen=True)
 class CheckPage(DataPage):
-    """A comparison, its runs, their differences, and the exit status."""
+    """A comparison, its runs, their differences, the exit status, and which of the runs are unusable, and why."""
 
     baseline: str
     candidate: str
     comparison: Comparison
     differences: tuple[str, ...]
     status: int
+    unusable: str = ""
     kind = "check"
 
     @property
@@ -84,6 +85,7 @@ class CheckPage(DataPage):
                 *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
             ),
             explanations=tuple(_explanations(found)),
+            notice=one_line(self.unusable),
         )
         return (document,)
 

@@ -296,10 +296,6 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
         yield f"a quota of {host.quota_cpus:g} CPUs"
     if not host.pinning or not header.spec.pin.pins:
         yield "cells not held to CPUs of their own"
-    taken = [
-        cell.stolen_share + cell.others_share
-        for cell in cells
-        if cell.windows > 0 and any(cell.totals.get(name) is not None for name in ("steal_ns", "others_ns"))
-    ]
+    taken = [cell.stolen_share + cell.others_share for cell in cells if cell.taken_is_known]
     if taken:
         yield f"others took {sum(taken) / len(taken):.1%} of CPU time, up to {max(taken):.1%} in a cell"

@@ -18,7 +18,7 @@ from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, T
 from vebench.reports.pages.answer import setting_of
 from vebench.reports.pages.check import explained
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
-from vebench.results.header import measured_in_turn, what_differs
+from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -87,7 +87,6 @@ _HOST: tuple[tuple[str, Fact], ...] = (
     ("microcode", lambda host: host.microcode),
     ("Python", lambda host: host.python or None),
 )
-_PLAN = ("pin", "replicas", "repeats", "rounds", "duration", "warmup")
 _ALWAYS = ("CPU model", "CPUs usable")
 _TITLE = "The runs and their differences"
 _MOST_LINES = 4  # of two runs in a chart: two backends in each
@@ -129,18 +128,13 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
 
     A fact that only some runs know is not a difference; a package that only some runs have is.
     """
-
-    def option(head: RunRecord, name: str) -> str:
-        value = getattr(head.spec, name)
-        return f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))
-
     heads = [side.head for side in sides]
+    plans = [head.spec.conditions() for head in heads]
     packages = sorted({name for head in heads for name in head.packages})
     facts: dict[str, Sequence[str | None]] = {
         **{name: [fact(head.host) for head in heads] for name, fact in _HOST},
         **{name: [head.packages.get(name, "none") for head in heads] for name in packages},
-        **{f"--{name}": [option(head, name) for head in heads] for name in _PLAN},
-        "cells take turns": [_TRUTH.get(head.spec.takes_turns) for head in heads],
+        **{name: [plan[name] for plan in plans] for name in plans[0]},
     }
     differing = [name for name, values in facts.items() if len({value for value in values if value is not None}) > 1]
     shown: dict[str, Sequence[str | None]] = {
@@ -180,6 +174,8 @@ def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
     verdicts = [_verdict(first, other) for other in others]
     sentences = [f"{one_line(short_name(env))}: {verdict}" for verdict, _ in verdicts]
     for side, found in others:
+        if differ := how_plans_differ(first.head, side.head):
+            sentences.append(one_line(f"{first.letter} and {side.letter} differ in their plans: {'; '.join(differ)}."))
         if not (first.notice or side.notice):
             whose = f"{side.letter}, with" if len(others) > 1 else "With"
             sentences += [f"{whose} {text}" for text in _details(found)]

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from vebench.analysis.findings import way_out
 from vebench.backends.environments.making import THE_SIMULATOR
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE
@@ -202,7 +203,7 @@ def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tupl
         return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
     if proof.verdict == "unverified" and not proof.failed:
         return "compare it on another task, or leave it out with -b", ""
-    return "the same again:", page.again(cell)
+    return f"{way_out(proof.reason or '')}the same again:", page.again(cell)
 
 
 def _remarks(proof: Proof) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """From raw windows to what each cell achieved."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -18,7 +18,7 @@ from vebench.analysis.statistics import (
     estimate_of_rate,
 )
 from vebench.analysis.summary import FEWEST_PROCESSES, next_repeats, summarise, wide_cells
-from vebench.child.window import OF_LOOP, Window
+from vebench.child.window import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
 
@@ -64,7 +64,6 @@ def test_a_rare_slow_window_counts_in_each_process_of_a_run_and_of_a_side_of_com
     (of_run,), (of_side,) = (summarise(Run(head, tuple(cells))) for head in (make_header(), side))
     assert of_run.sample.rates == (900.0, 900.0)
     assert of_side.sample.rates == (900.0, 900.0)
-    assert of_side.totals["cpu_ns"] == of_run.totals["cpu_ns"]
 
 
 def test_a_side_of_compare_with_a_pass_that_a_quota_held_back_has_the_rates_of_its_other_passes() -> None:
@@ -208,34 +207,6 @@ def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt() -> No
         make_cell("for-loop", 1, windows=(window,)), make_cell("gym-sync", 1, windows=(window,) * 9)
     )
     assert [(cell.disturbed, cell.disturbed_windows) for cell in (short, long)] == [(False, 0), (True, 0)]
-
-
-def test_totals_add_up_every_counter_of_a_run_file() -> None:
-    counters = dict.fromkeys((item.name for item in fields(Window) if item.name not in OF_LOOP), 3)
-    (found,) = summaries(
-        *(
-            make_cell(windows=(Window(**{**counters, "throttled_ns": 0, "throttles": 0}),) * 2, repeat=repeat)
-            for repeat in range(2)
-        )
-    )
-    assert found.totals == {**dict.fromkeys(counters, 12), "throttled_ns": 0, "throttles": 0}
-
-
-def test_a_total_is_unknown_if_one_window_lacks_its_counter() -> None:
-    windows = (Window(10**9, 1000, 0, cpu_ns=5, steal_ns=7), Window(10**9, 1000, 0, cpu_ns=6))
-    (found,) = summaries(make_cell(windows=windows))
-    assert (found.totals["rows"], found.totals["cpu_ns"], found.totals["steal_ns"]) == (2000, 11, None)
-
-
-def test_totals_are_those_of_the_windows_that_count() -> None:
-    held_back, free = Window(10**9, 10, 0, throttles=1), Window(10**9, 1000, 0, throttles=0)
-    some, none = summaries(
-        make_cell("for-loop", 1, windows=(held_back, free, free)),
-        make_cell("gym-sync", 1, windows=(held_back, held_back)),
-        make_cell("gym-sync", 1, windows=(free,), status="failed", reason="boom", repeat=1),
-    )
-    assert (some.totals["rows"], some.totals["throttles"], some.rows) == (2000, 0, 2010)
-    assert (none.totals["rows"], none.totals["throttles"], none.rows) == (20, 2, 20)
 
 
 def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:

@@ -153,3 +153,13 @@ def test_calm_windows_alone_count_where_enough_are_and_else_those_that_no_quota_
 def test_repeats_that_did_not_go_well_do_not_count() -> None:
     good, bad = make_cell(windows=(CALM,)), make_cell(windows=(CALM,), status="failed", reason="boom", repeat=1)
     assert that_count([good, bad]) == [(good, [CALM])]
+
+
+def test_the_calmest_of_short_windows_do_not_count_where_they_are_disturbed_together() -> None:
+    tick = SECOND // 100
+    short = Window(5 * tick, 1000, 0, others_ns=3 * tick)  # as little as ticks can hide
+    busy = Window(5 * tick, 300, 0, others_ns=5 * tick)
+    assert short.calm(1)
+    assert not busy.calm(1)
+    records = [make_cell(repeat=repeat, windows=(short, short, busy), cpus=(0,)) for repeat in range(9)]
+    assert [list(windows) for _, windows in that_count(records)] == [[short, short, busy]] * 9

@@ -17,11 +17,23 @@ from vebench.results import store
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--set", "warmup=0.01", "--rounds", "2", "-w", "1")
 MODULE = """
+    import multiprocessing
+
     import gymnasium
 
     def make_env(steps=5, scale=1.0):
         env = gymnasium.make("Pendulum-v1", max_episode_steps=steps)
         return gymnasium.wrappers.TransformReward(env, lambda reward: scale * reward)
+
+    def make_vec(num_envs):
+        return gymnasium.make_vec("CartPole-v1", num_envs)
+
+    def make_two():
+        return make_vec(2)
+
+    def make_one():
+        assert not multiprocessing.current_process().daemon, "not in a daemon"
+        return make_env()
 """
 
 
@@ -40,6 +52,40 @@ def test_what_a_callable_returns_is_measured_proven_and_reported_by_its_name(veb
     proofs = {row["backend"]: row["proof"] for row in rows}
     assert proofs == {"for-loop": None, "shm-sync": "identical", "yardstick": None}
     assert name in vebench("report", "run.jsonl", "-f", "markdown").out
+
+
+def test_the_report_and_the_run_file_have_the_module_in_their_names(vebench: Command, tmp_path: Path) -> None:
+    run = ("run", "-e", "mine:make_env", "-b", "for-loop", *BRIEF)
+    assert "mine:make_env on " in vebench(*run, world=world_here()).out
+    (path,) = (tmp_path / ".vebench").glob("*.jsonl")
+    assert path.stem.endswith("-mine-make-env")
+
+
+def test_a_backend_says_why_its_worker_could_not_make_an_environment(vebench: Command, tmp_path: Path) -> None:
+    run = ("run", "-e", "mine:make_one", "-b", "gym-async", *BRIEF)
+    assert vebench(*run, "-q", "-o", "run.jsonl").status == 1
+    reasons = [cell.reason or "" for cell in store.read(tmp_path / "run.jsonl").cells if cell.backend == "gym-async"]
+    assert ["AssertionError: not in a daemon" in reason for reason in reasons] == [True]
+
+
+@pytest.mark.parametrize(
+    ("asked", "instead"),
+    [
+        (("-e", "mine:make_vec"), "a vector environment"),
+        (("-e", "mine:make_two"), "a vector environment"),
+        (("-e", "mine.py"), "mine:FUNCTION"),
+        (("-e", "mine.py:make_env"), "mine:make_env"),
+        (("-e", "CartPole", "-b", "AsyncVectorEnv"), "gym-async"),
+        (("-e", "CartPole", "-b", "SyncVectorEnv"), "gym-sync"),
+        (("-e", "CartPole", "-b", "SubprocVecEnv"), "sb3-subproc"),
+        (("-e", "CartPole", "--num-envs", "4"), "--envs-per-worker"),
+        (("-e", "CartPole", "--num-workers", "4"), "--workers"),
+    ],
+)
+def test_what_other_libraries_call_it_is_understood(vebench: Command, asked: tuple[str, ...], instead: str) -> None:
+    refused = vebench("run", *asked, "--dry-run")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert instead in refused.err
 
 
 def test_arguments_make_another_task_with_rows_of_its_own(vebench: Command, tmp_path: Path) -> None:

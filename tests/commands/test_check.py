@@ -15,6 +15,7 @@ from support.commands import Command, Result, without_a_reader
 from support.fakes import FakeStart, fake_world, steady
 from support.records import make_cell, make_header, write_lines, write_run
 
+from vebench.plan.spec import RunSpec
 from vebench.results.records import Run
 
 Check = Callable[..., Result]
@@ -293,6 +294,39 @@ def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(check
     allowed = check(a, b, *RATES, "--allow-different-host", "--tolerance", "50%")
     assert allowed.status == 0
     assert words in " ".join(allowed.out.split())
+
+
+# Fields of a plan that change what is measured, or how, each with a value that is not the default. Of others, runs that
+# differ are compared cell by cell, and need no word.
+ANOTHER = {
+    "interleave": True,
+    "seed": 7,
+    "pin": "scatter",
+    "replicas": 2,
+    "proof": "auto",
+    "isolation": "fork",
+    "policy": {"kind": "sleep", "pause": "1ms"},
+}
+NO_CONDITIONS = {
+    *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
+    *("duration", "rounds", "warmup", "repeats", "until", "budget", "race", "timeout"),
+}
+
+
+def test_each_field_of_a_plan_is_a_condition_or_known_to_be_none() -> None:
+    assert {*RunSpec.__dataclass_fields__} == {*ANOTHER, *NO_CONDITIONS}
+
+
+@pytest.mark.parametrize("field", ANOTHER)
+def test_runs_whose_plans_measure_something_else_are_not_compared_without_a_word(
+    check: Check, vebench: Command, runs: Runs, field: str
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", spec=make_header(**{field: ANOTHER[field]}).spec)
+    judged, beside = check(a, b), vebench("report", a, b)
+    assert f"--{field} " in judged.out + judged.err
+    assert (judged.status == 3) == (field == "policy")
+    assert beside.status == 0
+    assert f"differ in their plans: --{field} " in " ".join(beside.out.split())
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,26 @@ def test_passes_are_added_in_pairs_where_one_python_skips_cells_in_its_first_pas
         assert (one.key, one.group, {one.side, other.side}) == (other.key, other.group, {"A", "B"})
 
 
+@pytest.mark.parametrize(("budget", "passes"), [("1s", 2), ("1000s", 6)])
+def test_a_budget_is_kept_from_the_second_pass_on(vebench: Command, budget: str, passes: int) -> None:
+    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))})
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, "--budget", budget, world=fake_world(start, clock=FakeClock(1.0)))
+    assert found.status == 0
+    assert {cell.repeat for cell, _ in start.started} == set(range(passes))
+    header, *cells = lines(Path("pair-a.jsonl"))
+    assert header["cells"] <= len(cells)
+
+
+def test_a_run_that_others_disturbed_is_called_unusable_as_its_report_does(vebench: Command) -> None:
+    def stolen(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec, stolen=0.3 * (cell.side == "B"))
+
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world(FakeStart({"for-loop": stolen})))
+    assert "pair-b.jsonl is unusable" in found.out
+    assert "pair-a.jsonl is unusable" not in found.out
+    assert "unusable" in vebench("report", "pair-b.jsonl").out
+
+
 def test_a_cell_that_could_run_on_neither_side_is_left_out(vebench: Command) -> None:
     asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync")
     found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", "old", "new")))

@@ -306,7 +306,7 @@ def test_logs_are_left_out_of_several_files() -> None:
     [
         (["Pong", "Ant-v5"], "20261121T081500Z-pong-ant.jsonl"),
         (["ALE/Pong-v5"], "20261121T081500Z-pong.jsonl"),
-        (["my.module:Own/Thing_2-v0"], "20261121T081500Z-thing-2.jsonl"),
+        (["my.module:Own/Thing_2-v0"], "20261121T081500Z-my-module-thing-2.jsonl"),
         (["../../etc/passwd"], "20261121T081500Z-passwd.jsonl"),
         (["日本"], "20261121T081500Z.jsonl"),
     ],

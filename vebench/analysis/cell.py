@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,8 +62,7 @@ class CellSummary:
     work before it was measured. ``struck_for`` is why its rate is struck although its work may be the same.
 
     What was counted, over all windows of the repeats that went well: ``throttled_windows``, which a CPU quota held
-    back, and ``disturbed_windows`` count only where too few remain without them. ``totals`` has the sum of every
-    counter of the windows that count, by its name in a run file, None for one that some of these windows lack.
+    back, and ``disturbed_windows`` count only where too few remain without them.
 
     How fast it was: ``sample`` holds the frames per second of the windows that count, one value for each window of a
     single repeat, or else for each repeat, and ``by_cpu_time`` those per second of CPU time. ``speedup`` is over the
@@ -71,7 +70,7 @@ class CellSummary:
     None if what was measured stayed where it was.
 
     What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
-    hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much of it.
+    hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much.
     ``strayed``: some thread was free to run on other CPUs than those owned. ``oversubscribed``: more workers than CPUs
     that do work at the same time; ``crowded``: not that, but more processes or threads at work than CPUs owned.
     ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
@@ -110,7 +109,6 @@ class CellSummary:
     resets: int = 0
     throttled_windows: int = 0
     disturbed_windows: int = 0
-    totals: Mapping[str, int | None] = field(default_factory=dict)
     sample: Sample = NOTHING
     by_cpu_time: Sample = NOTHING
     stability: Stability = STEADY
@@ -122,6 +120,7 @@ class CellSummary:
     efficiency: Estimate | None = None
     of_ceiling: Estimate | None = None
     disturbed: bool = False
+    taken_is_known: bool = False
     stolen_share: float = 0.0
     others_share: float = 0.0
     strayed: bool = False
@@ -140,7 +139,7 @@ class CellSummary:
 
     @classmethod
     def of(cls, **values: Any) -> Self:  # noqa: ANN401 - as fields are typed
-        """Return a cell with these values, ``totals`` among them, in a tenth of the time of its constructor."""
+        """Return a cell with these values in a tenth of the time of its constructor."""
         found = object.__new__(cls)
         vars(found).update(values)
         return found

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
@@ -25,6 +26,15 @@ _LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that other processes may use before figures are in doubt.
 _OTHERS_SHARE = 0.05
 NO_REASON = "no reason was recorded"  # why a cell failed
+# What the reason of a failure shows, and what helps; the first that fits. {spawned} is the backend with processes that
+# are not forked: for those that have such an option.
+_WAYS_OUT = (
+    (r"Too many open files", "allow more open files (ulimit -n 65536), or measure fewer environments"),
+    (r"daemonic processes", "choose a backend without workers, or let the environment start its process by subprocess"),
+    (r"in one process|per process", "choose a backend with a process for each environment"),
+    (r"timed out .*(while it was built|in reset)", "if a thread or lock was lost in a fork, use -b '{spawned}'"),
+    (r"(Assertion|Index|Key|Value)Error.*, in step", "if only some actions are legal, give --policy MODULE:FUNCTION"),
+)
 # Governors that keep the clock up under load at once.
 _STEADY_GOVERNORS = frozenset({"performance"})
 
@@ -109,6 +119,12 @@ class Surroundings:
     shared_memory_bytes: int | None = None
     missing: tuple[Package, ...] | None = None
     standings: tuple[Standing, ...] = ()
+
+
+def way_out(reason: str, spawned: str = "") -> str:
+    """Return what helps against this reason of a failure, and ``; `` after it; empty if that is unknown."""
+    known = (way for pattern, way in _WAYS_OUT if re.search(pattern, reason) and (spawned or "{spawned}" not in way))
+    return next((f"{way.format(spawned=spawned)}; " for way in known), "")
 
 
 def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:

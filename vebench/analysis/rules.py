@@ -8,9 +8,10 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
-from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota
+from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota, way_out
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate, verdicts
 from vebench.analysis.windows import DRIFT
+from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
@@ -63,6 +64,12 @@ class Sweep:
     def resume(self) -> str:
         """The command that goes on with the run."""
         return self.head.resume_command(self.file)
+
+    def all_fail(self, env: str) -> bool:
+        """Return whether several backends were to step a task, the reference among them, and all have failed."""
+        cells = [cell for cell in self.cells if cell.env == env and not cell.reference_row and cell.status != "skipped"]
+        labels = {cell.label for cell in cells if cell.faulty_repeats and cell.status == "failed"}
+        return len(labels) > 1 and REFERENCE in labels and labels == {cell.label for cell in cells}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
@@ -142,8 +149,11 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
         again = f"measure it again with: {sweep.head.resume_command(sweep.file)}"
         if cell.faulty_repeats:
+            reason, forks = cell.reason or NO_REASON, "context" in cell.entry.options and "context" not in cell.options
+            spawned = written(cell.backend, {**cell.options, "context": "spawn"}) if forks else ""
+            whose = "all backends fail: it is the environment, not a backend; " if sweep.all_fail(cell.env) else ""
             see = f"see {sweep.file}{LOG_SUFFIX} for its output, if any; after fixing the problem, {again}"
-            yield Finding(Code.FAILED, share + (cell.reason or NO_REASON), see)
+            yield Finding(Code.FAILED, share + reason, whose + way_out(reason, spawned) + see)
         else:
             yield Finding(Code.INCOMPLETE, f"{share}interrupted by the user", again)
     if cell.status == "skipped":

@@ -5,7 +5,6 @@ Pure functions. Which windows count is decided in ``windows.py``.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
@@ -14,10 +13,9 @@ from vebench.analysis.cell import CellSummary, Doubt, altered, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
-from vebench.analysis.windows import acting, all_of, batch_sizes, learning, stability, that_count
+from vebench.analysis.windows import acting, all_of, batch_sizes, disturbed, learning, stability, that_count
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.child.window import OF_LOOP, Window, too_much
 from vebench.engine.runner import BROKEN_OFF
 from vebench.machine.sysfs import parse_list
 from vebench.plan.known_work import BEST_FIRST, SAME
@@ -29,11 +27,11 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Counts
     from vebench.analysis.windows import Counting
     from vebench.child.answers import WorkVerdict
+    from vebench.child.window import Window
     from vebench.plan.cells import CellKey
     from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
-_COUNTERS = tuple(item.name for item in fields(Window) if item.name not in OF_LOOP)
 # What a cell has as its repeats have it, by the first that went well.
 _AS_RECORDED = (
     *("backend", "options", "python", "num_envs", "batch_size", "processes", "threads", "cpus", "frame_skip"),
@@ -70,7 +68,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
-        counts = {name: list(map(attrgetter(name), counting)) for name in _COUNTERS}
         cells[key] = cell.having(
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
@@ -82,7 +79,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             ns_per_batch=estimate_of_rate(batches[key]),
             efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
             learning=learning(learner, steps_per_second, cell.batch_size),
-            totals={name: None if None in each else sum(each) for name, each in counts.items()},
             stability=stability(records, _observed(counted, run.header)),
             acting=acting(counting),
             batch_sizes=batch_sizes(counting),
@@ -211,7 +207,6 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
         verdict_reason=verdict_reason,
         proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
-        totals={},
         known_to_differ=any(record.verdict == "different" for record in records),
         startup_seconds=median(startups) if startups else None,
         peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
@@ -238,8 +233,8 @@ def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Count
         throttled_windows=sum([window.held_back for _, window in shaken]),
         disturbed_windows=sum([window.disturbed(cpus) for cpus, window in shaken]),
         # One host's loss is none of the others', and slows what all of them do.
-        disturbed=too_much(stolen + others, span, sum([len(record.cpus) * len(windows) for record, windows in counted]))
-        or any(one.disturbed for one in cell.hosts),
+        disturbed=disturbed(counted) or any(one.disturbed for one in cell.hosts),
+        taken_is_known=any((one.steal_ns, one.others_ns) != (None, None) for _, each in counted for one in each),
         stolen_share=stolen / max(1, span),
         others_share=others / max(1, span),
         strayed=any(map(_strayed, records)),

@@ -1,7 +1,8 @@
 """The windows of a cell: which of them count, how steady they are, and where the time of a policy's loop goes.
 
-A window is calm if neither a CPU quota nor others kept the cell from its CPUs. Where too few are calm, the windows that
-no quota held back count, and only if there are none, all of them do. Pure functions of raw counts.
+A window is calm if neither a CPU quota nor others kept the cell from its CPUs. Where too few are calm, or the calm ones
+are not calm together, the windows that no quota held back count, and only if there are none, all of them do. Pure
+functions of raw counts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import student_quantile
 from vebench.child.schedule import MOST_TRIES
-from vebench.child.window import Window
+from vebench.child.window import Window, too_much
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,23 +187,35 @@ def reset_share(records: Sequence[CellRecord], windows: Sequence[Window]) -> flo
 def that_count(records: Sequence[CellRecord]) -> Counting:
     """Return the repeats of a cell that went well, each with its windows that count, if any do."""
     well = [record for record in records if record.status == "ok"]
-    calm = [_calm(record.windows, len(record.cpus)) for record in well]
+    calm = [_calm(record) for record in well]
     if enough([len(windows) for windows in calm], [len(record.windows) for record in well]):
-        return [(record, windows) for record, windows in zip(well, calm, strict=True) if windows]
+        kept: Counting = [(record, windows) for record, windows in zip(well, calm, strict=True) if windows]
+        # The kernel counts in ticks: the calmest of short windows seem calm on a machine that is not.
+        if not disturbed(kept):
+            return kept
     free = [[window for window in record.windows if not window.held_back] for record in well]
     return list(zip(well, free if any(free) else [record.windows for record in well], strict=True))
 
 
-def _calm(windows: Sequence[Window], cpus: int) -> Sequence[Window]:
+def _calm(record: CellRecord) -> Sequence[Window]:
     """Return the calm windows of a process: all or none of them if their lengths differ much.
 
     Those with a slow reset are longer, and so more often disturbed: the others alone would be too fast.
     """
-    calm = [window for window in windows if window.calm(cpus)]
+    windows = record.windows
+    calm = [window for window in windows if window.calm(len(record.cpus))]
     spans = [window.ns for window in windows]
     if len(calm) == len(windows) or max(spans) < _UNEVEN * min(spans):
         return calm
-    return windows if all_of(windows).calm(cpus) else []
+    held_back = any(window.held_back for window in windows)
+    return [] if held_back or disturbed([(record, windows)]) else windows
+
+
+def disturbed(counted: Counting) -> bool:
+    """Return whether others took too much of the CPUs' time, over all these windows together."""
+    each = [(len(record.cpus), window) for record, windows in counted for window in windows]
+    span = sum([cpus * window.ns for cpus, window in each])
+    return too_much(sum([window.taken_ns for _, window in each]), span, sum([cpus for cpus, _ in each]))
 
 
 def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Factory
 
 _PR_SET_PDEATHSIG = 1
+_MOST_PRINTED = 500
 # Libraries that close descriptors which they do not know close low ones.
 _HIGH = 200
 
@@ -97,13 +98,23 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
         with suppress(OSError, ValueError):  # what was printed before comes first in the log, and may be long
             sys.stdout.flush()
+        printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
         told = isinstance(job, (Proving, Judging))  # the judge says where
         place = "" if told else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(describe(error) + (f", {place}" if place else "")))
+        answer(Failure((printed or describe(error)) + (f", {place}" if place else "")))
         return 1
     backend.close()
     return 0
+
+
+def _printed_last() -> str:
+    """Return the error that was printed last to the log: a worker knows why its pipe broke. Empty if none was."""
+    with suppress(OSError):
+        end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
+        last = " ".join(end.rstrip().rpartition("\n")[2].split())
+        return f"in a worker process: {last}" if last.partition(":")[0].endswith("Error") else ""
+    return ""
 
 
 def hold_lifeline(lifeline: int) -> None:

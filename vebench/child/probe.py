@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 _METHODS = ("reset", "send", "recv", "close")
+_A_VECTOR = "it makes a vector environment: name what makes a single one; vebench verify A B compares the two"
 _ids_by_module: dict[str, list[str]] = {}
 
 
@@ -152,7 +153,7 @@ def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN
 
 def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
     """Return what a callable makes, or Gymnasium by an id. Raises RefusedError, with ``ids`` if there is no such."""
-    from gymnasium import Env  # noqa: PLC0415 - imported on use
+    from gymnasium import Env, vector  # noqa: PLC0415 - imported on use
     from gymnasium import error as errors  # noqa: PLC0415 - imported on use
     from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
 
@@ -166,9 +167,13 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
     try:
         env = function(**arguments) if function else make(env_id, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as error:  # it may raise anything
+        if isinstance(error, TypeError) and "'num_envs'" in str(error):
+            raise RefusedError(_A_VECTOR) from None
         if function is None and isinstance(error, errors.UnregisteredEnv):
             raise RefusedError("", names=ids) from None
         raise RefusedError(f"it cannot be created: {in_one_line(error)}") from error
+    if isinstance(env, vector.VectorEnv):
+        raise RefusedError(_A_VECTOR)
     if not isinstance(env, Env):
         raise RefusedError(f"it returns a {type(env).__name__}, not a Gymnasium environment")
     return env

@@ -1,8 +1,7 @@
 """A window: one timed stretch of a cell in raw counts, with the kernel's counters for the same time.
 
 Each counter of the kernel is declared once, as a field of ``Window``: how it is read, and how the counts of several
-replicas are combined. The run file and the totals of a cell follow; a line of ``reports/columns.py``
-makes it a column of JSON and CSV.
+replicas are combined. The run file follows; a line of ``reports/columns.py`` makes it a column of JSON and CSV.
 """
 
 from __future__ import annotations

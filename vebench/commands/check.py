@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from vebench.results.records import Run, RunRecord
 
 
-# Of a new run, before it is looked at for the first time; there are more until all is decided.
+# Of a new run, before it is looked at for the first time if there is time; there are more until all is decided.
 _FIRST_PASSES = 3
 
 
@@ -139,9 +139,13 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
             "measure both with the same --pin"
         )
-    pin, other = before.spec.pin, after.spec.pin
-    differences = [] if pin == other else [f"--pin {pin.label} against {other.label}"]
-    differences += header.what_differs(_simulators(before), _simulators(after))
+    of_plan = header.how_plans_differ(before, after)
+    if before.spec.policy != after.spec.policy:
+        raise NotComparableError(
+            one_line(f"{request.baseline} and {candidate}: {'; '.join(of_plan)}: measure both with the same policy")
+        )
+    pin = [text for text in of_plan if text.startswith("--pin ")]
+    differences = pin + header.what_differs(_simulators(before), _simulators(after))
     if differences and request.metric == "fps" and not request.allow_different_host:
         raise NotComparableError(
             f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
@@ -149,9 +153,8 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
         )
     if request.metric == "yardstick" and not request.allow_different_host:
         _refuse_another_yardstick(before, after)
-    if before.spec.takes_turns != after.spec.takes_turns:
-        differences.append("cells took turns (interleave) in only one of them")
-    # Different versions of these are reported, but not refused.
+    # Other plans, and different versions of these, are reported, but not refused.
+    differences += [text for text in of_plan if text not in pin]
     differences += [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
@@ -239,7 +242,8 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
                     return True
                 return False
 
-            found = gate.until_decided(look, one_pass, spec.repeats, started, request.budget, world.clock, enough)
+            first, every = min(before.header.spec.repeats, _FIRST_PASSES), frozenset(cell.key for cell in gated)
+            found = gate.until_decided(look, one_pass, first, every, started, request.budget, world.clock, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
@@ -276,7 +280,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
             "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
             "and compare with vebench report BASELINE NEW"
         )
-    names = {short_name(cell.env) for cell in cells}
+    names = {short_name(asked_as(cell.env, spec.envs)) for cell in cells}
     # Cells that the spec does not name are there because of its ``base``, unless they are all that is wanted.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
     return replace(
@@ -285,7 +289,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         workers=tuple(sorted({cell.workers for cell in named})),
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
-        repeats=min(spec.repeats, _FIRST_PASSES),
+        repeats=min(spec.repeats, gate.FEWEST_PASSES),
         race=False,
         until=None,
     )

@@ -87,8 +87,9 @@ def compared(  # noqa: PLR0913 - how to compare
     environments and backends, each in the place of one that it is compared with, whose name it has in the verdicts.
     Raises what ``start`` does, and InterruptedRunError if the user interrupts it.
     """
+    repeats = spec.repeats if budget is None else min(spec.repeats, gate.FEWEST_PASSES)
     specs = [
-        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1)
+        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, repeats=repeats)
         for one in (instead or spec, spec)
     ]
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
@@ -97,7 +98,7 @@ def compared(  # noqa: PLR0913 - how to compare
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     if named := next((choice.label for one in specs for choice in one.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    return _judged(_sides(pythons, specs, files, world), tolerance, budget, world, quiet=quiet)
+    return _judged(_sides(pythons, specs, files, world), tolerance, budget, spec.repeats, world, quiet=quiet)
 
 
 def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
@@ -111,8 +112,8 @@ def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
     return Plan(plans[0].spec, in_groups(ordered, memory_available))
 
 
-def _judged(
-    sides: Sequence[_Measured], tolerance: float, budget: float | None, world: World, *, quiet: bool
+def _judged(  # noqa: PLR0913 - how to judge
+    sides: Sequence[_Measured], tolerance: float, budget: float | None, first: int, world: World, *, quiet: bool
 ) -> CheckPage:
     started = world.clock()
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
@@ -143,12 +144,13 @@ def _judged(
         if budget is None:
             found = look()
         else:
-            passes = max(next_repeats(measuring.run).values(), default=1)
-            found = gate.until_decided(look, one_pass, passes, started, budget, world.clock)
+            every = frozenset(keys.values())
+            found = gate.until_decided(look, one_pass, first, every, started, budget, world.clock)
     measured = cells()
     differences = (*header.what_differs(*(side.head for side in sides)), *gate.classes_that_differ(*measured))
+    unusable = (gate.unusable_run(side.path, cells) for side, cells in zip(sides, measured, strict=True))
     one, other = (f"{side.path} ({side.python})" for side in sides)
-    return CheckPage(one, other, found, differences, gate.exit_status(found))
+    return CheckPage(one, other, found, differences, gate.exit_status(found), "; ".join(filter(None, unusable)))
 
 
 def _sides(

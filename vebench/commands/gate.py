@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     OnePass = Callable[[frozenset[CellKey]], bool]
 
 DONE, WORSE, UNDECIDED = 0, 1, 3
+FEWEST_PASSES = 2  # with fewer, no side shows how its processes differ
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 _MOST_TOLERANCE = 0.9
 
@@ -130,7 +131,8 @@ def check_tolerance(share: float) -> None:
 def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
     look: Look,
     one_pass: OnePass,
-    passes: int,
+    first: int,
+    cells: frozenset[CellKey],
     started: float,
     budget: float,
     clock: Callable[[], float],
@@ -138,28 +140,28 @@ def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
 ) -> Comparison:
     """Look, and add passes, until every backend is decided or ``budget`` seconds are spent. Returns the verdicts.
 
-    ``passes`` were measured since ``started``, by ``clock``, which counts seconds; they are part of the budget. No pass
-    is begun that would hardly end in time. If it is known that more than ``enough`` passes would not help, there are no
-    more, and no looks on the way: each would cost some of the level.
+    ``FEWEST_PASSES`` of the ``cells`` were measured since ``started``, by ``clock``, which counts seconds; they are
+    part of the budget. There are ``first`` before the first look if there is time. No pass is begun that would hardly
+    end in time. If it is known that more than ``enough`` passes would not help, there are no more, and no looks on the
+    way: each would cost some of the level.
     """
     decisions = Decisions()
-    now = clock()
-    deadline, longest = started + budget, (now - started) / passes
+    now, passes, left = clock(), min(first, FEWEST_PASSES), cells
+    deadline, longest, wanted = started + budget, (now - started) / passes, first - passes
     while True:
-        over = now + longest > deadline or (enough is not None and passes >= enough)
+        added = 0
+        while added < wanted and now + longest <= deadline and one_pass(left):
+            added += 1
+            since, now = now, clock()
+            longest = max(longest, now - since)
+        passes += added
+        over = now + longest > deadline or (enough is not None and passes >= enough) or added < wanted
         used = max((now - started) / budget, 0.0 if enough is None else passes / enough)
         found = decisions.after(look(decisions.part(1.0 if over else used)))
         left = undecided(found)
         if not left or over:
             return found
-        wanted, added = passes_until_next_look(passes) if enough is None else enough - passes, 0
-        while added < wanted and now + longest <= deadline and one_pass(left):
-            added += 1
-            since, now = now, clock()
-            longest = now - since
-        if not added:
-            return decisions.after(look(decisions.part(1.0)))
-        passes += added
+        wanted = passes_until_next_look(passes) if enough is None else enough - passes
 
 
 def exit_status(found: Comparison) -> int:

@@ -16,6 +16,7 @@ from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan.pythons import engines_in
 from vebench.plan.spec import MAX_REPEATS, PASSES_OF_ALL, PER_NODE, BackendChoice, check_spec
+from vebench.plan.tasks import asked_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -433,6 +434,7 @@ def rank(backend: str) -> tuple[bool, int]:
 def report_order(env: str, backend: BackendChoice, spec: RunSpec) -> tuple[object, ...]:
     """Return a sort key: tasks as ``spec`` names them, then backends by ``rank``, their options as in ``spec``."""
     asked = [short_name(name) for name in spec.envs]
-    task = asked.index(short_name(env)) if short_name(env) in asked else len(asked)
+    name = short_name(asked_as(env, spec.envs))
+    task = asked.index(name) if name in asked else len(asked)
     chosen = spec.backends.index(backend) if backend in spec.backends else len(spec.backends)
     return task, env, rank(backend.name), chosen, backend.label

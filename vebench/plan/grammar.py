@@ -287,7 +287,8 @@ def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:
         return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
     if entry is None:
-        near = did_you_mean(name, registry.BY_NAME)
+        of_class = [one.name for one in registry.ENTRIES if name.casefold() in re.split(r"\W+", one.summary.casefold())]
+        near = f" (did you mean {' or '.join(of_class)}?)" if of_class else did_you_mean(name, registry.BY_NAME)
         raise UsageError(f"--backend {shown(name)}: no such backend{near}; vebench list shows them")
     if python and not entry.builds_environments:
         raise UsageError(f"--backend {shown(named)}: {name} steps nothing: leave out @{python}")

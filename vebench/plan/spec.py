@@ -171,6 +171,10 @@ class Hosts:
 
 
 _COMPACT = Pinning()
+# Where two runs are compared: fields that choose cells, which are compared one by one, or state times, and fields that
+# say how long all goes on. A difference in any other is one in what is measured, or how; of hosts, the header knows it.
+_OF_CELLS = ("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite")
+OF_LENGTH = ("duration", "rounds", "warmup", "repeats", "until", "budget", "race", "timeout")
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,14 @@ class RunSpec:
         """Whether the backend with this label is to have this many workers, apart from the cells of ``base``."""
         counts = {each * hosts for each in self.workers for hosts in (self.hosts.numbers if self.hosts else (1,))}
         return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
+
+    def conditions(self, besides: Collection[str] = ()) -> dict[str, str]:
+        """Return what rates depend on, in words, by the option that sets it; without the fields ``besides``."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in (*_OF_CELLS, *besides)}
+        return {
+            f"--{name}": f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))
+            for name, value in values.items()
+        }
 
     @property
     def takes_turns(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends import bracketed
@@ -76,8 +77,12 @@ def resolve(
 
 
 def _full_name(name: str) -> str:
-    """Return the name, with the full id if it is a known one with arguments. Raises UsageError if vebench sets one."""
+    """Return the name, with the full id if it is a known one with arguments. Raises UsageError for a file."""
     short, arguments = bracketed.name_and_values(name)
+    file, _, function = short.partition(":")
+    if file.endswith(".py") and Path(file).is_file():
+        module = file.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise UsageError(f"--env {shown(name)}: {file} is a file here: write {module}:{function or 'FUNCTION'}")
     if not arguments or short not in TASKS:
         return name
     task = TASKS[short]

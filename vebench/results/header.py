@@ -18,6 +18,7 @@ from vebench.machine.placement import format_cpu_list
 from vebench.machine.sysfs import parse_list
 from vebench.machine.topology import Cache, Node, Topology
 from vebench.plan.cells import placement_of
+from vebench.plan.spec import OF_LENGTH
 from vebench.results.records import (
     SCHEMA,
     CacheRecord,
@@ -162,6 +163,12 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
         for name, first, second in pairs
         if first != second and not (name in optional and "none" in (first, second))
     ]
+
+
+def how_plans_differ(one: RunRecord, other: RunRecord) -> list[str]:
+    """Return by which options the two runs measured something else, or in another way; not for how long."""
+    ours, theirs = (run.spec.conditions(OF_LENGTH) for run in (one, other))
+    return [f"{name} {value} against {theirs[name]}" for name, value in ours.items() if value != theirs[name]]
 
 
 def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:

@@ -36,6 +36,36 @@ def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again()
     assert "vebench run --resume 'my runs/a.jsonl'" in found.remedy
 
 
+ILLEGAL = "RuntimeError: environment 0: ValueError: job 0 is done: legal are [1, 3], in step 28"
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason", "helps"),
+    [
+        ("gym-async", "OSError: [Errno 24] Too many open files, while it was built", "ulimit -n"),
+        ("gym-async", "AssertionError: daemonic processes are not allowed to have children", "subprocess"),
+        ("gym-async", "timed out after 10 s (--timeout), while it was built", "gym-async[context=spawn]"),
+        ("for-loop", "timed out after 10 s (--timeout), while it was built", ""),
+        ("gym-async", "timed out after 10 s (--timeout), in step 3", ""),
+        ("gym-sync", "RuntimeError: a second core in one process", "a process for each environment"),
+        ("for-loop", ILLEGAL, "--policy MODULE:FUNCTION"),
+        ("for-loop", f"not measured: for-loop with one worker cannot step jobs:make: {ILLEGAL}", "--policy"),
+        ("for-loop", "RuntimeError: environment 0: MemoryError: no more handles, in step 1,560", ""),
+    ],
+)
+def test_a_failure_whose_cause_is_known_has_a_way_out(backend: str, reason: str, helps: str) -> None:
+    ((found,),) = findings(make_cell(backend, 2, status="failed", reason=reason))
+    assert helps in found.remedy
+    assert found.remedy.startswith("see ") == (not helps)
+
+
+@pytest.mark.parametrize("loop", ["ok", "failed"])
+def test_what_fails_with_all_backends_is_the_environments_fault(loop: str) -> None:
+    steps = STEADY if loop == "ok" else ()
+    cells = make_cell("for-loop", 1, steps, status=loop), make_cell("gym-async", 2, status="failed", reason="boom")
+    assert ("it is the environment" in findings(*cells)[1][0].remedy) == (loop == "failed")
+
+
 def test_an_interrupted_cell_needs_no_fixing() -> None:
     ((found,),) = findings(make_cell("gym-async", 2, STEADY, status="failed", reason="interrupted"))
     assert (found.code, found.remedy) == ("incomplete", "measure it again with: vebench run --resume a.jsonl")

@@ -35,6 +35,14 @@ MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
 _MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
 NOT_REPEATABLE = "with the same seed and actions, its results vary between runs or with other environments present"
+_shared_state = np.random.get_state  # of the generator that all environments of a process share
+_AT_FIRST = repr(_shared_state())
+
+
+def not_repeatable() -> str:
+    """Return ``NOT_REPEATABLE``, with the cause if environments have drawn from numpy's global generator."""
+    drawn = repr(_shared_state()) != _AT_FIRST
+    return NOT_REPEATABLE + ": it draws from the global np.random; use self.np_random" * drawn
 
 
 class Row(NamedTuple):
@@ -313,7 +321,7 @@ class Shared:
             for action in self._actions:
                 again.step(action)
             if not alike(again.last, self.last):
-                raise CutOffError(NOT_REPEATABLE)
+                raise CutOffError(not_repeatable())
             there[self._key] = again
         return there[self._key]
 

@@ -23,7 +23,7 @@ from vebench.backends.registry import find
 from vebench.child import trials
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
-from vebench.child.proof.reference import NOT_REPEATABLE, FaultError, Known, Reference
+from vebench.child.proof.reference import NOT_REPEATABLE, FaultError, Known, Reference, not_repeatable
 from vebench.child.record.recording import About, Began, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 
@@ -144,7 +144,7 @@ def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Reco
             judged = partial(_judged, path, task, histories, tuple(env_ids), **how)
             found = judged(is_wanted=_Until(now, span_ns), known=known, spare=spare)
             # Environments that resets do not make as good as new need references that nothing has stepped.
-            again = found.proof.reason == NOT_REPEATABLE
+            again = (found.proof.reason or "").startswith(NOT_REPEATABLE)
             return judged(is_wanted=_Until(clock, span_ns)) if again else found
         except CutOffError as error:
             return _Judged(Proof("unverified", reason=str(error)))
@@ -352,7 +352,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
             judge.leave()
             return found
         if not judge.repeatable():
-            return found._replace(proof=Proof("unverified", reason=NOT_REPEATABLE))
+            return found._replace(proof=Proof("unverified", reason=not_repeatable()))
         chance = judge.about.chance
         told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
         return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))

@@ -57,6 +57,11 @@ def one_line(text: str) -> str:
     return _ACTS.sub(r"\g<0> ", " ".join(words))
 
 
+def harmless(text: str) -> str:
+    """Return ``text`` as it is, or on one line if a terminal or a log could act on it."""
+    return text if text.isprintable() and not _ACTS.search(text) else one_line(text)
+
+
 def shown(text: str) -> str:
     """Return ``text`` as an error can quote it: on one line, escaped if it is not printable, and shortened."""
     if len(text) > _LONGEST_SHOWN:

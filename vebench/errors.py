@@ -53,8 +53,9 @@ def one_line(text: str) -> str:
 
     What would be a command in the log of a CI service gets a blank inside: wherever a line is broken, it is none.
     """
-    words = "".join(character if character.isprintable() else " " for character in text).split()
-    return _ACTS.sub(r"\g<0> ", " ".join(words))
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return _ACTS.sub(r"\g<0> ", " ".join(text.split()))
 
 
 def harmless(text: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Done, Layout
 from vebench.child.window import Window
 from vebench.engine.interface import Outcome
-from vebench.errors import RunFileError, StorageError, UsageError
+from vebench.errors import RunFileError, StorageError, UsageError, harmless
 from vebench.machine.host import read_host
 from vebench.machine.placement import order_of, place
 from vebench.machine.topology import Cache, Node, Topology
@@ -248,10 +249,10 @@ def test_a_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_not_be_read_is_an_error(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_path: Path) -> bytes:
+    def refuse(_path: Path, _mode: str) -> BinaryIO:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # the tests may run as root, whom no mode refuses
+    monkeypatch.setattr(Path, "open", refuse)  # the tests may run as root, whom no mode refuses
     with pytest.raises(RunFileError, match=r"cannot read .*: Permission denied"):
         read(written)
 
@@ -360,7 +361,7 @@ def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> No
 
 
 counts = st.integers(0, 2**63 - 1)
-texts = st.text(st.characters(codec="utf-8"))
+texts = st.text(st.characters(codec="utf-8")).map(harmless)
 windows = st.builds(
     WindowRecord,
     ns=st.integers(1, 2**63 - 1),
@@ -395,7 +396,7 @@ cells = st.builds(
 )
 
 
-@given(found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable))
+@given(found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable).map(harmless))
 def test_runs_read_as_written(tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], command: str) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     first = msgspec.structs.replace(make_header(), packages={"a": command}, command=" ".join(command.split()))

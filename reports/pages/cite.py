@@ -116,8 +116,14 @@ class CitePage(DataPage):
 
 def bibtex(page: CitePage) -> str:
     """Return an entry for BibTeX."""
-    escaped = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$"})
+    escaped = str.maketrans(
+        {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
+    )
     note = " ".join((*(one.sentence for one in page.quotes), page.circumstances)).translate(escaped)
-    fields = {"title": page.headline.translate(escaped), "year": page.header.started[:4], "note": note}
+    fields = {
+        "title": page.headline.translate(escaped),
+        "year": page.header.started[:4].translate(escaped),
+        "note": note,
+    }
     lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
     return f"@misc{{vebench-{page.header.digest},\n{lines}}}\n"

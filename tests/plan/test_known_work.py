@@ -90,7 +90,9 @@ def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
 
 def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_path: Path) -> bytes:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # the tests may run as root, whom no mode refuses
+        raise PermissionError(
+            errno.EACCES, os.strerror(errno.EACCES)
+        )  # the tests may run as root, whom no mode refuses
 
     keep(PONG, POOL, OTHER)
     with monkeypatch.context() as patch:

@@ -396,7 +396,9 @@ cells = st.builds(
 )
 
 
-@given(found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable).map(harmless))
+@given(
+    found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable).map(harmless)
+)
 def test_runs_read_as_written(tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], command: str) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     first = msgspec.structs.replace(make_header(), packages={"a": command}, command=" ".join(command.split()))

@@ -1,16 +1,17 @@
 """The checks of a submission, each with a reason and a remedy, and the figures that a submission states.
 
-The checks find what does not fit together: lines of two runs, another machine, another plan, work that was not proven,
-counts that no machine can have. Who writes a whole run by hand, down to the last count, is not found: checksums show
-that files are as they were submitted, not that they were measured.
+The checks find mistakes: lines of two runs, another machine, another plan, work that was not proven, another task's
+frame skip, another backend's label, counts that no machine can have. They do not find a run that was forged
+consistently: checksums show that files are as they were submitted, not that they were measured.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby
@@ -25,14 +26,15 @@ from vebench.analysis.cell import is_base
 from vebench.analysis.findings import Code
 from vebench.analysis.summary import summarise, why_not_same
 from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
-from vebench.errors import UsageError, VebenchError, one_line, shown
+from vebench.errors import UsageError, VebenchError, harmless, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.cells import CellKey
 from vebench.plan.frozen import FROZEN, FrozenSuite
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.tasks import TASKS, recorded_task
 from vebench.results.header import machine_fingerprint, topology_of
-from vebench.results.submission import RUN, SUBMISSION_SCHEMA, Interval, Result
+from vebench.results.submission import FILES, RUN, SUBMISSION_SCHEMA, Interval, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +50,7 @@ _MOST_PLACES = 3
 _RELEASE = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 # Of a window: how much CPU time its CPUs seem to have given beyond the whole.
 _MOST_CPU_TIME, _TICKS_NS = 1.02, 30_000_000
+_LEAST_BATCH_NS = 100  # the calls of ``send`` and ``recv`` alone take longer
 _MOST_DISTURBED = 0.1  # of all cells, and of all windows those that a quota throttled
 # What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
 _REFUSED = (
@@ -142,9 +145,10 @@ def _files(it: _Examined) -> Found:
 
 
 def _names(it: _Examined) -> Found:
-    for part in (it.manifest, it.submission.machine, it.submission.packages, it.header, it.cells):
-        for text in _texts(msgspec.to_builtins(part)):
-            if len(text) > _LONGEST_TEXT or not text.isprintable() or one_line(text) != " ".join(text.split()):
+    contents = it.submission.contents
+    for part in (*(contents[name] for name in FILES if name != RUN), *contents[RUN].splitlines()):
+        for text in _texts(msgspec.json.decode(part)):  # as it is in the file
+            if len(text) > _LONGEST_TEXT or harmless(text) != text:
                 yield f"a text is too long, or not printable: {shown(text)}"
 
 
@@ -192,6 +196,8 @@ def _stated(it: _Examined) -> Found:
         yield f"its division is {division_of(run.header.spec)}, not {manifest.division}"
     if (manifest.started, manifest.command) != (run.header.started, run.header.command):
         yield "its start or command is not that of the run"
+    if manifest.command != command_of(run.header.spec):
+        yield f"its command is not {command_of(run.header.spec)}"
     if not datetime.fromisoformat(manifest.started).astimezone(UTC) < datetime.now(UTC) + timedelta(days=1):
         yield "it starts in the future"
     ours = {(one.env, one.backend, one.workers): one for one in results_of(it.summaries)}
@@ -273,6 +279,28 @@ def _work(it: _Examined) -> Found:
             yield "windows have other rows than were seen while they were measured", _place(cell)
 
 
+def _layout(it: _Examined) -> Found:
+    for cell in it.well:
+        entry = cell.entry
+        if entry.reference_row or entry.name not in BY_NAME:
+            continue
+        task = recorded_task(cell.env, cell.frame_skip, it.header.spec.envs)
+        if (known := TASKS.get(cell.env)) and cell.frame_skip != known.frame_skip:
+            yield f"a step of {cell.env} has {known.frame_skip} frames, not {cell.frame_skip}", _place(cell)
+        planned = entry.shape_of(cell.workers, cell.envs_per_worker, len(cell.cpus), cell.options)
+        names = ("num_envs", "batch_size") if entry.installation else ("num_envs", "batch_size", "processes", "threads")
+        if (cell.own_classes is None) != (entry.own_classes is None) or (
+            not (cell.own_classes and cell.own_classes.refused)
+            and any(getattr(cell, name) != getattr(planned, name) for name in names)
+        ):
+            yield f"its environments, processes, threads or classes are not those of {cell.label}", _place(cell)
+        if cell.proof is not None and cell.proof.verdict in SAME and entry.chance(replace(task, exact=True)):
+            yield (
+                f"{cell.label} cannot be compared with {REFERENCE} on this task, and this says that it was",
+                _place(cell),
+            )
+
+
 def _counts(it: _Examined) -> Found:
     for cell in it.well:
         for window in cell.windows:
@@ -281,6 +309,9 @@ def _counts(it: _Examined) -> Found:
                 yield "a window is shorter than it was to be", _place(cell)
             if window.batches is None and window.rows % cell.batch_size:
                 yield "a window has no whole number of batches", _place(cell)
+            batches = window.rows / cell.batch_size if window.batches is None else window.batches
+            if batches * _LEAST_BATCH_NS > window.ns:
+                yield "a window has more batches than any loop can step", _place(cell)
             if window.cpu_ns is not None and window.cpu_ns > _MOST_CPU_TIME * whole + _TICKS_NS * len(cell.cpus):
                 yield "a window has more CPU time than its CPUs have", _place(cell)
         if cell.took_ns is not None and sum(window.ns for window in cell.windows) > cell.took_ns:
@@ -368,6 +399,7 @@ _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ),
     ("one-run", _AGAIN, _one_run),
     ("work", "leave the backend out with -b, or measure again", _work),
+    ("layout", _AGAIN, _layout),
     ("counts", _AGAIN, _counts),
     ("findings", "see vebench report, do what it says, or leave the backend out with -b", _findings),
     ("undisturbed", "measure on an idle machine", _undisturbed),
@@ -376,6 +408,13 @@ _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ("machine", AS_WRITTEN, _machine),
     ("packages", "submit from the environment that measured, with packages that pip or uv has installed", _packages),
 )
+
+
+def command_of(spec: RunSpec) -> str:
+    """Return the command that measures the suite of ``spec`` with its backends."""
+    backends = ",".join(one.label for one in spec.backends)
+    named = ("-b", backends) if backends else ()
+    return shlex.join(("vebench", "run", "--suite", spec.suite.partition("/")[0], *named))
 
 
 def division_of(spec: RunSpec) -> Division:

@@ -300,29 +300,6 @@ def test_a_hostile_name_of_a_file_and_what_is_in_it_reach_no_terminal_and_no_log
     assert COMMAND.search(refused.err) is None
 
 
-def test_every_command_that_reads_run_files_says_nothing_that_acts(vebench: Command, tmp_path: Path) -> None:
-    run, folder = evil_run(), tmp_path / "runs"
-    folder.mkdir()
-    for name in ("a.jsonl", "b.jsonl"):
-        write_run(folder / name, Run(run.header, run.cells))
-    (folder / "odd\n::error::x\x1b[31m##[error]y.jsonl").write_bytes((folder / "a.jsonl").read_bytes()[:-9] + b"\n")
-    a, b = folder / "a.jsonl", folder / "b.jsonl"
-    commands = {
-        ("check", a, b, "--metric", "speedup"): 3,
-        ("check", a): 2,
-        ("history", folder): 3,
-        ("run", "--resume", a, "--dry-run"): 2,
-    }
-    for command, status in commands.items():
-        done = vebench(*command)
-        assert done.status == status
-        for text in (done.out, done.err):
-            assert strange(text) == set()
-            assert COMMAND.search(text) is None
-            assert OLD_COMMAND not in text
-    assert "left out: " in vebench("history", folder).err
-
-
 def test_data_keeps_what_a_name_really_is() -> None:
     ((first, *_),) = (json.loads(str(form.render(PAGES["run"]))) for form in FORMATS if form.name == "json")
     assert first["env"] == EVIL_ENV

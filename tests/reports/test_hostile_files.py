@@ -182,3 +182,10 @@ def test_nothing_that_a_command_prints_or_writes_acts(vebench: Command, command:
         if path.is_file() and "submissions" not in path.parts:  # copies, to be downloaded
             assert acting(path.read_text(encoding="utf-8")) == "", path
     assert statuses <= {0, 1, 2, 3}
+
+
+@pytest.mark.usefixtures("run")
+def test_nobody_is_notified_by_a_summary_in_markdown(vebench: Command) -> None:
+    summaries = re.findall(r"<summary>.*", vebench("report", "a.jsonl", "-f", "markdown").out)
+    assert any("@<!-- -->someone" in line for line in summaries)
+    assert not any("@someone" in line for line in summaries)

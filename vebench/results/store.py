@@ -22,7 +22,7 @@ import msgspec
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
 from vebench.files import contents, decoded
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, ending, proof_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -263,7 +263,7 @@ def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
     if head.type not in kinds:
         raise ValueError(f"unexpected type {shown(head.type)} of line in schema {SCHEMA}")
     body, _, _ = line.rpartition(b',"crc32":')
-    if sealed(body + b"}") != line:
+    if line[len(body) :] != ending(body):
         raise ValueError("its checksum (crc32) does not match: the line was damaged or edited")
     return decoded(line, kinds[head.type])
 

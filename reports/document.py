@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # best: the place to look at first. reference_row: a figure of a row that is no choice. missing: something is lacking.
 # struck: a figure that is not valid.
 Tone = Literal["plain", "best", "reference_row", "missing", "struck"]
-# answer: what answers, legend and mark of the best are about. run: more of the same run. others: what others measured.
-Subject = Literal["answer", "run", "others"]
+# answer: what answers, legend and mark of the best are about. run: more of the same run.
+Subject = Literal["answer", "run"]
 
 
 @dataclass(frozen=True)
@@ -209,15 +209,13 @@ class View:
 
     ``columns`` names columns of the data, each shown as a further table of each task. With ``every_finding``, nothing
     is left out for being of less weight: notes, ranks by CPU time, what the measuring loop costs, facts in full. With
-    ``each_run``, runs that are shown side by side follow one by one. ``published``: figures that others have published
-    for these tasks are shown, too, in tables of their own. ``forecast`` is a number of workers to predict rates for,
-    None for no prediction.
+    ``each_run``, runs that are shown side by side follow one by one. ``forecast`` is a number of workers to predict
+    rates for, None for no prediction.
     """
 
     columns: tuple[str, ...] = ()
     every_finding: bool = False
     each_run: bool = True
-    published: bool = False
     forecast: int | None = None
 
 

@@ -32,6 +32,7 @@ FOLDERS = {
 # The floors of the house: each may import from those before it, and from itself.
 FLOORS = (
     "errors",
+    "files",
     "machine",
     "backends",
     "child",

@@ -184,7 +184,6 @@ def report(
         int | None,
         option(OUTPUT, "N", "Also predict rates of N workers, at most twice those measured.", min=1, max=MAX_COUNT),
     ] = None,
-    published: Annotated[bool, typer.Option("--published", help="Also show published figures, apart.")] = False,
 ) -> None:
     """Render a run as tables and figures, or compare several runs.
 
@@ -204,7 +203,7 @@ def report(
     from vebench.reports.document import View
 
     chosen = column_names("--columns", columns or ())
-    view = View(chosen, every_finding, published=published, forecast=forecast)
+    view = View(chosen, every_finding, forecast=forecast)
     _, outlet = options.outlet("run", output, form, measures=False)
     command.report(files or (), outlet, view)
 
@@ -517,13 +516,13 @@ def cite(
     *,
     output: Annotated[Path | None, options.output_option("cite")] = None,
 ) -> None:
-    """Show how to quote a run: a sentence for each task, BibTeX, CITATION.cff or a badge.
+    """Show how to quote a run: a sentence for each task, or an entry for BibTeX.
 
     RUN is a run file. The figures are those of the fastest backend, with what makes them repeatable.
 
     \b
     vebench cite pong.jsonl
-    vebench cite pong.jsonl -o badge.svg
+    vebench cite pong.jsonl -o pong.bib
     """
     from vebench.commands import cite as command
 

@@ -53,8 +53,14 @@ def one_line(text: str) -> str:
 
     What would be a command in the log of a CI service gets a blank inside: wherever a line is broken, it is none.
     """
-    words = "".join(character if character.isprintable() else " " for character in text).split()
-    return _ACTS.sub(r"\g<0> ", " ".join(words))
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return _ACTS.sub(r"\g<0> ", " ".join(text.split()))
+
+
+def harmless(text: str) -> str:
+    """Return ``text`` as it is, or on one line if a terminal or a log could act on it."""
+    return text if text.isprintable() and not _ACTS.search(text) else one_line(text)
 
 
 def shown(text: str) -> str:

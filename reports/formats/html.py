@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Plain = Callable[[str], str]
 
 TEMPLATES = Path(__file__).with_name("templates")
-_WITH_HYPHEN = re.compile(r"(\S*-\S*)")
+_SPACES = re.compile(r"(\s+)")
 _LIMITS = (0.05, 0.1, 0.2, 0.5)
 _WITHIN = 0.95  # the share of windows that the limits must hold
 
@@ -105,9 +105,9 @@ def _whole_words(text: str, plain: Plain) -> Markup:
     """Return a text whose words with a hyphen, such as options, end a line only where they are wider than it."""
     from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
 
-    parts = _WITH_HYPHEN.split(str(_printable(text, plain)))  # every other one matches
+    parts = _SPACES.split(str(_printable(text, plain)))
     whole = Markup('<span class="whole">{}</span>')
-    return Markup().join(whole.format(part) if index % 2 else part for index, part in enumerate(parts))
+    return Markup().join(whole.format(part) if "-" in part else part for part in parts)
 
 
 def _sort_key(value: Value) -> float | str:

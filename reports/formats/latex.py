@@ -86,14 +86,13 @@ def _caption(table: Table, document: Document, *, several: bool) -> Iterator[str
     """Yield the sentences above a table. With ``several`` documents each has its document's title."""
     if table.about == "answer":
         yield from (answer.sentences[0] for answer in document.answers if answer.group == table.group)
-    if table.about != "others" and document.notice:
+    if document.notice:
         yield f"{document.notice[0].upper()}{document.notice[1:]}."
-    named = several and table.about != "others"
-    yield f"{document.title}: {table.title}." if named else f"{table.title}."
+    yield f"{document.title}: {table.title}." if several else f"{table.title}."
 
 
 def _notes(table: Table, document: Document) -> Iterator[str]:
-    """Yield the sentences about a table: how to read it, and the machine if it is of one."""
+    """Yield the sentences about a table: how to read it, and the machine."""
     if table.about == "answer":
         yield from document.legend
         if any(len(_parts(text)) == len(_PARTS) for row in table.rows for text in row.texts):
@@ -104,7 +103,7 @@ def _notes(table: Table, document: Document) -> Iterator[str]:
     if table.listing is not None:
         yield f"{table.listing.heading} {'; '.join(table.listing.lines)}"
     machine = dict(document.facts).get("machine")
-    if machine and table.about != "others":
+    if machine:
         yield f"This machine: {machine}."
 
 

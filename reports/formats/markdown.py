@@ -47,10 +47,13 @@ class _Writer:
 
     def escaped(self, text: str, special: re.Pattern[str] = _SPECIAL) -> str:
         """Return ``text`` so that it shows as itself within a line."""
-        text = special.sub(r"\\\1", self.plain(one_line(text)))
-        for found, instead in _FOUND_LATER.items():
-            text = found.sub(instead, text)
-        return text
+        return _found_later(special.sub(r"\\\1", self.plain(one_line(text))))
+
+
+def _found_later(text: str) -> str:
+    for found, instead in _FOUND_LATER.items():
+        text = found.sub(instead, text)
+    return text
 
 
 def markdown_text(page: Page) -> str:
@@ -122,7 +125,15 @@ def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
     inner = "\n".join(lines).strip("\n")
     if inner:
         # Beside <summary> the line is HTML, not Markdown.
-        yield from ("<details>", f"<summary>{html.escape(summary)}</summary>", "", inner, "", "</details>", "")
+        yield from (
+            "<details>",
+            f"<summary>{_found_later(html.escape(summary))}</summary>",
+            "",
+            inner,
+            "",
+            "</details>",
+            "",
+        )
 
 
 def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:

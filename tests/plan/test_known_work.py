@@ -89,14 +89,14 @@ def test_a_line_that_was_cut_off_costs_no_later_one() -> None:
 
 
 def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
-        if path == kept_file():  # the tests may run as root, whom no mode refuses
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return b"[]"
+    def refuse(_path: Path) -> bytes:
+        raise PermissionError(
+            errno.EACCES, os.strerror(errno.EACCES)
+        )  # the tests may run as root, whom no mode refuses
 
     keep(PONG, POOL, OTHER)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", refuse)
+        patch.setattr("vebench.plan.known_work.contents", refuse)
         assert Knowledge.load().damage.startswith(f"{kept_file()}: Permission denied: ")
     assert Knowledge.load().damage == ""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -24,7 +25,8 @@ from vebench.backends.interface import Task
 from vebench.child.answers import CellProof, Done, Layout
 from vebench.child.window import Window
 from vebench.engine.interface import Outcome
-from vebench.errors import RunFileError, StorageError, UsageError
+from vebench.errors import RunFileError, StorageError, UsageError, harmless
+from vebench.files import LONGEST_TEXT, MOST_BYTES
 from vebench.machine.host import read_host
 from vebench.machine.placement import order_of, place
 from vebench.machine.topology import Cache, Node, Topology
@@ -248,10 +250,10 @@ def test_a_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_not_be_read_is_an_error(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_path: Path) -> bytes:
+    def refuse(_path: Path, _mode: str) -> BinaryIO:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # the tests may run as root, whom no mode refuses
+    monkeypatch.setattr(Path, "open", refuse)  # the tests may run as root, whom no mode refuses
     with pytest.raises(RunFileError, match=r"cannot read .*: Permission denied"):
         read(written)
 
@@ -360,7 +362,7 @@ def test_a_cell_that_never_got_ready_is_recorded_as_planned(planned: Cell) -> No
 
 
 counts = st.integers(0, 2**63 - 1)
-texts = st.text(st.characters(codec="utf-8"))
+texts = st.text(st.characters(codec="utf-8")).map(harmless)
 windows = st.builds(
     WindowRecord,
     ns=st.integers(1, 2**63 - 1),
@@ -395,7 +397,9 @@ cells = st.builds(
 )
 
 
-@given(found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable))
+@given(
+    found=st.lists(cells, max_size=3, unique_by=lambda cell: cell.key), command=st.text(string.printable).map(harmless)
+)
 def test_runs_read_as_written(tmp_path_factory: pytest.TempPathFactory, found: list[CellRecord], command: str) -> None:
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     first = msgspec.structs.replace(make_header(), packages={"a": command}, command=" ".join(command.split()))
@@ -623,3 +627,32 @@ def test_workers_are_placed_on_a_machine_of_a_run_file_as_on_the_machine(policy:
     again = topology_of(msgspec.convert(msgspec.to_builtins(kept), TopologyRecord))
     assert (again.online, again.cores, again.kinds) == (machine.online, machine.cores, machine.kinds)
     assert order_of(again, again.online, policy) == order_of(machine, machine.online, policy)
+
+
+@pytest.mark.parametrize("size", [MOST_BYTES + 1, 20 << 30])
+def test_a_file_that_is_too_large_is_refused_in_one_line(vebench: Command, written: Path, size: int) -> None:
+    with written.open("r+b") as file:
+        file.truncate(size)  # sparse
+    for command in (("report", written), ("run", "--resume", written), ("check", written, written.parent / "b.jsonl")):
+        refused = vebench(*command)
+        assert refused.status == 2
+        assert f"larger than {MOST_BYTES >> 20} MiB" in refused.refusal
+
+
+def test_an_endless_file_is_refused(vebench: Command) -> None:
+    assert (vebench("report", "/dev/zero").status, vebench("run", "--resume", "/dev/zero").status) == (2, 2)
+
+
+def test_a_text_that_is_too_long_is_refused(vebench: Command, written: Path) -> None:
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    lines[0]["host"]["cpu_model"] = "-" * (LONGEST_TEXT + 1)
+    write_lines(written, map(json.dumps, lines))
+    assert vebench("report", written).status == 2
+
+
+def test_a_list_of_cpus_takes_no_more_room_than_a_machine_has(vebench: Command, written: Path) -> None:
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    lines[0]["spec"]["pin"] = {"cpus": ",".join(["0-65535"] * 2000)}
+    write_lines(written, map(json.dumps, lines))
+    assert vebench("report", written).status == 0
+    assert vebench("run", "--resume", written, "--dry-run").status == 2

@@ -53,6 +53,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
             errors |= {key: _error([*logs.values()]) for key, logs in levels.items()}
             continue
         block = Block(_alike(Counter(number for key in steady for number in levels[key])))
+        showing = frozenset(steady)
         # What disturbs a pass may slow many workers and not one.
         sides = [[key for key in steady if (key.workers > 1) is many] for many in (False, True)]
         apart = min(map(len, sides)) >= _FEWEST_BESIDE and all(
@@ -61,9 +62,8 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
         effects = [_effects(numbers, [levels[key] for key in side]) for side in (sides if apart else [steady])]
         for key, logs in levels.items():
             number = int(apart and key.workers > 1)
-            cells = sides[number] if apart else steady
             # The cells that show the effects have a share of them, which their residuals lack.
-            left = 1 - 1 / len(cells) if key in cells else 1.0
+            left = 1 - 1 / len(sides[number] if apart else steady) if key in showing else 1.0
             passes[key] = block, effects[number]
             errors[key] = _error([value - effects[number].get(run, 0.0) for run, value in logs.items()], left)
     pools = _pools(errors, conditions, by_backend=True)

@@ -1,21 +1,21 @@
 """The checks of a submission, each with a reason and a remedy, and the figures that a submission states.
 
-The checks find what does not fit together: lines of two runs, another machine, another plan, work that was not proven,
-counts that no machine can have. Who writes a whole run by hand, down to the last count, is not found: checksums show
-that files are as they were submitted, not that they were measured.
+The checks find mistakes: lines of two runs, another machine, another plan, work that was not proven, another task's
+frame skip, another backend's label, counts that no machine can have. They do not find a run that was forged
+consistently: checksums show that files are as they were submitted, not that they were measured.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby
 from math import isclose
-from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -26,15 +26,15 @@ from vebench.analysis.cell import is_base
 from vebench.analysis.findings import Code
 from vebench.analysis.summary import summarise, why_not_same
 from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
-from vebench.child.schedule import LEAD_NS
-from vebench.errors import UsageError, VebenchError, one_line, shown
+from vebench.errors import UsageError, VebenchError, harmless, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.cells import CellKey
 from vebench.plan.frozen import FROZEN, FrozenSuite
 from vebench.plan.known_work import SAME
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.tasks import TASKS, recorded_task
 from vebench.results.header import machine_fingerprint, topology_of
-from vebench.results.submission import RUN, SUBMISSION_SCHEMA, Interval, Result
+from vebench.results.submission import FILES, RUN, SUBMISSION_SCHEMA, Interval, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
-    from vebench.results.records import CellRecord, Run, RunRecord, WindowRecord
+    from vebench.results.records import CellRecord, Run, RunRecord
     from vebench.results.submission import Division, Submission
 
 _LONGEST_TEXT = 2000
@@ -50,16 +50,7 @@ _MOST_PLACES = 3
 _RELEASE = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 # Of a window: how much CPU time its CPUs seem to have given beyond the whole.
 _MOST_CPU_TIME, _TICKS_NS = 1.02, 30_000_000
-# The share of a single CPU's time that is accounted for, at least. It is never idle: 0.98 and more were measured.
-_LEAST_ACCOUNTED = 0.8
-# Rows are stepped in the warm-up and before each window, too: at least this share of as many as at the rate of windows.
-# 0.44 and more were measured, on a machine whose speed changed.
-_LEAST_UNCOUNTED = 0.2
-# How far the mean length of episodes may differ between cells that have so many, in all and of each environment.
-_EPISODES_APART, _ENOUGH_EPISODES, _ENOUGH_OF_EACH = 1.2, 1000, 60
-# How much less CPU time a row may cost in one pass of a cell than in most, relative to other cells: 1.37 was measured
-# on a shared machine. More is no forgery: 1.94 was measured for gym-async, whose processes wait for each other.
-_MOST_APART = 1.7
+_LEAST_BATCH_NS = 100  # the calls of ``send`` and ``recv`` alone take longer
 _MOST_DISTURBED = 0.1  # of all cells, and of all windows those that a quota throttled
 # What a submitted figure must not have; ``imprecise`` and ``disturbed`` have rules of their own.
 _REFUSED = (
@@ -154,9 +145,10 @@ def _files(it: _Examined) -> Found:
 
 
 def _names(it: _Examined) -> Found:
-    for part in (it.manifest, it.submission.machine, it.submission.packages, it.header, it.cells):
-        for text in _texts(msgspec.to_builtins(part)):
-            if len(text) > _LONGEST_TEXT or not text.isprintable() or one_line(text) != " ".join(text.split()):
+    contents = it.submission.contents
+    for part in (*(contents[name] for name in FILES if name != RUN), *contents[RUN].splitlines()):
+        for text in _texts(msgspec.json.decode(part)):  # as it is in the file
+            if len(text) > _LONGEST_TEXT or harmless(text) != text:
                 yield f"a text is too long, or not printable: {shown(text)}"
 
 
@@ -204,6 +196,8 @@ def _stated(it: _Examined) -> Found:
         yield f"its division is {division_of(run.header.spec)}, not {manifest.division}"
     if (manifest.started, manifest.command) != (run.header.started, run.header.command):
         yield "its start or command is not that of the run"
+    if manifest.command != command_of(run.header.spec):
+        yield f"its command is not {command_of(run.header.spec)}"
     if not datetime.fromisoformat(manifest.started).astimezone(UTC) < datetime.now(UTC) + timedelta(days=1):
         yield "it starts in the future"
     ours = {(one.env, one.backend, one.workers): one for one in results_of(it.summaries)}
@@ -283,18 +277,28 @@ def _work(it: _Examined) -> Found:
             yield "a proof is that of another cell, too", _place(cell)
         elif sum(window.rows for window in cell.windows) != proof.timed_rows:
             yield "windows have other rows than were seen while they were measured", _place(cell)
-        elif _least_steps(cell) > proof.of_steps * cell.num_envs + cell.batch_size:
-            yield "windows have more rows than were stepped in all", _place(cell)
 
 
-def _least_steps(cell: CellRecord) -> float:
-    """Return how many rows a cell has stepped at least: those of its windows, and some of those before them."""
-    rows, before_ns = _sum(cell, "rows"), (cell.warmup_ns or 0) + LEAD_NS * len(cell.windows)
-    return rows + _LEAST_UNCOUNTED * rows / max(1, _sum(cell, "ns")) * before_ns
-
-
-def _sum(cell: CellRecord, name: str) -> int:
-    return sum(getattr(window, name) for window in cell.windows)
+def _layout(it: _Examined) -> Found:
+    for cell in it.well:
+        entry = cell.entry
+        if entry.reference_row or entry.name not in BY_NAME:
+            continue
+        task = recorded_task(cell.env, cell.frame_skip, it.header.spec.envs)
+        if (known := TASKS.get(cell.env)) and cell.frame_skip != known.frame_skip:
+            yield f"a step of {cell.env} has {known.frame_skip} frames, not {cell.frame_skip}", _place(cell)
+        planned = entry.shape_of(cell.workers, cell.envs_per_worker, len(cell.cpus), cell.options)
+        names = ("num_envs", "batch_size") if entry.installation else ("num_envs", "batch_size", "processes", "threads")
+        if (cell.own_classes is None) != (entry.own_classes is None) or (
+            not (cell.own_classes and cell.own_classes.refused)
+            and any(getattr(cell, name) != getattr(planned, name) for name in names)
+        ):
+            yield f"its environments, processes, threads or classes are not those of {cell.label}", _place(cell)
+        if cell.proof is not None and cell.proof.verdict in SAME and entry.chance(replace(task, exact=True)):
+            yield (
+                f"{cell.label} cannot be compared with {REFERENCE} on this task, and this says that it was",
+                _place(cell),
+            )
 
 
 def _counts(it: _Examined) -> Found:
@@ -305,52 +309,13 @@ def _counts(it: _Examined) -> Found:
                 yield "a window is shorter than it was to be", _place(cell)
             if window.batches is None and window.rows % cell.batch_size:
                 yield "a window has no whole number of batches", _place(cell)
+            batches = window.rows / cell.batch_size if window.batches is None else window.batches
+            if batches * _LEAST_BATCH_NS > window.ns:
+                yield "a window has more batches than any loop can step", _place(cell)
             if window.cpu_ns is not None and window.cpu_ns > _MOST_CPU_TIME * whole + _TICKS_NS * len(cell.cpus):
                 yield "a window has more CPU time than its CPUs have", _place(cell)
         if cell.took_ns is not None and sum(window.ns for window in cell.windows) > cell.took_ns:
             yield "windows are longer than the whole cell", _place(cell)
-        if len(cell.cpus) == 1 and cell.windows and median(map(_accounted, cell.windows)) < _LEAST_ACCOUNTED:
-            yield "a CPU was idle while there was work to do", _place(cell)
-
-
-def _between_cells(it: _Examined) -> Found:
-    by_size: dict[CellKey, list[CellRecord]] = {}
-    for cell in it.well:
-        by_size.setdefault(cell.key.without_repeat, []).append(cell)
-    costs: dict[CellKey, dict[int, float]] = {}
-    paces: dict[tuple[str, int], list[float]] = {}
-    episodes: dict[str, list[float]] = {}
-    for key, cells in by_size.items():
-        windows = {one.repeat: [window for window in one.windows if window.cpu_ns and window.rows] for one in cells}
-        found = {
-            repeat: sum(one.cpu_ns or 0 for one in many) / sum(one.rows for one in many)
-            for repeat, many in windows.items()
-            if many
-        }
-        costs[key] = {repeat: cost / median(found.values()) for repeat, cost in found.items()}
-        for repeat, cost in costs[key].items():
-            paces.setdefault((key.env, repeat), []).append(cost)
-        if sum(map(len, windows.values())) - len({one for many in windows.values() for one in many}) > 1:
-            yield "windows are there twice, to the nanosecond", _cell(key)
-        rows, resets = (sum(_sum(cell, name) for cell in cells) for name in ("rows", "resets"))
-        if resets >= max(_ENOUGH_EPISODES, _ENOUGH_OF_EACH * cells[0].num_envs):
-            episodes.setdefault(key.env, []).append(rows / resets)
-    for key, by_pass in costs.items():
-        # Cells that take turns share the speed of the machine, which differed by 2.2 between passes of one run.
-        own = [cost / median(paces[key.env, repeat]) for repeat, cost in by_pass.items()]
-        entry = by_size[key][0].entry
-        if own and not (entry.spins or entry.reference_row) and median(own) > _MOST_APART * min(own):
-            yield "rows of one pass cost far less CPU time than those of most", _cell(key)
-    for env, lengths in episodes.items():
-        if max(lengths) > _EPISODES_APART * min(lengths):
-            yield "episodes are far longer in one cell than in another", env
-
-
-def _accounted(window: WindowRecord) -> float:
-    """Return the share of a CPU's time that somebody had, or a quota kept; 1 if it is not known."""
-    if window.cpu_ns is None or window.others_ns is None:
-        return 1.0
-    return (window.cpu_ns + window.taken_ns + (window.throttled_ns or 0)) / window.ns
 
 
 def _findings(it: _Examined) -> Found:
@@ -434,8 +399,8 @@ _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ),
     ("one-run", _AGAIN, _one_run),
     ("work", "leave the backend out with -b, or measure again", _work),
+    ("layout", _AGAIN, _layout),
     ("counts", _AGAIN, _counts),
-    ("counts", _AGAIN, _between_cells),
     ("findings", "see vebench report, do what it says, or leave the backend out with -b", _findings),
     ("undisturbed", "measure on an idle machine", _undisturbed),
     ("intervals", "measure on an idle machine", _intervals),
@@ -443,6 +408,13 @@ _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ("machine", AS_WRITTEN, _machine),
     ("packages", "submit from the environment that measured, with packages that pip or uv has installed", _packages),
 )
+
+
+def command_of(spec: RunSpec) -> str:
+    """Return the command that measures the suite of ``spec`` with its backends."""
+    backends = ",".join(one.label for one in spec.backends)
+    named = ("-b", backends) if backends else ()
+    return shlex.join(("vebench", "run", "--suite", spec.suite.partition("/")[0], *named))
 
 
 def division_of(spec: RunSpec) -> Division:

@@ -17,7 +17,7 @@ from vebench.analysis.windows import acting, all_of, batch_sizes, disturbed, lea
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
 from vebench.engine.runner import BROKEN_OFF
-from vebench.machine.sysfs import parse_list
+from vebench.machine.sysfs import ranges
 from vebench.plan.known_work import BEST_FIRST, SAME
 from vebench.plan.spec import PASSES_OF_ALL
 
@@ -255,7 +255,8 @@ def _strayed(record: CellRecord) -> bool:
     owned = set(record.cpus)
     if record.affinity is not None and set(record.affinity) != owned:
         return True
-    return any(not owned.issuperset(parse_list(thread)) for threads in record.seats or () for thread in threads)
+    seats = {thread for threads in record.seats or () for thread in threads}
+    return any(not owned.issuperset(part) for thread in seats for part in ranges(thread))
 
 
 def wide_cells(run: Run, until: float) -> frozenset[CellKey]:

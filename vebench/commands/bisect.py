@@ -18,6 +18,7 @@ from vebench.analysis.bisection import Ratio
 from vebench.commands import compare
 from vebench.commands.gate import DONE, NO_ANSWER, UNDECIDED
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
+from vebench.files import decoded
 from vebench.interpreters import candidates
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.made import NotHadError
@@ -108,7 +109,7 @@ def _opened(path: Path, head: bytes, *, resume: bool) -> IO[bytes]:
     """Return the file of steps, with its first line. Raises UsageError if it is there, or is of another bisection."""
     if resume:
         file = path.open("r+b")
-        if file.readline() != head:
+        if file.readline(len(head) + 1) != head:
             file.close()
             raise UsageError(f"--resume {path}: its first line is of another bisection: give the same options and ends")
         return file
@@ -147,7 +148,7 @@ class _Bisection:
 
     def _read(self, line: bytes, number: int) -> _Step:
         try:
-            step = msgspec.json.decode(line, type=_Step)
+            step = decoded(line, _Step)
             self._known[step.at]
         except (ValueError, IndexError) as error:
             raise RunFileError(f"{self._file.name}, line {number}: {one_line(str(error).replace('`', ''))}") from None

@@ -9,8 +9,10 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import chain
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
@@ -26,6 +28,7 @@ from vebench.child.pair import array_of
 from vebench.child.policy import parse_policy
 from vebench.commands.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
+from vebench.files import contents
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.subject import LostError, Subject, started
 from vebench.plan.spec import check_count
@@ -229,7 +232,7 @@ def _read(path: str, space: ActionSpaceTree) -> NDArray[Any]:
     if not isinstance(space, ActionSpace):
         raise UsageError(f"{what}: a file has one array, and these actions are several: use MODULE:FUNCTION")
     try:
-        array = np.atleast_1d(np.load(path, allow_pickle=False))
+        array = np.atleast_1d(np.load(BytesIO(contents(Path(path))), allow_pickle=False))
     except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
         raise UsageError(f"{what} cannot be read: {one_line(str(error))}") from None
     low, high, kinds = space.low, space.high, "biu" if space.integer else "iuf"

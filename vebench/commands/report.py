@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
+from filecmp import cmp
 from typing import TYPE_CHECKING
 
 from vebench.analysis.history import history as history_of
@@ -52,7 +53,7 @@ def keep(run: Path, folder: Path) -> None:
     target = folder / run.name
     try:
         folder.mkdir(exist_ok=True)
-        copied = not (target.exists() and target.read_bytes() == run.read_bytes())
+        copied = not (target.exists() and cmp(target, run, shallow=False))
         if copied:
             store.refuse_to_overwrite(target, "--store")
             shutil.copyfile(run, target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vebench.analysis import submission as checks
-from vebench.analysis.submission import division_of, results_of, suite_of
+from vebench.analysis.submission import command_of, division_of, results_of, suite_of
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
 from vebench.reports.console import show
@@ -70,11 +69,9 @@ def _without_names(run: Run) -> Run:
     for choice in head.spec.backends:
         if os.sep in choice.python:
             raise UsageError(f"{choice.label}: names a folder of this machine: measure it by a name on the search path")
-    backends = ",".join(one.label for one in head.spec.backends)
-    suite = head.spec.suite.partition("/")[0]
     head = msgspec.structs.replace(
         head,
-        command=shlex.join(("vebench", "run", "--suite", suite, *(("-b", backends) if backends else ()))),
+        command=command_of(head.spec),
         host=msgspec.structs.replace(head.host, quota_source=None),
         interpreters={name: msgspec.structs.replace(one, path="") for name, one in head.interpreters.items()},
     )

@@ -20,6 +20,7 @@ from vebench.backends.packages import BASE
 from vebench.backends.registry import ENTRIES
 from vebench.child import probe
 from vebench.errors import StorageError, one_line
+from vebench.files import contents, decoded
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
 
@@ -66,7 +67,7 @@ def _python_in(folder: Path) -> Path:
 def _made_from(name: str) -> str | None:
     """Return the digest of what an interpreter was made from, None if it has not been made to the end."""
     try:
-        return msgspec.json.decode((folder_of(name) / _MARK).read_bytes(), type=_Made).made_from
+        return decoded(contents(folder_of(name) / _MARK), _Made).made_from
     except (OSError, ValueError):
         return None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
-from vebench.errors import UsageError
+from vebench.errors import UsageError, shown
 from vebench.machine.pinning import PIN_POLICIES
 from vebench.machine.sysfs import MAX_CPU
 from vebench.machine.topology import Topology, flat
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vebench.machine.sysfs import Cpus
 
 _T = TypeVar("_T")
+_MOST_DIGITS = len(str(MAX_CPU))
 
 
 @dataclass(frozen=True)
@@ -213,18 +214,19 @@ def _listed(pin: str, allowed: frozenset[int], topology: Topology, smt: str) -> 
 
 def parse_cpu_list(text: str, option: str = "--pin") -> tuple[int, ...]:
     """Return the CPUs of a Linux CPU list (``0-3,8``), in the order given. Raises UsageError if it is invalid."""
-    cpus: list[int] = []
+    cpus: dict[int, None] = {}
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not (first.isdecimal() and (last.isdecimal() if dash else True)):
             policy = f"not a policy ({', '.join(PIN_POLICIES)}) and " if option == "--pin" else ""
-            raise UsageError(f"{option} {text}: {policy}not a list of CPUs such as 0-3,8")
-        start, end = int(first), int(last or first)
+            raise UsageError(f"{option} {shown(text)}: {policy}not a list of CPUs such as 0-3,8")
+        start, end = (int(number) if len(number) <= _MOST_DIGITS else MAX_CPU + 1 for number in (first, last or first))
         if end < start or end > MAX_CPU:
-            raise UsageError(f"{option} {text}: {part.strip()} is not a range of CPUs")
-        cpus.extend(range(start, end + 1))
-    if len(set(cpus)) != len(cpus):
-        raise UsageError(f"{option} {text}: a CPU is named twice")
+            raise UsageError(f"{option} {shown(text)}: {shown(part.strip())} is not a range of CPUs")
+        listed = range(start, end + 1)
+        if not cpus.keys().isdisjoint(listed):
+            raise UsageError(f"{option} {shown(text)}: a CPU is named twice")
+        cpus.update(dict.fromkeys(listed))
     return tuple(cpus)
 
 

@@ -17,6 +17,7 @@ Cpus = tuple[int, ...]
 PROC = Path("/proc")
 
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
+_MOST_CHARACTERS = 1 << 24  # of a copied tree, whose files may be anything
 _DEFAULT_PERIOD_US = "100000"
 _POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
 # Mounted control groups, in ``mountinfo``.
@@ -35,7 +36,8 @@ class Quota:
 def text_of(path: Path) -> str:
     """Return the text of a file, stripped; an empty string if it is missing or cannot be read."""
     try:
-        return path.read_text(errors="replace").strip(" \t\r\n\0")
+        with path.open(errors="replace") as file:
+            return file.read(_MOST_CHARACTERS).strip(" \t\r\n\0")
     except OSError:
         return ""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vebench.backends import bracketed, registry
 from vebench.child import policy
 from vebench.errors import UsageError, did_you_mean, shown
+from vebench.files import contents
 from vebench.plan.spec import (
     MAX_ENVS_PER_WORKER,
     MAX_REPLICAS,
@@ -100,7 +101,7 @@ def _hosts(part: str) -> list[str]:
     if not part.startswith("@"):
         return [part]
     try:
-        lines = Path(part[1:]).read_text(encoding="utf-8").splitlines()
+        lines = contents(Path(part[1:])).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--hosts {shown(part)}: {getattr(error, 'strerror', None) or error}") from None
     words = [line.partition("#")[0].split() for line in lines]

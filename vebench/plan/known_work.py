@@ -21,6 +21,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
+from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import cache_folder
 from vebench.plan.grammar import parse_backends
@@ -179,7 +180,7 @@ def kept_file() -> Path:
 def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
     """Return the verdicts in the user's file, without its damaged lines, and in a line what is wrong with it."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = contents(path).split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return [], ""
     except OSError as error:
@@ -187,8 +188,8 @@ def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
     found, damaged = [], 0
     for line in filter(None, lines):
         try:
-            read = msgspec.json.decode(line, type=_Line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            read = decoded(line, _Line)
+        except (ValueError, RecursionError):
             damaged += 1
             continue
         found.append((read.key, read.known))

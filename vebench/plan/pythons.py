@@ -12,6 +12,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import Engine
 from vebench.backends.packages import BASE, importable
 from vebench.errors import UsageError, did_you_mean, shown
+from vebench.files import contents
 from vebench.interpreters import made
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import config_folder
@@ -28,7 +29,7 @@ def table() -> dict[str, str]:
     """Return the Pythons in the user's configuration, by name. Raises UsageError if it cannot be read."""
     path = config_folder() / _CONFIG
     try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
+        read = tomllib.loads(contents(path).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:

@@ -14,13 +14,15 @@ import os
 import re
 from contextlib import ExitStack
 from dataclasses import replace
+from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from vebench.errors import RunFileError, StorageError, UsageError, one_line, shown
+from vebench.files import contents, decoded
 from vebench.results.paths import DEFAULT_FOLDER
-from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
+from vebench.results.records import SCHEMA, CellRecord, ProofRecord, Run, RunRecord, encode, ending, proof_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,10 +63,13 @@ class RunWriter:
         """
         header = msgspec.structs.replace(header, command=one_line(header.command))
         try:
-            line = encode(header)
-            msgspec.json.decode(line, type=RunRecord)
+            kept = decoded(encode(header), RunRecord)
+            line = encode(kept)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"a run file cannot store this request: {one_line(str(error))}") from None
+        if kept.spec != header.spec:
+            raise UsageError("a run file cannot store this request: a text in it is not printable")
+        header = kept
         try:
             if path.parent == DEFAULT_FOLDER:
                 path.parent.mkdir(exist_ok=True)
@@ -98,7 +103,7 @@ class RunWriter:
             with ExitStack() as unless_open:
                 unless_open.callback(os.close, descriptor)
                 _lock(descriptor, path)
-                run, whole = parse(path.read_bytes(), str(path))
+                run, whole = parse(contents(path), str(path))
                 os.ftruncate(descriptor, whole)
                 unless_open.pop_all()
                 return cls(path, descriptor, run)
@@ -182,7 +187,7 @@ def read(path: Path) -> Run:
     A cut-off last line is dropped and noted. Raises RunFileError, with the number of the line, for any other damage.
     """
     try:
-        data = path.read_bytes()
+        data = contents(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise RunFileError(
@@ -219,18 +224,19 @@ def parse(data: bytes, name: str) -> tuple[Run, int]:
 
     Raises RunFileError as ``read`` does.
     """
-    *lines, cut_off = data.split(b"\n")
     if not _RUN_BEGINS.match(data):
         what = "not a vebench run file: the first line must describe the run" if data else "empty: not a run file"
         raise RunFileError(f"{name}, line 1: {what}")
-    if not lines:
+    whole = data.rfind(b"\n") + 1
+    if not whole:
         raise RunFileError(f"{name}, line 1: truncated: no cell was measured, so start the run again")
     cells: dict[CellKey, CellRecord] = {}
-    number = 1
+    lines, number = BytesIO(data), 1
     try:
-        header = _decoded(lines[0], FIRST)
-        for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - an error names it
-            found = _decoded(line, _OTHERS)
+        header = _decoded(lines.readline(), FIRST)
+        while lines.tell() < whole:
+            number += 1
+            found = _decoded(lines.readline(), _OTHERS)
             if isinstance(found, CellRecord):
                 cells[found.key] = found
             elif found.key in cells:
@@ -238,8 +244,8 @@ def parse(data: bytes, name: str) -> tuple[Run, int]:
                 object.__setattr__(cells[found.key], "proof", found.proof)
     except (ValueError, RecursionError) as error:
         raise RunFileError(f"{name}, line {number}: {one_line(str(error).replace('`', ''))}") from None
-    notes = (f"{name}, line {len(lines) + 1}: truncated, ignored",) if cut_off else ()
-    return Run(header, tuple(cells.values()), notes), len(data) - len(cut_off)
+    notes = (f"{name}, line {number + 1}: truncated, ignored",) if whole < len(data) else ()
+    return Run(header, tuple(cells.values()), notes), whole
 
 
 class _Head(msgspec.Struct):
@@ -257,9 +263,9 @@ def _decoded(line: bytes, kinds: Mapping[str, type[T]]) -> T:
     if head.type not in kinds:
         raise ValueError(f"unexpected type {shown(head.type)} of line in schema {SCHEMA}")
     body, _, _ = line.rpartition(b',"crc32":')
-    if sealed(body + b"}") != line + b"\n":
+    if line[len(body) :] != ending(body):
         raise ValueError("its checksum (crc32) does not match: the line was damaged or edited")
-    return msgspec.json.decode(line, type=kinds[head.type])
+    return decoded(line, kinds[head.type])
 
 
 def _write(descriptor: int, lines: bytes) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.errors import RunFileError, UsageError, one_line
+from vebench.files import contents, decoded
 from vebench.results import store
 from vebench.results.header import machine_fingerprint
 from vebench.results.records import HostRecord  # noqa: TC001 - msgspec reads the annotations
@@ -29,7 +30,6 @@ T = TypeVar("T")
 
 SUBMISSION_SCHEMA = 1
 RUN, MACHINE, PACKAGES, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
-_MOST_BYTES = 1 << 26
 _Rate = Annotated[float, Meta(ge=0)]
 _Name = Annotated[str, Meta(max_length=200)]
 _Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{12,64}$")]
@@ -127,7 +127,7 @@ class Submission:
 
     def _decoded(self, name: str, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(self.contents[name], type=kind)
+            return decoded(self.contents[name], kind)
         except (ValueError, RecursionError) as error:
             raise RunFileError(f"{self.name}/{name}: {one_line(str(error).replace('`', ''))}") from None
 
@@ -148,9 +148,7 @@ def read(folder: Path) -> Submission:
             path = there.get(name)
             if path is None or path.is_symlink() or not path.is_file():
                 raise RunFileError(f"{shown}: {name} is missing, or no file")
-            if path.stat().st_size > _MOST_BYTES:
-                raise RunFileError(f"{shown}: {name} is larger than {_MOST_BYTES >> 20} MiB")
-        return Submission(folder.name, {name: there[name].read_bytes() for name in FILES})
+        return Submission(folder.name, {name: contents(there[name]) for name in FILES})
     except OSError as error:
         raise RunFileError(f"cannot read {shown}: {error.strerror}") from None
 

@@ -21,23 +21,22 @@ def tables_of(text: str) -> list[str]:
 
 def test_a_further_table_has_its_own_title_as_caption_and_its_own_notes() -> None:
     rates = {("for-loop", 1): 1000.0, ("for-loop", 2): 1010.0, ("shm-sync", 1): 980.0, ("shm-sync", 2): 1800.0}
-    view = View(published=True, forecast=4, columns=("efficiency",))
+    view = View(forecast=4, columns=("efficiency",))
     page = RunPage.of([("a.jsonl", make_repeated(rates))], view)
     (document,) = page.documents
-    measured, efficiency, predicted, published, *others = tables_of(latex.latex_tables(page))
+    measured, efficiency, predicted = tables_of(latex.latex_tables(page))
     (answer,) = document.answers
     legend = latex.escaped(document.legend[0])
     assert latex.escaped(answer.sentences[0]) in measured
     assert legend in measured
     assert "Bold: the winner." in measured
-    for text, title in zip((efficiency, predicted, published, *others), document.tables[1:], strict=True):
+    for text, title in zip((efficiency, predicted), document.tables[1:], strict=True):
         assert rf"\caption{{{latex.escaped(title.title)}.}}" in text
         assert not any(word in text for word in (legend, "Bold", latex.escaped("±: ")))
         assert all(latex.escaped(note) in text for note in title.notes)
     assert "not predicted: " in predicted.partition(r"\end{tabular}")[2]
-    assert "Sample Factory: its dummy sampler" in published.partition(r"\end{tabular}")[2]
     machine = "This machine: Test CPU, 2 of 2 CPUs usable"
-    assert [machine in text for text in (measured, efficiency, predicted, published)] == [True, True, True, False]
+    assert [machine in text for text in (measured, efficiency, predicted)] == [True, True, True]
 
 
 def test_tables_of_two_runs_are_told_apart_by_their_letters_without_folders() -> None:

@@ -1,0 +1,49 @@
+"""The files that users name and runs leave: they are read here, up to one size, and their texts are made harmless.
+
+Every reader of JSON uses ``decoded``, so that no page, message or format meets a text that acts on a terminal or a log.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from vebench.errors import harmless
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+
+MOST_BYTES = 1 << 28
+LONGEST_TEXT = 1 << 16
+
+
+def contents(path: Path) -> bytes:
+    """Return the contents of a file. Raises OSError, also if there are more than ``MOST_BYTES``."""
+    with path.open("rb") as file:
+        found = file.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB", str(path))
+    return found
+
+
+def decoded(data: bytes, kind: type[T]) -> T:
+    """Return the record in JSON ``data``, with each text on one line and printable. Raises ValueError."""
+    # Most lines of a run file are printable ASCII that cannot be a command: this is asked first, because it is fast.
+    plain = data.isascii() and b"\\" not in data and b"\x7f" not in data and b"#" not in data and b"::" not in data
+    if not plain or len(data) > LONGEST_TEXT:
+        data = msgspec.json.encode(_harmless(msgspec.json.decode(data)))
+    return msgspec.json.decode(data, type=kind)
+
+
+def _harmless(value: Any) -> Any:  # noqa: ANN401 - as JSON has it
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"a text in it is longer than {LONGEST_TEXT} characters")
+        return harmless(value)
+    if isinstance(value, dict):
+        return {_harmless(name): _harmless(each) for name, each in value.items()}
+    return [*map(_harmless, value)] if isinstance(value, list) else value

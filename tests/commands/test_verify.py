@@ -66,7 +66,7 @@ def verify(vebench: Command) -> Verify:
         ("liars:Starving", "CartPole", "environment 2 is left behind: no answer in the last"),
         ("liars:Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
         ("wrong_seeds:ConstructorsSeed", "CartPole", "first at environment 0, step 0: "),
-        ("liars:ResetsOnce", "CartPole", "a later reset ignores its seed"),
+        ("liars:ResetsOnce", "CartPole", "wrong since a later reset"),
         ("liars:Overwrites", "CartPole", "observations change after recv() returned them"),
         ("liars:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
         ("wrong_arrays:FlagsAsBytes", "CartPole", "terminated are uint8, not bool"),

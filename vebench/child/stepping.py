@@ -93,7 +93,7 @@ class Transcript:
         self._info, self._reset = self._backend.info, reset
         self._number = -1
         self._made = np.full(self._info.num_envs, -1, np.int64)  # steps of each environment
-        self._most, self._longest = max(reset.most, trials.MOST_TIMES * reset.steps), reset.most
+        self._most, self._longest = max(reset.most, trials.MOST_TIMES * reset.steps) + reset.steps, reset.most
         self._ends, self._has_end = 0, False
         always_all = self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None
         self._silence = None if always_all else Silence(self._info.num_envs)
@@ -149,11 +149,12 @@ class Transcript:
         if made < reset.steps:
             return False
         has_time = time.process_time() < self._until and time.monotonic() < self._end
-        if reset.goes_on and has_time and made < self._most - reset.steps:
-            self._longest = max(reset.most, made + reset.steps)
+        if reset.goes_on and has_time and made < trials.MOST_TIMES * reset.steps:
+            self._longest = max(reset.most, made)
             return False
-        is_over = self._ends >= reset.ends and (self._has_end or not reset.ends)
-        return is_over or made >= self._longest
+        if self._ends >= reset.ends > 0:
+            return self._has_end or made >= self._longest + reset.steps
+        return not reset.ends or made >= self._longest
 
     def _changed(self) -> str | None:
         """Return the fault if an array of the last batch is not what it was when it was copied."""

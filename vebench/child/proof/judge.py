@@ -353,11 +353,9 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     followed, step = judge.followed[mismatch.env_id], mismatch.step
     began = time.monotonic()
     with suppress(CutOffError, FaultError):  # the rows that are there have to do
-        while followed.step < step + _MOST_AFTER:
-            if time.monotonic() > began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
-                break
+        while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
-            if record is None or isinstance(record, (Began, Ended)):
+            if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:
                 break
             judge.take(record)
     others = [(each, _since(each)) for each in judge.followed.values() if each is not followed]
@@ -398,7 +396,7 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple
     changes = dict(_ALTERED)
     first, expected = followed.found[step], followed.expected_at(step)
     later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
-    if expected is not None and len(later) > 1:  # same reason
+    if expected is not None and len(later) > 1:  # one row alone would always agree
         gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
         if factor:  # otherwise they are 0
@@ -409,27 +407,26 @@ def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple
         return None if now is None else change(now, before or now)
 
     def frozen(of: Followed, at: int) -> Row | None:
-        now, since = of.expected_at(at), min((each for each in of.found if each >= step), default=at)
-        return None if now is None else now._replace(observation=of.found[since].observation)
+        now = of.expected_at(at)
+        return None if now is None else now._replace(observation=shown.get(of.env_id, now.observation))
 
     def of_another(other: Followed, of: Followed, at: int) -> Row | None:
         row = other.expected_at(at)
         return None if row is None else of.found[at]._replace(observation=row.observation)
 
+    shown = {each.env_id: each.found[step].observation for each in judge.followed.values() if step in each.found}
     predictions: dict[str, tuple[bool, _Predict]] = {
         name: (True, partial(altered, change)) for name, change in changes.items()
     }
-    if len({row.observation for row in later}) > 1:  # one row alone would always agree
+    if len({row.observation for row in later}) > 1:  # same reason
         predictions["observations never change"] = True, frozen
-    shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
     for other in judge.followed.values():
         row = other.expected_at(step)
         if other is followed:
             continue
-        is_all = row is not None and len(shown) > 1 and all(each == row.observation for each in shown)
-        name = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
-        if is_all:
-            name = f"every environment returns row {other.env_id}"
+        is_all = row is not None and len(shown) > 1 and all(each == row.observation for each in shown.values())
+        one = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
+        name = f"every environment returns row {other.env_id}" if is_all else one
         predictions[name] = is_all, partial(of_another, other)
     return predictions
 

@@ -114,8 +114,8 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     main = Trial(workers, each, no_ops, *built, resets, exact=True)
     long = Reset(next(seeds), rng.randrange(1 << 20), min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
     # Backends may take seed 0 for none.
-    resets = short(*_ONE_STEPS), long, replace(short(1, _MANY_STEPS[0]), seed=0)
-    one = Trial(1, 1, no_ops, next(seeds), next(seeds), resets, exact=exact)
+    three = short(*_ONE_STEPS), long, replace(short(1, _MANY_STEPS[0]), seed=0)
+    one = Trial(1, 1, no_ops, next(seeds), next(seeds), three, exact=exact)
     count = max(2, -(-rng.randrange(*MANY) // alive))
     workers, each = _layout(rng, count, count + 1, setup, several=True)
     many = Trial(workers, each, no_ops, next(seeds), next(seeds), (short(*_MANY_STEPS),), exact=exact)

@@ -173,6 +173,12 @@ def _compared(
     found = _named(found, outline.env_ids, partial(follow, last, is_wanted=until, of_steps=True))
     if not any(one.proof.verdict == "different" for one in found):
         begun = _named(begun, outline.first_ids, partial(follow, resets, most_share=1.0))
+        first = begun[0].proof if begun else Proof("unverified")
+        # A name explains later rows, too. That of observations may need environments that are not shown there.
+        if first.mismatch is not None and first.mismatch.field != "observations" and outline.env_ids:
+            later = follow(last, outline.env_ids[:_TOGETHER], is_wanted=until, of_steps=True).proof
+            if later.mismatch is not None and later.fault is None:
+                begun[0] = begun[0]._replace(proof=replace(first, fault=None))
     fewest_ends = min((one.proof.fewest_ends for one in found), default=0)
     whole = _merged([one.proof for one in (*found, *begun)], fewest_ends)
     if whole.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far

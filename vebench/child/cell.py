@@ -110,8 +110,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         if job.reset_seed is not None:
             # Where a reset is due, a backend may confuse it with the one with a seed, and it may take seed 0 for none.
             loop.go_to_an_end(_LONGEST_TO_END_NS)
-            recorder.keep_reset(0, actions)
-            recorder.keep_reset(job.reset_seed, actions)
+            for seed in (0, job.reset_seed):
+                recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
         with open(job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)

@@ -68,10 +68,7 @@ def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, s
 
 
 def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
-    """Return the exit status: 1 if a backend does other work or failed, 3 if none could be compared.
-
-    A backend has not failed on an environment that the reference cannot step either.
-    """
+    """Return the exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
     verdicts = {proof.verdict for _, proof in proofs}
     crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
     if crashed or "different" in verdicts:

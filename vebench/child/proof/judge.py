@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     _Predict = Callable[[Followed, int], Row | None]
 
 MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
-# Steps after the first row that differs which a name has to explain, too, and how long they may take; and how many more
-# as long as these take little time.
+# Steps after the first row that differs which a name must explain, too, and how long they may take; if quick, more.
 _AFTER, LOOK_ON_S = 24, 10.0
 _MOST_AFTER, _QUICK_S = 2000, 0.5
 # Names of faults, each with what it makes of the reference's row, given the row of the step before.
@@ -341,9 +340,8 @@ def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_r
 def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     """Return the names of the known faults that predict the backend's rows, None if none does.
 
-    ``records`` are those after the row that differs. A prediction must hold for every recorded row from there on, of
-    all environments unless the name has one; if it does not hold for those before, the name says from which step on it
-    does.
+    ``records`` are those after the row that differs. A prediction must hold for every row from there on, of all
+    environments unless the name has one; if not for those before, the name says from which step on it does.
     """
     mismatch = judge.mismatch
     if mismatch is None:

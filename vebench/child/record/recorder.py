@@ -22,13 +22,12 @@ from vebench.child.record.recording import CHANGED, OUT_OF_ORDER, Acted, Began, 
 from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import IO
 
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
-    from vebench.child.actions import Actions
     from vebench.child.request import Recording
 
 # A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with too many
@@ -197,7 +196,7 @@ class Recorder:
             rows = self.copies.copy(number, arrays, self._is_shown_first)
             self._first += [] if rows is None else [rows]
 
-    def keep_reset(self, seed: int, actions: Actions) -> None:
+    def keep_reset(self, seed: int, actions: Iterator[ArrayTree], receive: Callable[[], Batch]) -> None:
         """Reset once more, with another seed, and copy the rows of that and of the next step of each environment.
 
         Call this when all windows are over.
@@ -207,7 +206,6 @@ class Recorder:
         self.copies.let_go()
         kept: list[Rows] = []
         sent: list[ArrayTree] = []
-        receive = actions.receiving(self._backend.recv)
         try:
             self._backend.reset(seed)
             for number in range(min(FIRST, 2 * -(-self._info.num_envs // self._info.batch_size))):

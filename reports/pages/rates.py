@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import is_base
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
-from vebench.plan.known_work import BEST_FIRST
+from vebench.plan.known_work import BEST_FIRST, SAME
 from vebench.reports import columns, figures
 from vebench.reports.columns import of_column
 from vebench.reports.document import Listing, Table, TableRow, Text
@@ -167,6 +167,9 @@ def _compared(cells: Sequence[CellSummary]) -> str:
     envs = ""
     if fewest is not None and fewest.followed_share < 1:
         envs = f", {fewest.environments} of {fewest.num_envs} environments{' or more in each' * (len(seen) > 1)}"
+    doubtful = [cell for cell in cells if cell.verdict == "unverified" and cell.proof and cell.proof.verdict in SAME]
+    if doubtful:
+        without += f"; {one_line(doubtful[0].label)} is unverified: {one_line(doubtful[0].verdict_reason)}"
     return f"{rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared{envs}, {found}{without}"
 
 

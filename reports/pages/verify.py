@@ -213,7 +213,7 @@ def _remarks(proof: Proof) -> Iterator[str]:
     if proof.own_classes is not None:
         yield proof.own_classes.words
     if proof.verdict in SAME:
-        yield from _declared(proof)
+        yield from filter(None, (proof.reason, *_declared(proof)))
     if proof.simulated is not None and proof.frames_from not in (None, THE_SIMULATOR):
         yield f"frames by {proof.frames_from}"
     for engine in proof.engines:

@@ -8,12 +8,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import shared_memory
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 from altered import Altered, On, acting, altering, likewise, reporting
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vebench.backends.environments.making import make, read_spaces
@@ -180,6 +182,33 @@ class Loads(_Pool):
             self.until = time.monotonic() + 3
         loads = self.until is not None and time.monotonic() < self.until
         return ([*filter(None, self._ready)] if loads else self._ready)[: self._size]
+
+
+class Uneven(_Pool):
+    """Returns whoever is ready, one row to a full batch, and says so."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, fewest_rows=1)
+
+    def chosen(self) -> list[int]:
+        return self._random.sample(self._ready, self._random.randint(1, min(self._size, len(self._ready))))
+
+
+class SameStepHalves(_Pool):
+    """Halves in turn that reset in the step of the end, as it says."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.info = replace(self.info, autoreset="same_step")
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        sent = list(self._sent)
+        super().send(actions)
+        for index in sent:
+            if self._rows[index].terminated[0] or self._rows[index].truncated[0]:
+                self._rows[index].observations[0], _ = self.environments[index].reset()
+                self._loops[index]._ended = [False]
 
 
 class Backwards(Altered):
@@ -522,3 +551,62 @@ class ClosesTwice(Altered):
                 self.environments.pop().close()
             self.environments += [make(self.setup.task) for _ in range(count)]
         super().reset(seed)
+
+
+class _Vector:
+    """A vectoriser of Gymnasium's, in its own autoreset mode, with all that it puts into infos."""
+
+    tried = On()
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    kind: Any = SyncVectorEnv
+
+    def __init__(self, setup: Setup) -> None:
+        spare = make(setup.task)
+        self._spaces = read_spaces(setup.task, spare.observation_space, spare.action_space)
+        spare.close()
+        made = [partial(make, setup.task)] * setup.batch_size
+        self._vector = self.kind(made, autoreset_mode=self.mode)
+        self._answer: Any = None
+        form = "same_step" if self.mode is AutoresetMode.SAME_STEP else "next_step"
+        self.info = self._spaces.info(setup, autoreset=form)
+
+    def reset(self, seed: int) -> None:
+        count = self._vector.num_envs
+        observations, _ = self._vector.reset(seed=[seed + index for index in range(count)])
+        self._answer = (observations, np.zeros(count), np.zeros(count, np.bool_), np.zeros(count, np.bool_))
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        self._answer = self._vector.step(actions)[:4]
+
+    def recv(self) -> Batch:
+        if self._answer is None:
+            raise NothingToReceiveError
+        answer, self._answer = self._answer, None
+        return Batch(*(np.copy(array) for array in answer), np.arange(self._vector.num_envs))
+
+    def close(self) -> None:
+        self._vector.close()
+
+
+class OfGymnasium(_Vector):
+    """Gymnasium's vectoriser in one process."""
+
+
+class OfGymnasiumSameStep(_Vector):
+    """Gymnasium's vectoriser, which resets in the step of the end."""
+
+    mode = AutoresetMode.SAME_STEP
+
+
+class OfGymnasiumInProcesses(_Vector):
+    """Gymnasium's vectoriser with a process for each environment, which resets in the step of the end."""
+
+    tried = On(envs=2)
+    kind, mode = AsyncVectorEnv, AutoresetMode.SAME_STEP
+
+
+WORN, NORMALISED = On(task="odd:odd/Worn-v0", envs=3), On(task="odd:normalised", envs=3)
+CopiesOfWorn = likewise("environments that a reset does not make as good as new.", WORN, Copies)
+ShuffledNormalised = likewise("environments whose statistics survive resets, in any order.", NORMALISED, Shuffled)
+VectorNormalised = likewise("environments whose statistics survive resets.", NORMALISED, OfGymnasium)
+AnewNormalised = likewise("environments with statistics, made anew for each reset.", NORMALISED, ClosesTwice)

@@ -30,6 +30,7 @@ class HonestOutOfOrder:
         self.info = replace(self._loops[0].info, in_order=False, num_envs=setup.batch_size)
 
     def reset(self, seed: int) -> None:
+        self._waiting = list(range(len(self._loops)))
         for env_id, one in enumerate(self._loops):
             one.reset(seed + env_id)
 

@@ -48,6 +48,13 @@ NormalisedActions = acting(
     PENDULUM,
     lambda _, sent: np.clip(sent.astype(np.float32), -1, 1) * 2,
 )
+BackToFront = acting("Actions go to the environments from the last to the first.", ANY, lambda _, sent: sent[::-1])
+WholeActions = acting("Actions are cut to whole numbers.", PENDULUM, lambda _, sent: np.trunc(sent))
+HeldForTwo = acting(
+    "Each action is taken for two steps: a frame skip that repeats what it must not.",
+    ANY,
+    lambda it, sent: np.where(it.batches % 2 == 0, before(it, sent), sent),
+)
 
 
 class QueuedThroughReset(Altered):

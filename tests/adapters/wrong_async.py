@@ -113,6 +113,52 @@ class SeedsByBatch(Shuffled):
             self._rows[index].observations[0], _ = environment.reset(seed=seed + index % self._size)
 
 
+class ActionsShifted(Shuffled):
+    """Each row of a batch takes the action of the one after it."""
+
+    tried = On("action")
+
+    def send(self, actions: NDArray[np.generic]) -> None:
+        super().send(np.roll(actions, 1, axis=0))
+
+
+class SecondHalfUnseeded(_Pool):
+    """Only as many environments as a batch has rows are seeded."""
+
+    tried = On("seed|environment")
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        for index in range(self._size, self._count):
+            self._rows[index].observations[0], _ = self.environments[index].reset(seed=self._size * seed)
+
+
+class RewardsOfTheOtherHalf(_Pool):
+    """Each half shows the rewards of the other: one array for both."""
+
+    tried = On("reward")
+
+    def recv(self) -> Batch:
+        batch = super().recv()
+        last, self._shown = getattr(self, "_shown", batch.rewards), batch.rewards
+        return batch._replace(rewards=last)
+
+
+class DropsAtReset(_Pool):
+    """A reset leaves alone the environments that have not answered yet."""
+
+    tried = On("seed|reset")
+
+    def reset(self, seed: int) -> None:
+        busy = [index for index in range(self._count) if index in self._ready and hasattr(self, "_begun")]
+        kept = {index: [array.copy() for array in self._rows[index]] for index in busy}
+        self._begun = True
+        super().reset(seed)
+        for index, arrays in kept.items():
+            for array, old in zip(self._rows[index], arrays, strict=True):
+                array[...] = old
+
+
 class StepsAhead(_Pool):
     """Steps an environment with the action that was meant for it the last time: it does not wait for the new one."""
 

@@ -109,6 +109,47 @@ class ResetsLate(Altered):
         return batch
 
 
+class ResetsAgain(Altered):
+    """After a reset right after an end, the first step resets again: a flag that a reset does not clear."""
+
+    tried = On("reset|environment .* step 1")
+
+    def reset(self, seed: int) -> None:
+        due = self._loop._ended
+        super().reset(seed)
+        self._loop._ended = due
+
+
+class ShowsTheNextStart(Altered):
+    """The row of an end has the first observation of the next episode, which the next row has, too."""
+
+    tried = On("final|reset|observation")
+
+    def alter(self, batch: Batch) -> Batch:
+        for index in np.flatnonzero(self.ended):
+            batch.observations[index], _ = self.environments[index].reset()
+            self.environments[index].reset = self._once(index, batch.observations[index].copy())  # type: ignore[method-assign] # the fault
+        return batch
+
+    def _once(self, index: int, shown: Any) -> Any:  # noqa: ANN401 - Gymnasium's
+        def once(**seed: int) -> Any:  # noqa: ANN401 - Gymnasium's
+            del self.environments[index].reset
+            return self.environments[index].reset(**seed) if seed else (shown, {})
+
+        return once
+
+
+class EndsTheNeighbour(Altered):
+    """Where an environment ends, the one after it is reset, too: a mask that is off by one."""
+
+    tried = On("reset|end|environment")
+
+    def recv(self) -> Batch:
+        over = self._loop._ended
+        self._loop._ended = [here or before for here, before in zip(over, [False, *over], strict=False)]
+        return super().recv()
+
+
 class OneEndAtATime(Altered):
     """Where two environments end in one step, only the first is reset."""
 

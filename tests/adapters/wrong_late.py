@@ -1,6 +1,7 @@
 """Adapters that are right at first: their faults begin after many steps, ends, resets or some time."""
 
 import time
+from typing import Any
 
 import numpy as np
 from altered import Altered, On, altering, before, row_zero
@@ -61,6 +62,22 @@ HalvesLater = altering(
     since=1500,
     observations=lambda _, batch: batch.observations.astype(np.float16).astype(np.float32),
 )
+OneBitRarely = altering(
+    "Every 97th batch one bit of the first observation is flipped: memory without a check.",
+    On("observation"),
+    observations=lambda it, batch: flipped(batch.observations) if it.batches % 97 == 96 else batch.observations,
+)
+DropsRewardsRarely = altering(
+    "Every 61st batch has no rewards.",
+    On("first difference|first at|reward"),
+    rewards=lambda it, batch: np.where(it.batches % 61 == 60, 0.0, batch.rewards),
+)
+
+
+def flipped(observations: Any) -> Any:  # noqa: ANN401 - arrays
+    """Return observations whose first number has another last bit."""
+    observations.view(np.uint32)[0, 0] ^= 1
+    return observations
 
 
 class StaleLater(Altered):

@@ -45,6 +45,37 @@ ClipsObservations = altering(
     On("observation|clip", "Hopper", envs=2),
     observations=lambda _, batch: np.clip(batch.observations, -3, 3),
 )
+FiveDecimals = altering(
+    "Observations are rounded to five decimals.",
+    On("observation|round"),
+    observations=lambda _, batch: batch.observations.round(5),
+)
+BeyondFour = altering(
+    "Angular velocities are clipped to -4..4: the bounds of another version.",
+    On("observation|clip", "Pendulum"),
+    observations=lambda _, batch: np.clip(batch.observations, -4, 4),
+)
+NegativeZeros = altering(
+    "Observations have lost the signs of numbers near 0.",
+    On("observation"),
+    observations=lambda _, batch: np.where(np.abs(batch.observations) < 0.002, np.float32(0), batch.observations),
+)
+LastColumnFirst = altering(
+    "The columns of an observation are in another order.",
+    On("observation"),
+    observations=lambda _, batch: np.roll(batch.observations, 1, axis=1),
+)
+RotatedRows = altering(
+    "Each environment shows the observation of the one before it.",
+    On("returns the rows of environment|observation"),
+    observations=lambda _, batch: np.roll(batch.observations, 1, axis=0),
+)
+StaleAndClipped = altering(
+    "Two faults at once: stale observations, and rewards that are halved.",
+    On("first difference|first at", "Pendulum"),
+    observations=lambda it, batch: before(it, batch.observations),
+    rewards=lambda _, batch: batch.rewards / 2,
+)
 FewerShades = altering("Pictures have 64 shades.", PONG, observations=lambda _, batch: batch.observations & 0xFC)
 ShiftedByAPixel = altering(
     "Pictures are shifted by one pixel.", PONG, observations=lambda _, batch: np.roll(batch.observations, 1, axis=-1)

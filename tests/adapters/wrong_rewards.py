@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from altered import Altered, On, altering, before, setting
+from altered import Altered, On, altering, before, likewise, setting
 
 from vebench.backends.interface import Batch, Setup
 
@@ -46,6 +46,58 @@ AnotherTerm = setting(
     "unwrapped",
     _ctrl_cost_weight=0.0,
 )
+SixDecimals = altering(
+    "Rewards are rounded to six decimals: printed and read again.",
+    On("first difference|first at|decimals", "Pendulum"),
+    rewards=lambda _, batch: batch.rewards.round(6),
+)
+Permuted = altering(
+    "Each environment has the reward of the one before it.",
+    On("first difference|first at|the rewards of environment"),
+    rewards=lambda _, batch: np.roll(batch.rewards, 1),
+)
+PermutedOnPendulum = likewise("where all rewards differ.", On(Permuted.tried.named, "Pendulum"), Permuted)
+OnlyEndsPay = altering(
+    "Only the row of an end has a reward.",
+    On("first difference|first at"),
+    rewards=lambda it, batch: np.where(it.ended, batch.rewards, 0.0),
+)
+MeanOfAll = altering(
+    "Every environment has the mean reward of all.",
+    On("first difference|first at", "Pendulum"),
+    rewards=lambda _, batch: np.full_like(batch.rewards, batch.rewards.mean()),
+)
+Negated = altering(
+    "Rewards are costs: their signs are turned.",
+    On("multiplied by -1", "Pendulum"),
+    rewards=lambda _, batch: -batch.rewards,
+)
+TwiceAtEnd = altering(
+    "The row of an end has its reward twice: it is added before the reset and after it.",
+    On("first difference|first at"),
+    rewards=lambda it, batch: batch.rewards * (1 + it.ended),
+)
+Discounted = altering(
+    "Rewards are discounted: by 0.99 for each step of the episode.",
+    On("first difference|first at", "Pendulum"),
+    rewards=lambda it, batch: batch.rewards * 0.99 ** age(it),
+)
+OneWithoutRewards = altering(
+    "Environment 1 has no rewards.",
+    On("environment 1", "Pendulum"),
+    rewards=lambda _, batch: np.where(np.arange(len(batch.rewards)) == 1, 0.0, batch.rewards),
+)
+CostsNothingFar = altering(
+    "Rewards below -9 are 0: an overflow of a byte.",
+    On("first difference|first at", "Pendulum"),
+    rewards=lambda _, batch: np.where(batch.rewards < -9, 0.0, batch.rewards),
+)
+
+
+def age(it: Any) -> Any:  # noqa: ANN401 - any adapter
+    """Return for how many rows each environment has not ended."""
+    it._age = (getattr(it, "_age", -1) + 1) * ~it.began
+    return it._age
 
 
 def so_far(it: Any, batch: Batch) -> Any:  # noqa: ANN401 - any adapter

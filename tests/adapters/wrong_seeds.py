@@ -52,6 +52,21 @@ ResetsTwice = seeding(
     On("seed|reset"),
     lambda *_: None,
 )
+SeedOrNone = seeding(
+    "An environment that gets seed 0 is not seeded: ``seed or None``.",
+    SEED,
+    lambda _, seed, index: seed + index or None,
+)
+FifthOn = seeding(
+    "Environments from the fifth on begin with the seed of their neighbour: two chunks of four, joined wrongly.",
+    On("seed|environment"),
+    lambda _, seed, index: seed + index + (index > 3),
+)
+SecondWorkerLikeTheFirst = seeding(
+    "Environments of each worker begin alike: it counts its own from 0.",
+    On("seed|environment", envs=6),
+    lambda it, seed, index: seed + index % max(1, it.setup.envs_per_worker),
+)
 
 
 class UnseededWhereDue(Altered):

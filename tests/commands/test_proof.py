@@ -64,8 +64,10 @@ def test_an_honest_adapter_is_identical_to_the_last_window(vebench: Command, tmp
         ("CountsTwice", "rows were counted but not returned"),
         ("NewInfo", "changes its frame_skip while it runs"),
         ("wrong_buffers:OverwrittenInTurn", "change after recv() returned them"),
-        ("wrong_seeds:ConstructorsSeed", "a later reset ignores its seed"),
-        ("wrong_seeds:EightBits", "a later reset ignores its seed"),
+        ("wrong_seeds:ConstructorsSeed", "wrong since a later reset"),
+        ("wrong_seeds:EightBits", "wrong since a later reset"),
+        ("wrong_seeds:SeedOrNone", "observations"),
+        ("wrong_ends:ResetsAgain", "observations"),
         ("wrong_late:RaisesAtSecondReset", "a second reset with another seed fails"),
         ("wrong_seeds:NoSeed", "observations"),
         ("wrong_seeds:FromOne", "observations"),
@@ -120,6 +122,29 @@ def test_environments_that_resets_do_not_make_as_good_as_new_are_compared_with_n
         proof = proof_of(vebench, tmp_path, backend, "odd:odd/Worn-v0")
         assert (proof.verdict, proof.reason) == ("identical", None)
         (tmp_path / "run.jsonl").unlink()
+
+
+@pytest.mark.parametrize("adapter", ["OfGymnasium", "ShuffledNormalised"])
+def test_a_cell_is_compared_though_state_of_its_environments_survives_resets(
+    vebench: Command, tmp_path: Path, adapter: str
+) -> None:
+    proof = proof_of(vebench, tmp_path, f"honest:{adapter}", "odd:normalised")
+    assert (proof.verdict, proof.steps == proof.of_steps) == ("identical", True)
+    assert "state that survives" in str(proof.reason)
+
+
+def test_a_cell_of_which_too_little_was_compared_says_so_and_one_that_failed_has_no_verdict(vebench: Command) -> None:
+    some = replace(IDENTICAL, rows=137, ends=1, steps=40)
+    dies = {"shm-sync": lambda _cell, _spec: [CellError("it died")]}
+    fake = FakeStart(dies, proofs={"gym-async": [some]})
+    asked = (*ASKED[:5], "-b", "gym-async[max_concurrency=1],shm-sync", *ASKED[7:], "-q")
+    vebench(*asked, world=fake_world(fake))
+    cells = {cell["backend"]: cell for cell in json.loads(vebench("report", "run.jsonl", "-f", "json").out)}
+    few = cells["gym-async"]
+    assert few["verdict"] == "unverified"
+    assert few["verdict_reason"].startswith("too few ends of episodes in 137 rows")
+    assert few["verdict_reason"] in " ".join(vebench("report", "run.jsonl", "-f", "markdown").out.split())
+    assert (cells["shm-sync"]["status"], cells["shm-sync"]["verdict"]) == ("failed", None)
 
 
 def test_nothing_is_said_against_environments_that_share_a_generator(vebench: Command, tmp_path: Path) -> None:

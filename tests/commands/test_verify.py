@@ -26,6 +26,7 @@ Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
 # How many steps show the faults that begin late, or that only such an end shows.
 LATE = {"liars:StaleLater": "80", "liars:DeafLater": "80"}
 LATE |= {"wrong_buffers:OneRowShared": "450", "wrong_ends:LimitTerminates": "220"}
+LATE |= {f"wrong_rewards:{name}": "200" for name in ("SixDecimals", "Permuted", "OnlyEndsPay")}
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def verify(vebench: Command) -> Verify:
         ("liars:Starving", "CartPole", "environment 2 is left behind: no answer in the last"),
         ("liars:Infinite", "CartPole", "first at environment 0, step 0: observations inf at [0] instead of "),
         ("wrong_seeds:ConstructorsSeed", "CartPole", "first at environment 0, step 0: "),
-        ("liars:ResetsOnce", "CartPole", "a later reset ignores its seed"),
+        ("liars:ResetsOnce", "CartPole", "wrong since a later reset"),
         ("liars:Overwrites", "CartPole", "observations change after recv() returned them"),
         ("liars:Subclassed", "CartPole", "observations are a _Computed, not a NumPy array"),
         ("wrong_arrays:FlagsAsBytes", "CartPole", "terminated are uint8, not bool"),
@@ -90,6 +91,15 @@ def verify(vebench: Command) -> Verify:
         ("wrong_pictures:OtherType", "Hopper", "observations float32(11,) instead of float64(11,)"),
         ("wrong_pictures:OneColumn", "CartPole", "rewards have the shape (4, 1), not one value for each row"),
         ("wrong_ends:LimitTerminates", "Pendulum", "terminated and truncated are swapped"),
+        ("wrong_ends:ResetsAgain", "CartPole", "first at environment "),
+        ("wrong_seeds:SeedOrNone", "CartPole", "wrong since a later reset, with seed 0 (with 1 environment"),
+        ("wrong_seeds:FifthOn", "CartPole", "first at environment 4, step 0: "),
+        # Names that explain some rows, and not all.
+        ("wrong_rewards:SixDecimals", "Pendulum", "first at environment "),
+        ("wrong_rewards:Permuted", "CartPole", "first at environment "),
+        ("wrong_rewards:OnlyEndsPay", "CartPole", "first at environment "),
+        ("wrong_rewards:OneWithoutRewards", "Pendulum", "in environment 1 rewards are always 0"),
+        ("liars:Stale", "odd:normalised", "observations are one step stale"),
         ("wrong_rewards:HalfPrecision", "Pendulum", "rewards are rounded to float16"),
         ("wrong_rewards:NoNumberIsZero", "odd:odd/No-number-v0", "rewards are always 0"),
         ("wrong_unwatched:SeesVariant", "CartPole", "first at environment "),
@@ -102,7 +112,28 @@ def test_a_liar_is_caught_by_the_name_of_its_fault_or_its_first_row_however_late
 ) -> None:
     status, (verdict,) = verify("-e", task, "-b", adapter, "--steps", LATE.get(adapter, "60"), "--num-envs", "4")
     assert (status, verdict["verdict"]) == (1, "different"), verdict
-    assert fault in verdict["summary"], verdict
+    assert verdict["summary"].startswith(fault) if "first at" in fault else fault in verdict["summary"], verdict
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    ("adapter", "reason"), [("OfGymnasium", None), ("AnewNormalised", "the environment has state that survives reset(")]
+)
+def test_state_that_survives_a_reset_is_compared_as_far_as_it_can_be(
+    verify: Verify, adapter: str, reason: str | None, count: int
+) -> None:
+    asked = ("-e", "odd:normalised", "-b", f"honest:{adapter}", "--steps", "60", "--num-envs", str(count))
+    status, (verdict,) = verify(*asked)
+    assert (status, verdict["verdict"]) == (0, "identical"), verdict
+    assert (verdict["reason"] or "").startswith(reason or ""), verdict
+    assert bool(verdict["reason"]) == bool(reason)
+
+
+@pytest.mark.parametrize("backends", ["gym-sync", "gym-sync,shm-sync"])
+def test_an_environment_that_nothing_can_step_is_not_compared(verify: Verify, backends: str) -> None:
+    status, verdicts = verify("-e", "odd:odd/Verbose-v0", "-b", backends, "--steps", "30")
+    assert (status, {verdict["verdict"] for verdict in verdicts}) == (3, {"unverified"})
+    assert all("for-loop cannot step" in verdict["reason"] for verdict in verdicts)
 
 
 @pytest.mark.parametrize("adapter", ["wrong_for_all:PatchesTheStep", "wrong_clocks:BribesTheJudge"])

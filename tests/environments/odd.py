@@ -118,6 +118,11 @@ class NoNumber(Counter):
         return observation, float("nan"), terminated, truncated, info
 
 
+def normalised() -> gymnasium.Env[Any, Any]:
+    """Return CartPole with a wrapper whose statistics survive resets."""
+    return gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))
+
+
 class Nested(gymnasium.Env[Any, Any]):
     """Observes and takes dicts and tuples, one in the other; each array shows its step, and what it was given.
 

@@ -177,11 +177,11 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             again = f"look for the fault with: {command}"
         yield Finding(Code.DIFFERENT_WORK, message, f"leave it out with -b, choose another task, or {again}")
     if cell.verdict == "unverified" and cell.status == "ok":
-        if reason := cell.verdict_reason or why_never(cell, sweep.head):
-            message = f"its work could not be compared with that of {REFERENCE}: {reason}"
-            remedy = "choose a task on which it can be compared, or compare its rows yourself"
-        else:
-            message = f"not compared with {REFERENCE}: it is unknown whether it does the same work"
+        reason, seen = cell.verdict_reason or why_never(cell, sweep.head), cell.proof is not None and cell.proof.rows
+        message = f"its work could not be compared with that of {REFERENCE}: {reason}"
+        remedy = "choose a task on which it can be compared, or compare its rows yourself"
+        if seen or not reason:
+            message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
             remedy = f"{'' if sweep.head.interpreter else 'measure with --verify, or '}compare it with: {verify}"
         yield Finding(Code.UNVERIFIED, message, remedy)
     if cell.proof is None:

@@ -192,6 +192,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     shown = [proof for proof in proofs if proof.reason != BROKEN_OFF] or proofs
     proof = _together(shown)
     verdict, verdict_reason = _work(records, shown, proof)
+    shows_none = first.entry.reference_row or (first.status == "failed" and verdict in SAME)
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     return CellSummary.of(
         key=first.key.without_repeat,
@@ -203,7 +204,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        verdict=None if first.entry.reference_row else verdict,
+        verdict=None if shows_none else verdict,
         verdict_reason=verdict_reason,
         proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
@@ -295,6 +296,8 @@ def _work(
     enough = any(one.rows > 0 and (one.ends >= _ENOUGH_ENDS or one.steps >= _ENOUGH_STEPS) for one in proofs)
     if known[0] == "unverified" and proof.verdict in SAME and enough:
         return proof.verdict, f"seen in the measured cell: {steps(proof)}"
+    if known == ("unverified", "") and proof.verdict in SAME:
+        return "unverified", f"too few ends of episodes in {steps(proof)} that were compared"
     return known
 
 

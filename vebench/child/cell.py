@@ -123,9 +123,10 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
         if job.reset_seed is not None:
-            # Where a reset is due, a backend may confuse it with the one with a seed.
+            # Where a reset is due, a backend may confuse it with the one with a seed, and it may take seed 0 for none.
             loop.go_to_an_end(_LONGEST_TO_END_NS)
-            recorder.keep_reset(job.reset_seed)
+            for seed in (0, job.reset_seed):
+                recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
         with open(job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)

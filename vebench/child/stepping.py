@@ -93,8 +93,8 @@ class Transcript:
         self._info, self._reset = self._backend.info, reset
         self._number = -1
         self._made = np.full(self._info.num_envs, -1, np.int64)  # steps of each environment
-        self._most = max(reset.most, trials.MOST_TIMES * reset.steps)
-        self._ends = 0
+        self._most, self._longest = max(reset.most, trials.MOST_TIMES * reset.steps) + reset.steps, reset.most
+        self._ends, self._has_end = 0, False
         always_all = self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None
         self._silence = None if always_all else Silence(self._info.num_envs)
         self._last: tuple[Sequence[ArrayTree], list[ArrayTree]] = ((), [])
@@ -121,7 +121,8 @@ class Transcript:
         frames = np.empty(0, np.int64) if counted is None else np.array(counted)
         rows = Rows(self._number, env_ids, rewards, terminated, truncated, shown, observations, frames)
         recording.write(self._file, rows)
-        self._ends += int(np.count_nonzero(terminated | truncated))
+        ends = int(np.count_nonzero(terminated | truncated))
+        self._ends, self._has_end = self._ends + ends, ends > 0
         self.rows += len(env_ids)
         if time.monotonic() > self._said + _BETWEEN_S:
             self._said = time.monotonic()
@@ -149,8 +150,11 @@ class Transcript:
             return False
         has_time = time.process_time() < self._until and time.monotonic() < self._end
         if reset.goes_on and has_time and made < trials.MOST_TIMES * reset.steps:
+            self._longest = max(reset.most, made)
             return False
-        return self._ends >= reset.ends or made >= reset.most
+        if self._ends >= reset.ends > 0:
+            return self._has_end or made >= self._longest + reset.steps
+        return not reset.ends or made >= self._longest
 
     def _changed(self) -> str | None:
         """Return the fault if an array of the last batch is not what it was when it was copied."""

@@ -24,8 +24,8 @@ _END, TIMES_FOR_ONE = 1, 3
 # the steps at most: some faults begin late. Steps that sleep take no time of a CPU, and are not cheap: after a while
 # that ends it, too.
 LEAST_S, MOST_TIMES, WHILE_S = 2.0, 10, 5.0
-# Environments in the layout of many, or one more, several for each worker; and for how many steps.
-MANY, _MANY_STEPS = (4, 6), (20, 40)
+# At least this many environments in the layout of many, or one more, several for each worker; and for how many steps.
+MANY, _MANY_STEPS = (5, 8), (20, 40)
 _ONE_STEPS = (40, 80)
 _MOST_PER_WORKER = 4
 _FAR_APART = 1 << 17  # seeds of resets: more than environments can be alive
@@ -37,7 +37,8 @@ class Reset:
     """A reset with ``seed``, after which the tape goes on with its batch ``tape_at``.
 
     Each environment makes ``steps`` at least, and then goes on until all together have ended ``ends`` times, up to
-    ``most`` steps. With ``goes_on`` it takes some time even if it could be quick.
+    ``most`` steps. The last batch has an end then, so that the next reset comes when one is due. With ``goes_on`` it
+    takes some time even if it could be quick.
     """
 
     seed: int
@@ -112,8 +113,10 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     )
     main = Trial(workers, each, no_ops, *built, resets, exact=True)
     long = Reset(next(seeds), rng.randrange(1 << 20), min(length, _ONE_STEPS[1]), TIMES_LONGER * length, ENDS)
-    one = Trial(1, 1, no_ops, next(seeds), next(seeds), (short(*_ONE_STEPS), long), exact=exact)
-    count = max(2, rng.randrange(*MANY) // alive)
+    # Backends may take seed 0 for none.
+    three = short(*_ONE_STEPS), long, replace(short(1, _MANY_STEPS[0]), seed=0)
+    one = Trial(1, 1, no_ops, next(seeds), next(seeds), three, exact=exact)
+    count = max(2, -(-rng.randrange(*MANY) // alive))
     workers, each = _layout(rng, count, count + 1, setup, several=True)
     many = Trial(workers, each, no_ops, next(seeds), next(seeds), (short(*_MANY_STEPS),), exact=exact)
     return main, one, many

@@ -349,11 +349,18 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
 
     Right before the proof of a cell that failed comes the end of what it printed, as text. A cell that fails or cannot
     run is ``unverified``, with the reason. Where several backends are to be compared on an environment that vebench
-    does not know, the plain loop is tried first: what it cannot step would hang or fail with each of them. Raises
-    KeyboardInterrupt if the user interrupts.
+    does not know, the plain loop is tried first: what it cannot step would hang or fail with each of them. It is tried,
+    too, once a backend has failed. Raises KeyboardInterrupt if the user interrupts.
     """
     backends = Counter(cell.task for cell in cells if cell.skip is None)
-    tried: dict[Task, Proof] = {}
+    why: dict[Task, str | None] = {}  # the plain loop fails, None if it does not
+
+    def try_loop(cell: Cell, job: Proving) -> None:
+        *_, (_, found) = _proven(replace(cell, backend=_LOOP, python=""), job, launch)
+        fails = isinstance(found, Proof) and found.failed
+        words = f"not compared: {registry.REFERENCE} cannot step {cell.task.id}: {getattr(found, 'reason', None)}"
+        why[cell.task] = words if fails else None
+
     for cell in cells:
         task, job = cell.task, cell.job
         if cell.skip is not None or not isinstance(job, Proving):
@@ -363,15 +370,15 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
-        if backends[task] > 1 and not SUITES[task.suite].ours and task not in tried:
-            loop = replace(cell, backend=_LOOP, python="")
-            *_, (_, found) = _proven(loop, replace(job, steps=_LOOP_STEPS), launch)
-            tried[task] = found if isinstance(found, Proof) else Proof("unverified")
-        if task in tried and tried[task].failed:
-            why = f"not compared: {registry.REFERENCE} cannot step {task.id}: {tried[task].reason}"
-            yield cell, Proof("unverified", reason=why, failed=True)
-        else:
-            yield from _proven(cell, job, launch)
+        if backends[task] > 1 and not SUITES[task.suite].ours and task not in why:
+            try_loop(cell, replace(job, steps=_LOOP_STEPS))
+        for of, answer in () if why.get(task) else _proven(cell, job, launch):
+            if isinstance(answer, Proof) and answer.failed and not SUITES[task.suite].ours:
+                try_loop(cell, job)
+            if not why.get(task):
+                yield of, answer
+        if why.get(task):
+            yield cell, Proof("unverified", reason=why[task])
 
 
 def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:

@@ -64,7 +64,10 @@ LATE = "whole rows are one step late"
 
 @pytest.mark.parametrize(
     ("adapter", "fault"),
-    [(BehindSoon, f"from step 20 on {LATE}"), (StaleSoon, "from step 20 on observations are one step stale")],
+    [
+        (BehindSoon, f"from step 20 on in environment 2 {LATE}"),
+        (StaleSoon, "from step 20 on observations are one step stale"),
+    ],
 )
 def test_whole_rows_that_are_late_are_told_from_observations_that_are_stale(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered], fault: str
@@ -115,7 +118,7 @@ def found_in(*paths: Path) -> list[CellProof]:
     [
         (StaleLater, "from step 2000 on observations are one step stale"),
         (BehindByOne, LATE),
-        (KeepsRunning, "a later reset ignores its seed"),
+        (KeepsRunning, "wrong since a later reset"),
     ],
 )
 def test_in_a_cell_a_fault_has_its_name_where_it_began_though_the_second_reset_shows_it_too(

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from vebench.child.answers import WorkVerdict
     from vebench.child.record.recording import Record
 
+    _Predict = Callable[[Followed, int], Row | None]
+
 MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
-# Steps after the first row that differs which a name has to explain, too, and how long they may take.
+# Steps after the first row that differs which a name must explain, too, and how long they may take; if quick, more.
 _AFTER, LOOK_ON_S = 24, 10.0
+_MOST_AFTER, _QUICK_S = 2000, 0.5
 # Names of faults, each with what it makes of the reference's row, given the row of the step before.
 _ALTERED: dict[str, Callable[[Row, Row], Row]] = {
     "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
@@ -83,6 +86,7 @@ class Judge:
         self._known = known
         self._references: list[Reference] = [] if known is None else known.used
         self._spare: list[Reference] = [] if spare is None else spare  # it takes time to make one
+        self._own: dict[int, Reference] = {}  # by environment: what a reset leaves of its state is the backend's, too
         self._history: History | None = None
         self._tape: list[ArrayTree] = []
         self._about: About | None = None
@@ -124,7 +128,7 @@ class Judge:
             self._history = History(self.about, record, self._tape)
             self.seeds.append(record.seed)
             self.batch = -1
-            self.leave()
+            self.followed.clear()
         elif isinstance(record, About):
             self._about = record
             self._declared = tuple(Difference(*each) for each in record.differences)
@@ -137,21 +141,21 @@ class Judge:
 
     def leave(self) -> None:
         """Follow no environment any more: the references are spare."""
-        references = [followed.reference for followed in self.followed.values()]
-        self._spare += (each for each in references if isinstance(each, Reference))
+        self._spare += self._own.values()
+        self._own.clear()
         self.followed.clear()
 
     def _reference(self) -> Reference:
         self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
         return self._references[-1]
 
-    def _following(self) -> Reference | reference.Shared:
+    def _following(self, env_id: int) -> Reference | reference.Shared:
         if self._known is not None and self.now.seed == self.seeds[0]:
             return reference.Shared(self._known, self._reference)
-        if not self._spare:
-            return self._reference()
-        self._references.append(self._spare.pop())
-        return self._references[-1]
+        if env_id not in self._own:
+            self._own[env_id] = self._spare.pop() if self._spare else self._reference()
+            self._references.append(self._own[env_id])
+        return self._own[env_id]
 
     def _count_ends(self) -> None:
         """Remember how often each environment has ended at least, in the history in which that is most."""
@@ -168,7 +172,7 @@ class Judge:
             if not shown and (self.mismatch is None or env_id != self.mismatch.env_id):
                 continue
             if env_id not in self.followed:
-                self.followed[env_id] = Followed(env_id, self._following(), self.now)
+                self.followed[env_id] = Followed(env_id, self._following(env_id), self.now)
             followed = self.followed[env_id]
             expected = followed.go_to(rows.number, self.now, self._claim)
             found = Row(
@@ -284,11 +288,11 @@ class Judge:
             count += sum(max(0, followed.ends - 1) for followed in self.followed.values())
         return count, max(1, sum(ages.values()))
 
-    def repeatable(self) -> bool:
-        """Return whether the reference gives the same rows again. Tasks that vebench knows always do."""
+    def unrepeatable(self) -> str | None:
+        """Return why the reference does not give the same rows again, None if it does, as on all tasks of vebench's."""
         if SUITES[self.task.suite].ours or self.mismatch is None:
-            return True
-        return self.followed[self.mismatch.env_id].repeats(self.now, self._reference)
+            return None
+        return self.followed[self.mismatch.env_id].unrepeatable(self.now, self._reference)
 
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
@@ -336,8 +340,8 @@ def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_r
 def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     """Return the names of the known faults that predict the backend's rows, None if none does.
 
-    ``records`` are those after the row that differs. A prediction must hold for every recorded row from there on; if it
-    does not hold for those before, the name says from which step on it does.
+    ``records`` are those after the row that differs. A prediction must hold for every row from there on, of all
+    environments unless the name has one; if not for those before, the name says from which step on it does.
     """
     mismatch = judge.mismatch
     if mismatch is None:
@@ -345,68 +349,90 @@ def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
     if mismatch.field in _MISCOUNTED:
         return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
     followed, step = judge.followed[mismatch.env_id], mismatch.step
-    until = time.monotonic() + LOOK_ON_S
+    began = time.monotonic()
     with suppress(CutOffError, FaultError):  # the rows that are there have to do
-        while followed.step < step + _AFTER and time.monotonic() < until:
+        while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
             record = next(records, None)
-            if record is None or isinstance(record, (Began, Ended)):
+            if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:
                 break
             judge.take(record)
-    fitting = {
-        name: predict
-        for name, predict in _predictions(judge, followed, step).items()
-        if all(_is(predict(at), row) for at, row in followed.found.items() if at >= step)
-    }
-    before = [(at, row) for at, row in followed.found.items() if at < step]
-    always = [
-        name
-        for name, predict in fitting.items()
-        if all(_is(predicted, row) for at, row in before if (predicted := predict(at)) is not None)
-    ]
-    if always or fitting:
-        return " or ".join(always) or f"from step {step} on {' or '.join(fitting)}"
-    return "a later reset ignores its seed" if step == 0 and len(judge.seeds) > 1 else None
+    others = [(each, _since(each)) for each in judge.followed.values() if each is not followed]
+    right = all(since is None for _, since in others)
+    names: dict[bool, list[str]] = {True: [], False: []}  # by whether they explain the rows before, too
+    for name, (of_all, predict) in _predictions(judge, followed, step).items():
+        if not _explains(predict, followed, step):
+            continue
+        in_all = not of_all or all(_explains(predict, each, step if at is None else at) for each, at in others)
+        if in_all or right:
+            before = _explains(predict, followed, 0, step)
+            names[before].append(name if in_all else f"in environment {followed.env_id} {name}")
+    if names[True] or names[False]:
+        return " or ".join(names[True]) or f"from step {step} on {' or '.join(names[False])}"
+    return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
 
 
-def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, Callable[[int], Row | None]]:
-    """Return the known faults that may explain a difference in ``step``, each with its prediction of any step's row."""
+def _since(of: Followed) -> int | None:
+    """Return the first step whose row is not the reference's, None if there is none."""
+    rows = ((at, row, of.expected_at(at)) for at, row in of.found.items())
+    return next((at for at, row, expected in rows if expected is not None and not _is(expected, row, expected)), None)
+
+
+def _explains(predict: _Predict, of: Followed, since: int, until: float = np.inf) -> bool:
+    """Return whether the rows of these steps are as predicted, as far as the reference's are kept."""
+    for at, row in of.found.items():
+        expected = of.expected_at(at)
+        if since <= at < until and expected is not None and not _is(predict(of, at), row, expected):
+            return False
+    return True
+
+
+def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple[bool, _Predict]]:
+    """Return the known faults that may explain a difference in ``step``.
+
+    Each has its prediction of an environment's row in any step, and whether that is of all environments.
+    """
     changes = dict(_ALTERED)
     first, expected = followed.found[step], followed.expected_at(step)
     later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
     if expected is not None and len(later) > 1:  # one row alone would always agree
         gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
         changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
-        changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
-        if not all(expected.observation == row.observation for row in later):
-            changes["observations never change"] = lambda now, _: now._replace(observation=first.observation)
+        if factor:  # otherwise they are 0
+            changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
 
-    def altered(change: Callable[[Row, Row], Row], at: int) -> Row | None:
-        now, before = followed.expected_at(at), followed.expected_at(at - 1)
+    def altered(change: Callable[[Row, Row], Row], of: Followed, at: int) -> Row | None:
+        now, before = of.expected_at(at), of.expected_at(at - 1)
         return None if now is None else change(now, before or now)
 
-    def of_another(other: Followed, at: int) -> Row | None:
-        row = other.expected_at(at)
-        return None if row is None else followed.found[at]._replace(observation=row.observation)
+    def frozen(of: Followed, at: int) -> Row | None:
+        now = of.expected_at(at)
+        return None if now is None else now._replace(observation=shown.get(of.env_id, now.observation))
 
-    predictions: dict[str, Callable[[int], Row | None]] = {
-        name: partial(altered, change) for name, change in changes.items()
+    def of_another(other: Followed, of: Followed, at: int) -> Row | None:
+        row = other.expected_at(at)
+        return None if row is None else of.found[at]._replace(observation=row.observation)
+
+    shown = {each.env_id: each.found[step].observation for each in judge.followed.values() if step in each.found}
+    predictions: dict[str, tuple[bool, _Predict]] = {
+        name: (True, partial(altered, change)) for name, change in changes.items()
     }
-    shown = [each.found[step].observation for each in judge.followed.values() if step in each.found]
+    if len({row.observation for row in later}) > 1:  # same reason
+        predictions["observations never change"] = True, frozen
     for other in judge.followed.values():
         row = other.expected_at(step)
         if other is followed:
             continue
-        if row is not None and len(shown) > 1 and all(each == row.observation for each in shown):
-            name = f"every environment returns row {other.env_id}"
-        else:
-            name = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
-        predictions[name] = partial(of_another, other)
+        is_all = row is not None and len(shown) > 1 and all(each == row.observation for each in shown.values())
+        one = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
+        name = f"every environment returns row {other.env_id}" if is_all else one
+        predictions[name] = is_all, partial(of_another, other)
     return predictions
 
 
-def _is(predicted: Row | None, found: Row) -> bool:
-    """Return whether a digested row is as predicted, but for the rounding of rewards."""
-    if predicted is None:
+def _is(predicted: Row | None, found: Row, expected: Row) -> bool:
+    """Return whether a digested row is as predicted, but for a rounding of rewards that hides no difference."""
+    if predicted is None or not alike(predicted._replace(reward=found.reward), found):
         return False
-    near = np.isclose(predicted.reward, found.reward, rtol=1e-6, atol=1e-12, equal_nan=True)
-    return bool(near) and alike(predicted._replace(reward=found.reward), found)
+    most = 0.01 * abs(found.reward - expected.reward)
+    near = np.isclose(predicted.reward, found.reward, 1e-7, most if np.isfinite(most) else 0.0, equal_nan=True)
+    return bool(near)

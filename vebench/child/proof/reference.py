@@ -35,6 +35,7 @@ MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
 _MOST_KNOWN = 1 << 18  # steps that several recordings may share: about 100 MB
 NOT_REPEATABLE = "with the same seed and actions, its results vary between runs or with other environments present"
+SURVIVES = "the environment has state that survives reset(seed=): what follows later resets was not compared"
 _shared_state = np.random.get_state  # of the generator that all environments of a process share
 _AT_FIRST = repr(_shared_state())
 
@@ -428,21 +429,27 @@ class Followed:
         wrong = [field for field in _FIELDS if not _same(field, expected, found)]
         return [_described(self.env_id, self.step, field, expected, found) for field in wrong]
 
-    def repeats(self, history: History, make: Callable[[], Reference]) -> bool:
-        """Return whether a reference gives the same rows again for the same actions."""
+    def unrepeatable(self, history: History, make: Callable[[], Reference]) -> str | None:
+        """Return why new references do not give the same rows for the same actions, None if they do."""
+
+        def rows(count: int) -> deque[Row]:
+            made = [make() for _ in range(count)]
+            for place, reference in enumerate(made):
+                reference.reset(history.seed, self.env_id + place)
+            found = deque([made[0].last], _KEPT)
+            for at in range(0, 2 * self.step, 2):
+                action = history.action(self._places[at], self._places[at + 1])
+                for reference in made[::-1]:
+                    reference.step(action)
+                found.append(made[0].last)
+            for reference in made:
+                reference.close()
+            return found
+
         # Environments that draw from a generator of their process depend on what else is there.
-        again, beside = make(), make()
-        again.reset(history.seed, self.env_id)
-        beside.reset(history.seed, self.env_id + 1)
-        rows = deque([again.last], _KEPT)
-        for at in range(0, 2 * self.step, 2):
-            action = history.action(self._places[at], self._places[at + 1])
-            beside.step(action)
-            again.step(action)
-            rows.append(again.last)
-        again.close()
-        beside.close()
-        return all(map(alike, self.expected, rows))
+        if all(map(alike, self.expected, beside_another := rows(2))):
+            return None
+        return SURVIVES if all(map(alike, beside_another, rows(1))) else not_repeatable()
 
     def expected_at(self, step: int) -> Row | None:
         """Return the reference's row of a step, digested; None if it is not kept any more, or not there yet."""

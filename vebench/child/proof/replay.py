@@ -23,7 +23,7 @@ from vebench.backends.registry import find
 from vebench.child import trials
 from vebench.child.answers import CellProof, Proof
 from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
-from vebench.child.proof.reference import NOT_REPEATABLE, FaultError, Known, Reference, not_repeatable
+from vebench.child.proof.reference import SURVIVES, FaultError, Known, Reference
 from vebench.child.record.recording import About, Began, CutOffError, Ended, Rows, read
 from vebench.machine import pinning
 
@@ -49,6 +49,7 @@ _TOGETHER = 8  # environments that are looked at together to name a fault
 # Of --timeout, a search for a name among all environments may end at this share, so that results are reported in time.
 _MOST_OF_TIMEOUT = 0.8
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
+_NOT_SAME = _WORST_FIRST[:2]
 _NOTHING_COMPARED = "none of its rows could be compared"
 _BROKE_OFF = "its rows ended early"
 
@@ -144,8 +145,7 @@ def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Reco
             judged = partial(_judged, path, task, histories, tuple(env_ids), **how)
             found = judged(is_wanted=_Until(now, span_ns), known=known, spare=spare)
             # Environments that resets do not make as good as new need references that nothing has stepped.
-            again = (found.proof.reason or "").startswith(NOT_REPEATABLE)
-            return judged(is_wanted=_Until(clock, span_ns)) if again else found
+            return judged(is_wanted=_Until(clock, span_ns)) if found.proof.reason else found
         except CutOffError as error:
             return _Judged(Proof("unverified", reason=str(error)))
 
@@ -173,6 +173,12 @@ def _compared(
     found = _named(found, outline.env_ids, partial(follow, last, is_wanted=until, of_steps=True))
     if not any(one.proof.verdict == "different" for one in found):
         begun = _named(begun, outline.first_ids, partial(follow, resets, most_share=1.0))
+        first = begun[0].proof if begun else Proof("unverified")
+        # A name explains later rows, too. That of observations may need environments that are not shown there.
+        if first.mismatch is not None and first.mismatch.field != "observations" and outline.env_ids:
+            later = follow(last, outline.env_ids[:_TOGETHER], is_wanted=until, of_steps=True).proof
+            if later.mismatch is not None and later.fault is None:
+                begun[0] = begun[0]._replace(proof=replace(first, fault=None))
     fewest_ends = min((one.proof.fewest_ends for one in found), default=0)
     whole = _merged([one.proof for one in (*found, *begun)], fewest_ends)
     if whole.verdict != "different" and outline.fault is not None:  # even if the comparison did not get so far
@@ -215,7 +221,7 @@ def prove(request: Request, job: Judging) -> Proof:
             if path != paths[0] and proof.verdict == "different" and proof.fault:
                 proof = replace(proof, fault=f"{proof.fault} ({trial.words(outline.about)})")
             so_far = proof if path == paths[0] else _merged([so_far, proof], so_far.fewest_ends)
-            if so_far.verdict == "different" or so_far.reason:
+            if so_far.verdict in _NOT_SAME:
                 break
     finally:
         for path in paths:
@@ -223,7 +229,7 @@ def prove(request: Request, job: Judging) -> Proof:
     if so_far.verdict == "different":
         told = (so_far.fault, f"then it failed: {failed}" if failed else None)
         return replace(so_far, fault="; ".join(filter(None, told)) or None)
-    if not so_far.reason and (failed or whole < len(planned)):
+    if (so_far.verdict not in _NOT_SAME or not so_far.reason) and (failed or whole < len(planned)):
         return replace(so_far, verdict="unverified", reason=f"{failed or _BROKE_OFF}, {place}", failed=True)
     if so_far.verdict != "equivalent" or so_far.excused <= MOST_SHARE * so_far.rows:
         return so_far
@@ -251,6 +257,7 @@ def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
     counted = [proof for proof in proofs if proof.simulated is not None and proof.claimed is not None]
     return replace(
         worst,
+        reason=worst.reason or next((proof.reason for proof in proofs if proof.reason), None),
         rows=sum(proof.rows for proof in proofs),
         ends=sum(proof.ends for proof in proofs),
         cut_off=sum(proof.cut_off for proof in proofs),
@@ -351,8 +358,11 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
         if judge.mismatch is None:
             judge.leave()
             return found
-        if not judge.repeatable():
-            return found._replace(proof=Proof("unverified", reason=not_repeatable()))
+        if (why := judge.unrepeatable()) is not None:
+            judge.mismatch = None
+            compared = why == SURVIVES and len(judge.seeds) > 1
+            proof = replace(judge.proof(), reason=why) if compared else Proof("unverified", reason=why)
+            return found._replace(proof=proof)
         chance = judge.about.chance
         told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
         return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))

@@ -22,7 +22,7 @@ from vebench.child.record.recording import CHANGED, OUT_OF_ORDER, Acted, Began, 
 from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import IO
 
     from numpy.typing import NDArray
@@ -93,7 +93,7 @@ class Recorder:
         self._is_shown_first = np.isin(np.arange(count), self._random.sample(range(count), min(count, fit)))
         self._kept: list[Rows] = []
         self._first: list[Rows] = []
-        self._again: tuple[int, Rows] | None = None
+        self._again: list[tuple[int, list[Rows], list[ArrayTree]]] = []  # seeds, and what followed resets with them
         self._at_end: str | None = None
         self._began: int | None = None
         self._windows: list[int] = []
@@ -196,21 +196,30 @@ class Recorder:
             rows = self.copies.copy(number, arrays, self._is_shown_first)
             self._first += [] if rows is None else [rows]
 
-    def keep_reset(self, seed: int) -> None:
-        """Reset once more, with another seed, and copy the rows of that. Call this when all windows are over."""
-        if self.copies.broken is not None:
+    def keep_reset(self, seed: int, actions: Iterator[ArrayTree], receive: Callable[[], Batch]) -> None:
+        """Reset once more, with another seed, and copy the rows of that and of the next step of each environment.
+
+        Call this when all windows are over.
+        """
+        if self.copies.broken is not None or self._at_end is not None:
             return
         self.copies.let_go()
+        kept: list[Rows] = []
+        sent: list[ArrayTree] = []
         try:
             self._backend.reset(seed)
-            arrays = tuple(self._backend.recv())
+            for number in range(min(FIRST, 2 * -(-self._info.num_envs // self._info.batch_size))):
+                if number:
+                    sent.append(next(actions))
+                    self._backend.send(sent[-1])
+                arrays = tuple(receive())
+                self._at_end = (wrong := recording.malformed(arrays, self._info)) and f"after a second reset {wrong}"
+                if wrong or (rows := self.copies.copy(number, arrays, self._is_shown_first)) is None:
+                    break
+                kept.append(rows)
         except Exception as error:  # noqa: BLE001 - a library may raise anything; it is the fault
-            self._at_end = self._at_end or f"a second reset with another seed fails: {describe(error)}"
-            return
-        wrong = recording.malformed(arrays, self._info)
-        rows = None if wrong is not None else self.copies.copy(0, arrays, self._is_shown_first)
-        self._at_end = self._at_end or (wrong and f"after a second reset {wrong}")
-        self._again = None if rows is None else (seed, rows)
+            self._at_end = f"a second reset with another seed fails: {describe(error)}"
+        self._again.append((seed, kept, sent))
 
     def keep_last(self, number: int, arrays: Arrays) -> None:
         """Copy batch ``number`` and the frames that the backend counts, outside a window; check what was held in it."""
@@ -241,13 +250,13 @@ class Recorder:
         self.copies.look_again()
         self.ids.tidy()
         first, kept = self.copies.sound(self._first), self.copies.sound(self._kept)
-        again = self._again
-        if again is not None and not self._info.in_order and out_of_order(again[1].env_ids, self._info.num_envs):
+        again = [rows.env_ids for _, kept_again, _ in self._again for rows in kept_again]
+        if not self._info.in_order and any(out_of_order(env_ids, self._info.num_envs) for env_ids in again):
             self.ids.give_up_order()
         recording.write(file, replace(self._about, in_order=self.ids.in_order))
         self._write_history(file, self._start_seed, first, self._actions[:FIRST])
-        if again is not None:
-            self._write_history(file, again[0], [again[1]], [])
+        for again_seed, after, sent in self._again:
+            self._write_history(file, again_seed, after, sent)
         orders = () if self.ids.in_order else self.ids.orders()
         self._write_history(file, self._start_seed, kept, self._actions, orders)
         if self.copies.broken is not None:

@@ -16,6 +16,7 @@ from vebench.backends.interface import (
     OwnClasses,  # noqa: TC001 - same reason
 )
 from vebench.child.window import Window, check_counts
+from vebench.errors import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,7 +274,7 @@ KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answe
 
 def describe(error: BaseException) -> str:
     """Return the error's type and the first line of its text, at most 500 characters; the log has the rest."""
-    text = " ".join(str(error).strip().partition("\n")[0].split())
+    text = " ".join(message_of(error).strip().partition("\n")[0].split())
     name = type(error).__name__
     return f"{name}: {text}"[:500] if text else name
 

@@ -6,7 +6,9 @@ checks of what users give.
 
 from __future__ import annotations
 
+import multiprocessing
 import traceback
+from collections.abc import Sized
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,6 +21,8 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_e
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
+from vebench.errors import shown
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -331,6 +335,36 @@ def reader(rows: Tree) -> Callable[[int], Any]:
 
 # Checks of arguments. Each error names the argument.
 
+MOST_PROCESSES = 1 << 16
+_MOST_SPIN = 1_000_000
+
+
+def checked_whole(name: str, value: Value, least: int, most: int) -> int:
+    """Return a whole number. Raises ValueError unless it is one, from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {shown(repr(value))}")
+    return int(value)
+
+
+def checked_cpus(cpus: Iterable[Value]) -> tuple[int, ...]:
+    """Return CPUs that processes are to keep to. Raises ValueError unless this process may use all of them."""
+    usable = pinning.allowed()
+    for cpu in cpus:
+        if not isinstance(cpu, (int, np.integer)) or (usable is not None and cpu not in usable):
+            raise ValueError(f"cpus must be in os.sched_getaffinity(0), and {shown(repr(cpu))} is not")
+    return tuple(map(int, cpus))
+
+
+def check_options(context: Value, spin: Value, **flags: Value) -> None:
+    """Raise ValueError for a start method, a time to poll, or a flag that is none."""
+    if context not in (None, *(methods := multiprocessing.get_all_start_methods())):
+        raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
+    if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= _MOST_SPIN):
+        raise ValueError(f"spin must be a number of microseconds from 0 to {_MOST_SPIN}, not {shown(repr(spin))}")
+    for name, value in flags.items():
+        if value not in (True, False):
+            raise ValueError(f"{name} must be True or False, not {shown(repr(value))}")
+
 
 def checked_processes(processes: int, at_once: int | None) -> int:
     """Return how many processes step: ``at_once`` at most. Raises ValueError if that is no number of processes."""
@@ -349,6 +383,8 @@ def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[i
         return [None] * count
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + index for index in range(count)]
+    if not isinstance(seed, Sized):
+        raise ValueError(f"seed must be a whole number, a list of them, or None, not {shown(repr(seed))}")  # noqa: TRY004 - as all
     if len(seed) != count:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."

@@ -19,6 +19,7 @@ from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 from vebench.backends import trees
 from vebench.backends.shared_memory.errors import OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import (
+    MOST_PROCESSES,
     GymnasiumShare,
     Received,
     ShareConfig,
@@ -27,10 +28,13 @@ from vebench.backends.shared_memory.gymnasium_share import (
     batch_infos,
     call_on,
     check_free,
+    check_options,
+    checked_cpus,
     checked_mask,
     checked_processes,
     checked_seeds,
     checked_values,
+    checked_whole,
     columns,
     leaves_of,
     one_by_one,
@@ -134,9 +138,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError("SharedMemoryVectorEnv has its own workers and does not support `worker`")
         self.env_fns = list(env_fns)
         self.num_envs = count = len(self.env_fns)
-        self.batch_size = count if batch_size is None else batch_size
-        if not 1 <= self.batch_size <= count:
-            raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
+        if not self.env_fns:
+            raise ValueError("env_fns must be at least one function that makes an environment")
+        self.batch_size = count if batch_size is None else checked_whole("batch_size", batch_size, 1, count)
+        check_options(context, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
+        cpus = None if cpus is None else checked_cpus(cpus)
         self.shared_memory, self.copy, self.worker = shared_memory, copy, worker
         self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
@@ -157,6 +163,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError("batch_size needs spaces whose values are arrays of fixed shape: leave it out")
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        num_processes = checked_whole("num_processes", num_processes, 1, MOST_PROCESSES)
         processes = checked_processes(num_processes, max_concurrency)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, share = self._make_share(division, infos=infos)
@@ -299,7 +306,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        self._overdue = self._team.busy = False
+        self._overdue, self._team.busy = False, 0
         return received
 
     # Everything else.
@@ -374,13 +381,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
-        By default the timeout is 2 seconds after a call that timed out, otherwise unlimited. ``terminate`` or an
-        interrupt ends them by force at once.
+        By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.
+        ``terminate`` or an interrupt ends them by force at once.
         """
         if self._pending and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
         if timeout is None:
-            timeout = END_WITHIN_SECONDS if self._overdue else math.inf
+            timeout = END_WITHIN_SECONDS if self._overdue or self._team.busy else math.inf
         self._team.close(0.0 if terminate else timeout)
 
     def __reduce__(self) -> NoReturn:

@@ -56,7 +56,7 @@ CHOICES = (
     "gym-async",
     "for-loop,envpool-sync",
 )
-COSTS = {"null": 1e-6, "yardstick": 1e-4, "free-loop": 8e-5, "ceiling": 1e-5, "for-loop": 9e-5, "gym-async": 2e-4}
+COSTS = {"null": 1e-6, "yardstick": 1e-4, "ceiling": 1e-5, "for-loop": 9e-5, "gym-async": 2e-4}
 
 
 class FakeRun:

@@ -66,7 +66,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         in_steps = cell.sample.scaled(1 / cell.frame_skip)
         frames_per_second = estimate(cell.sample)
         steps_per_second = frames_per_second if cell.frame_skip == 1 else estimate(in_steps)
-        row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
         counts = {name: list(map(attrgetter(name), counting)) for name in _COUNTERS}
@@ -75,7 +74,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             frames_per_second=frames_per_second,
             speedup=speedup,
             of_ceiling=bare and ratio(cell.sample, bare.sample),
-            delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
             by_cpu_time=by_cpu_time[key],
             frames_per_cpu_second=estimate(by_cpu_time[key]),
             ns_per_batch=estimate(batches[key]),

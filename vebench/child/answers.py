@@ -42,7 +42,6 @@ class Layout:
 
     ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
     ``unbound``: why this is not the requested policy, None if it is. ``own_classes`` is that of ``BackendInfo``.
-    ``row_bytes``: the bytes of a row, if rows are delivered to a consumer.
     """
 
     num_envs: int
@@ -57,7 +56,6 @@ class Layout:
     memory_policy: str | None = None
     unbound: str | None = None
     own_classes: OwnClasses | None = None
-    row_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))

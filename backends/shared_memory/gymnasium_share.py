@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array, iterate
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
@@ -87,20 +87,16 @@ class ShareConfig(NamedTuple):
 
 
 class GymnasiumShare:
-    """Steps environments as ``gymnasium.vector.AsyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``.
-
-    If observations have parts without a fixed shape, the remark on a step or reset of all is that and these columns.
-    """
+    """Steps environments as ``gymnasium.vector.AsyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``."""
 
     def __init__(self, config: ShareConfig, arrays: RowArrays, start: int, stop: int) -> None:
         self.current: int | None = 0
         self._config = config
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self._columns = columns(config.observation_space, self._count)
-        self._rows = rows_of(config.observation_space, iter(arrays.observations), iter(self._columns))
+        self._rows = rows_of(config.observation_space, iter(arrays.observations))
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
-        self._read = reader(rows_of(config.action_space, iter(arrays.actions), iter(columns(config.action_space, 0))))
+        self._read = reader(rows_of(config.action_space, iter(arrays.actions)))
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
@@ -121,14 +117,13 @@ class GymnasiumShare:
                     f"the sub-environments observation spaces are not equivalent. They have {both}{hint}"
                 )
 
-    def step(self) -> Remarks | tuple[Remarks, Sequence[ValueColumn]] | None:
+    def step(self) -> Remarks | None:
         """Step every environment with its row of the actions."""
         return self._step_all(self._read) or None
 
-    def _step_all(self, action_of: Callable[[int], Any]) -> Remarks | tuple[Remarks, Sequence[ValueColumn]]:
+    def _step_all(self, action_of: Callable[[int], Any]) -> Remarks:
         start = self._start
-        remarks = [(start + index, info) for index in range(self._count) if (info := self._step(index, action_of))]
-        return (remarks, self._columns) if self._columns else remarks
+        return [(start + index, info) for index in range(self._count) if (info := self._step(index, action_of))]
 
     def step_one(self, index: int) -> Remarks | None:
         """Step one environment with its row of the actions."""
@@ -170,8 +165,8 @@ class GymnasiumShare:
     def _put(self, index: int, observation: Any) -> None:  # noqa: ANN401 - of the user's space
         """Write an observation, also one of another shape than its space has if it has as many elements."""
 
-        def write(rows: Any, value: Any) -> None:  # noqa: ANN401 - an array, or a column
-            rows[index] = value if isinstance(rows, ValueColumn) else np.reshape(value, rows.shape[1:])
+        def write(rows: NDArray[Any], value: Value) -> None:
+            rows[index] = np.reshape(value, rows.shape[1:])
 
         try:
             self._write(index, observation)
@@ -201,9 +196,7 @@ class GymnasiumShare:
                 results.append((env_id, function(self._environments[index], *further)))
         return results
 
-    def _reset(
-        self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None
-    ) -> Remarks | tuple[Remarks, Sequence[ValueColumn]]:
+    def _reset(self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None) -> Remarks:
         remarks = []
         for index, environment in enumerate(self._environments):
             self.current = index
@@ -212,7 +205,7 @@ class GymnasiumShare:
                 begun = environment.reset(seed=seeds[env_id], options=options)
                 if info := self._begin(index, *begun):
                     remarks.append((env_id, info))
-        return (remarks, self._columns) if self._columns else remarks
+        return remarks
 
     def close(self) -> None:
         """Close every environment. An exception there is shown and keeps no other from being closed."""
@@ -275,42 +268,26 @@ class VectorSpaces:
         return cls(single, batched[0], action, batched[1], dict(example.metadata), example.render_mode, same=True)
 
 
-# Parts of all other spaces have no fixed shape: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
-class ValueColumn(list[Any]):
-    """Values that have no fixed shape, one for each environment: they stand where others have an array in memory."""
-
-    def copy(self) -> tuple[Any, ...]:  # type: ignore[override]  # a copy is what users get, and a batch is a tuple
-        """Return a copy of the values, in the form that Gymnasium gives a batch of them."""
-        return deepcopy(tuple(self))
-
-
 def leaves_of(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
-    """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
-    arrays = (part for part in flatten(space, space) if isinstance(part, _ARRAYS))
-    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in arrays)
+    """Return the arrays that a space's values are made of. Raises ValueError if a part has no fixed shape."""
+    parts = list(flatten(space, space))
+    if shapeless := sorted({type(part).__name__ for part in parts if not isinstance(part, _ARRAYS)}):
+        raise ValueError(
+            f"values of {' and '.join(shapeless)} spaces have no fixed shape: use AsyncVectorEnv"
+        )
+    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in parts)
 
 
-def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
-    """Return a column of ``count`` values for each part of the space that has no fixed shape."""
-    shapeless = (part for part in flatten(space, space) if not isinstance(part, _ARRAYS))
-    return tuple(ValueColumn(create_empty_array(part, count) or [None] * count) for part in shapeless)
-
-
-def rows_of(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]], held: Iterator[ValueColumn]) -> Tree:
-    """Return the tree of the space's arrays and columns, which are taken one after another."""
+def rows_of(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]]) -> Tree:
+    """Return the tree of the space's arrays, which are taken one after another."""
     if isinstance(space, spaces.Dict):
-        return {key: rows_of(part, arrays, held) for key, part in space.spaces.items()}
+        return {key: rows_of(part, arrays) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple([rows_of(part, arrays, held) for part in space.spaces])
-    return next(arrays if isinstance(space, _ARRAYS) else held)
-
-
-def as_batch(rows: Tree) -> Tree:
-    """Return the rows of a space in the form that Gymnasium gives a batch of its values."""
-    return trees.mapped(lambda part: tuple(part) if isinstance(part, ValueColumn) else part, rows)
+        return tuple([rows_of(part, arrays) for part in space.spaces])
+    return next(arrays)
 
 
 def flatten(space: spaces.Space[Any], value: Value) -> Iterator[Any]:
@@ -330,7 +307,7 @@ def reader(rows: Tree) -> Callable[[int], Any]:
     if not trees.is_leaf(rows):
         return lambda index: trees.mapped(lambda array: array[index].copy(), rows)
     # Numbers out of an array are copies already.
-    return rows.__getitem__ if getattr(rows, "ndim", 1) == 1 else lambda index: rows[index].copy()
+    return rows.__getitem__ if rows.ndim == 1 else lambda index: rows[index].copy()
 
 
 # Checks of arguments. Each error names the argument.

@@ -24,7 +24,6 @@ from vebench.backends.shared_memory.gymnasium_share import (
     Received,
     ShareConfig,
     VectorSpaces,
-    as_batch,
     batch_infos,
     call_on,
     check_free,
@@ -35,7 +34,6 @@ from vebench.backends.shared_memory.gymnasium_share import (
     checked_seeds,
     checked_values,
     checked_whole,
-    columns,
     leaves_of,
     one_by_one,
     rows_of,
@@ -81,7 +79,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     env_fns, copy, context, daemon, observation_mode, autoreset_mode
         As for ``AsyncVectorEnv``.
     shared_memory
-        Has no effect: arrays are in shared memory, and values without a fixed shape are pickled.
+        Has no effect: observations and actions are arrays in shared memory.
     worker
         Must be None.
     max_concurrency
@@ -157,10 +155,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._overdue = False
         self._last_ids = self._to_reset = np.arange(count)
         in_flight = self.batch_size < count
-        self._columns = columns(self.single_observation_space, count)
-        self._sent_as_arrays = not columns(self.single_action_space, 0)
-        if in_flight and (self._columns or not self._sent_as_arrays):
-            raise ValueError("batch_size needs spaces whose values are arrays of fixed shape: leave it out")
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
         num_processes = checked_whole("num_processes", num_processes, 1, MOST_PROCESSES)
@@ -179,8 +173,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self._rows = rows_of(self.single_observation_space, iter(arrays.observations), iter(self._columns))
-        self.observations = as_batch(self._rows)
+        self._rows = self.observations = rows_of(self.single_observation_space, iter(arrays.observations))
 
     # What steps the environments: a class that has others than Gymnasium's do it says so here.
 
@@ -203,7 +196,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _write_step(self, actions: Value) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
-        return self._sent_as_arrays and write_as_they_are(self.single_action_space, self._actions, actions)
+        return write_as_they_are(self.single_action_space, self._actions, actions)
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
@@ -442,14 +435,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise
 
     def _infos(self, name: str, timeout: float | None) -> Any:  # noqa: ANN401 - of the form that ``form_infos`` gives
-        """Wait for a reset or a step; return its infos, and keep the values that came with them."""
+        """Wait for a reset or a step; return its infos."""
         answers = self._wait(name, timeout)
-        if self._columns:
-            division = self._team.division
-            for (start, stop), (_, of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
-                for column, values in zip(self._columns, of_share, strict=True):
-                    column[start:stop] = values
-            answers = [remarks for remarks, _ in answers]
         return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
 
     def _finish(self) -> None:
@@ -470,8 +457,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             _raise_as_it_was(error)
 
     def _observed(self) -> Value:
-        if self._columns:
-            self.observations = as_batch(self._rows)
         return trees.mapped(_copy_of, self._rows) if self.copy else self.observations
 
 

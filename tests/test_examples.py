@@ -23,7 +23,7 @@ Ran = Callable[..., str]
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 BRIEF = ("proof=off", "base=false", "workers=1", "repeats=1", "rounds=2", "duration=0.02", "warmup=0.01")
-TIMED = "vebench.backends.environments.timed:vebench"
+TIMED = "timed:vebench"
 STEP = 200e-6
 
 pytestmark = pytest.mark.usefixtures("vebench")  # in an empty folder

@@ -275,9 +275,7 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
     """Return the arrays that a space's values are made of. Raises ValueError if a part has no fixed shape."""
     parts = list(flatten(space, space))
     if shapeless := sorted({type(part).__name__ for part in parts if not isinstance(part, _ARRAYS)}):
-        raise ValueError(
-            f"values of {' and '.join(shapeless)} spaces have no fixed shape: use AsyncVectorEnv"
-        )
+        raise ValueError(f"values of {' and '.join(shapeless)} spaces have no fixed shape: use AsyncVectorEnv")
     return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in parts)
 
 

@@ -301,20 +301,6 @@ _OF_A_GAME = _OF_THE_SCREEN.union(
     ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),
     ("render_mode", "repeat_action_probability", "reward_clip", "stack"),
 )
-# Names that other libraries have for these settings, and hints.
-_ELSEWHERE = {
-    "episodic_life": "use terminal_on_life_loss",
-    "frame_stack": "use stack",
-    "frameskip": "use frame_skip",
-    "gray_scale": "use grayscale_obs",
-    "img_height": "use screen_size=(columns, rows)",
-    "img_width": "use screen_size=(columns, rows)",
-    "max_episode_steps": "use max_num_frames_per_episode, in frames: steps x frame_skip",
-    "num_threads": "use num_processes",
-    "stack_num": "use stack",
-    "stack_size": "use stack",
-    "use_fire_reset": "resets do not press FIRE",
-}
 
 
 def _known_name(env_id: str) -> str:
@@ -353,8 +339,7 @@ def _check_settings(name: str, settings: Collection[str], arguments: Collection[
     """
     known = sorted(_OF_A_GAME)
     for unknown in sorted(set(settings) - _OF_A_GAME) if _is_game(name) else ():
-        near = did_you_mean(unknown, (*known, *arguments))
-        hint = f": {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else near or f": it has {', '.join(known)}"
+        hint = did_you_mean(unknown, (*known, *arguments)) or f": it has {', '.join(known)}"
         raise TypeError(f"{name} has no setting {unknown}{hint}")
 
 

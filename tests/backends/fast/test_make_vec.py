@@ -385,8 +385,8 @@ def test_who_reads_attributes_needs_gymnasiums_classes(build: Build) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "error", "words"),
     [
-        ((PONG, 2), {"stack_num": 4}, TypeError, "ALE/Pong-v5 has no setting stack_num: use stack"),
-        ((PONG, 2), {"frameskip": 4}, TypeError, "use frame_skip"),
+        ((PONG, 2), {"stack_num": 4}, TypeError, r"ALE/Pong-v5 has no setting stack_num \(did you mean stack"),
+        ((PONG, 2), {"frameskip": 4}, TypeError, "did you mean frame_skip"),
         ((PONG, 2), {"wrappers": []}, TypeError, "make_vec has no wrappers: wrap"),
         (
             (CHEETAH, 2),

@@ -1,6 +1,6 @@
-"""Rows that limit others: ``ceiling``, the bare simulator on every CPU owned; ``free-loop``, loops on every CPU owned.
+"""The row that limits others: ``ceiling``, the bare simulator on every CPU owned.
 
-Each process, the caller included, steps something of its own and adds up its steps in shared memory. The rows of a
+Each process, the caller included, steps a simulator of its own and adds up its steps in shared memory. The rows of a
 batch stand for the steps that all of them made.
 """
 
@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.environments.suites import BURST, SUITES, load_target
-from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.backends.one_in_flight import kill_all
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
-from vebench.backends.trees import as_rows
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from numpy.typing import NDArray
 
-    from vebench.backends.interface import Setup, Task
+    from vebench.backends.interface import Setup
 
-_TAPE = 256  # batches of actions of a free loop
 _CACHE_LINE = 8  # in counters of 8 bytes: no two processes write to the same line
 MOST_ROWS = 64  # in bursts of every process: a batch has no more rows, and the rest comes with the next batch
 
@@ -56,7 +52,10 @@ class Ceiling:
     differences = (Difference("the bare simulator: no observations, rewards, ends or batches"),)
 
     def __init__(self, setup: Setup) -> None:
-        self._simulator = self._simulator_of(setup)
+        target = SUITES[setup.task.suite].simulator
+        if target is None:
+            raise ValueError(f"{setup.task.id} has no bare simulator")
+        self._simulator: _Simulator = load_target(target)(setup.task)
         self._size = min(setup.workers, len(setup.cpus))
         counters = np.frombuffer(mmap.mmap(-1, self._size * _CACHE_LINE * 8), np.int64)
         self._steps = counters[::_CACHE_LINE]
@@ -81,15 +80,6 @@ class Ceiling:
             reuses_buffers=True,
             differences=self.differences,
         )
-
-    @staticmethod
-    def _simulator_of(setup: Setup) -> _Simulator:
-        """Return what each process steps. Raises ValueError if there is none."""
-        target = SUITES[setup.task.suite].simulator
-        if target is None:
-            raise ValueError(f"{setup.task.id} has no bare simulator")
-        simulator: _Simulator = load_target(target)(setup.task)
-        return simulator
 
     def reset(self, seed: int) -> None:
         """Start every simulator again, the one of process ``i`` with actions sampled from ``seed + i``."""
@@ -147,46 +137,3 @@ def _run_free(simulator: _Simulator, seed: int, steps: NDArray[np.int64], caller
     while os.getppid() == caller:
         simulator.burst()
         steps[0] += BURST
-
-
-class FreeLoop(Ceiling):
-    """``min(workers, CPUs owned)`` loops, each in a process of its own, the first in the caller's.
-
-    Each steps its share of ``workers x envs_per_worker`` environments with actions of its own. Nothing crosses between
-    processes. It is what samplers report that count the steps of their workers, and the limit of every vectoriser that
-    steps these environments. A row stands for each step made since ``send``; autoresets are not counted.
-    """
-
-    differences = (Difference("loops that exchange nothing: no observations, actions or batches of the caller's"),)
-
-    @staticmethod
-    def _simulator_of(setup: Setup) -> FreeRunning:
-        processes = min(setup.workers, len(setup.cpus))
-        return FreeRunning(setup.task, max(1, setup.batch_size // processes))
-
-
-class FreeRunning:
-    """``count`` environments of a task in one process, stepped by the reference's loop. They are made when seeded."""
-
-    def __init__(self, task: Task, count: int) -> None:
-        self._task, self._count = task, count
-
-    def seed(self, seed: int) -> None:
-        """Start again with actions sampled from ``seed``."""
-        environments = [make(self._task) for _ in range(self._count)]
-        spaces = read_spaces(self._task, environments[0].observation_space, environments[0].action_space)
-        self._rows = spaces.rows(self._count)
-        self._loop = loop_over(environments, self._rows)
-        self._loop.reset(seed * self._count % (1 << 30))  # some environments take 32 bits
-        self._tape = list(as_rows(sample(spaces.actions, np.random.default_rng(seed), _TAPE, self._count)))
-        self._at = 0
-        self._ahead = 0  # steps made that no burst has counted
-
-    def burst(self) -> None:
-        """Make ``BURST`` agent steps."""
-        while self._ahead < BURST:
-            over = np.count_nonzero(self._rows.terminated | self._rows.truncated)
-            self._loop.step(self._tape[self._at])
-            self._at = (self._at + 1) % _TAPE
-            self._ahead += self._count - int(over)
-        self._ahead -= BURST

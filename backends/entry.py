@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Options = Mapping[str, OptionValue]
 
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
-# relative to it. The ceiling, the limit of loops, null and the yardstick are rows that others are compared with.
-Role = Literal["contestant", "reference", "ceiling", "limit", "null", "yardstick"]
-# What steps while a policy acts: nothing, the other half of the environments, or any that are not in the last batch.
-Overlap = Literal["none", "half", "any"]
+# relative to it. The ceiling, null and the yardstick are rows that others are compared with.
+Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
+# What steps while a policy acts: nothing, or any environments that are not in the last batch.
+Overlap = Literal["none", "any"]
 
 # What steps environments: the calling process, a process for each environment or each worker, or a process or thread
 # for each CPU owned, as far as there are workers.
@@ -164,7 +164,7 @@ class BackendEntry:
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""
         batch, at_once = workers * envs_per_worker, min(workers, cpus)
-        if self.role in ("ceiling", "limit"):  # processes that make bursts of steps, each of which is an environment
+        if self.role == "ceiling":  # processes that make bursts of steps, each of which is an environment
             return Shape(at_once, BURST * at_once, processes=at_once, threads=1)
         ratio = self.options.get("ratio")
         alive = batch if ratio is None else batch * int(options.get("ratio", ratio.default or 1))
@@ -175,10 +175,7 @@ class BackendEntry:
             "processes": (at_once, 1),
             "threads": (1, at_once),
         }[self.steppers]
-        halves = 2 if self.overlap == "half" else 1
-        if self.steppers == "threads":
-            return Shape(halves * alive, batch, 1, halves * threads)
-        return Shape(halves * alive, batch, halves * processes, threads)
+        return Shape(alive, batch, processes, threads)
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
         """Return what is imported before cells on ``task`` are forked, None if each needs a fresh interpreter."""
@@ -189,8 +186,6 @@ class BackendEntry:
 
     def at_work(self, processes: int, threads: int, options: Options) -> int:
         """Return how many of the threads in these processes step environments at the same time."""
-        if self.overlap == "half":
-            return processes * threads // 2
         limit = options.get("max_concurrency") if "max_concurrency" in self.options else None
         return (min(processes, limit) if isinstance(limit, int) else processes) * threads
 
@@ -218,7 +213,7 @@ class BackendEntry:
     @property
     def reference_row(self) -> bool:
         """Whether it is a row that others are compared with, and not a backend to choose."""
-        return self.role in ("ceiling", "limit", "null", "yardstick")
+        return self.role in ("ceiling", "null", "yardstick")
 
     @property
     def is_peer(self) -> bool:

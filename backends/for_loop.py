@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, read_spaces
 from vebench.backends.interface import Batch, NothingToReceiveError
 from vebench.backends.trees import as_rows
+from vebench.errors import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ def loop_over(environments: Sequence[gymnasium.Env[Any, Any]], rows: Batch) -> E
 
 
 def _failure(env_id: int, error: Exception) -> RuntimeError:
-    return RuntimeError(f"environment {env_id}: {type(error).__name__}: {error}")
+    return RuntimeError(f"environment {env_id}: {type(error).__name__}: {message_of(error)}")
 
 
 class ForLoop:

@@ -22,6 +22,7 @@ from vebench.backends.interface import Batch, NothingToReceiveError
 from vebench.backends.one_in_flight import kill_all, restrict_worker, spaces_of
 from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
 from vebench.backends.trees import as_rows
+from vebench.errors import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,7 +238,7 @@ def _work(  # noqa: PLR0913, PLR0917 - all that a worker is given
             else:
                 loop.reset(word)
         except Exception as error:  # noqa: BLE001 - an environment may raise anything; the caller raises it
-            failure = f"{error}\n{traceback.format_exc()}"
+            failure = f"{message_of(error)}\n{traceback.format_exc()}"
         bells.tell(number, failure)
     for environment in environments:
         environment.close()

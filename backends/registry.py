@@ -6,7 +6,6 @@ Nothing here imports a simulator or a vectoriser; that happens when a cell build
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -66,10 +65,6 @@ _SHARED_MEMORY_OPTIONS: Mapping[str, Option] = {
     "caller_steps": Option(_flag, True, "whether the calling process steps environments, too: true or false"),
     **_CONTEXT,
 }
-_HALF_OPTIONS: Mapping[str, Option] = {
-    "spin": Option(_whole_or_zero, 0, "most microseconds to poll before sleeping (in threads at most 50)"),
-    **_CONTEXT,
-}
 _WAITING_OPTIONS: Mapping[str, Option] = {
     "recv_timeout": Option(_seconds, None, "time to wait for a whole batch before returning a partial one: 1ms"),
     "recv_min": Option(whole, 1, "fewest rows of a partial batch"),
@@ -85,16 +80,9 @@ def _gym_async_lines(built: Built) -> tuple[str, ...]:
 
 
 def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
-    """Return lines that create our own vector environment, or two in a list; none if batches may have fewer rows."""
+    """Return lines that create our own vector environment; none if batches may have fewer rows."""
     if "recv_timeout" in built.options:
         return ()
-    if style == "half":
-        options = {"spin": 0, **built.options, "caller_steps": False}
-        counts = {name: max(1, getattr(built, name) // 2) for name in ("num_envs", "processes", "threads")}
-        one = replace(built, **counts, options=options)
-        *before, last = (line.replace("envs = ", "envs = [", 1) for line in _our_lines("sync", fast, one))
-        note = "# step_async() on one while the other gets its actions"
-        return (note, *before, f"{last} for _ in range(2)]")
     if style == "async":
         setting = f"batch_size={built.batch_size}"
         note = "# reset(), send() to all, then recv() and send() in turn"
@@ -127,18 +115,15 @@ def _our_lines(style: str, fast: bool, built: Built) -> tuple[str, ...]:
 def _ours(style: str, *, fast: bool) -> BackendEntry:
     """Return the entry of one of our vector environments with shared memory, with our environment classes or not."""
     first: Mapping[str, Option] = {}
-    then = _SHARED_MEMORY_OPTIONS
     worth_trying: tuple[dict[str, bool | int], ...] = ()
     overlap: Overlap = "none"
     if style == "sync":
         summary, worth_trying = "our own: one process per CPU owned, shared memory", ({"caller_steps": False},)
-    elif style == "async":
+    else:
         summary, worth_trying = "our own, more environments than a batch takes", ({"ratio": 3},)
         first, overlap = {**alive_per_row(2), **_WAITING_OPTIONS}, "any"
-    else:
-        summary = "our own, in two halves: one steps while actions are chosen for the other"
-        then, overlap = _HALF_OPTIONS, "half"
     folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
+    options = {**first, **_SHARED_MEMORY_OPTIONS}
     facts: dict[str, Any] = {
         "name_of": lambda task: None if classes.class_of(task.id) is None else task.id,
         "own_classes": classes.expected_classes,
@@ -149,9 +134,8 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         f"vebench.backends.{folder}.backend:{family}{style.title()}",
         f"shm-{style} with our own environment classes, in threads" if fast else summary,
         "threads" if fast else "processes",
-        options={**first, **{name: option for name, option in then.items() if not fast or name not in _CONTEXT}},
+        options={name: option for name, option in options.items() if not fast or name not in _CONTEXT},
         overlap=overlap,
-        by_default=style != "half",
         gymnasium_api=True,
         worth_trying=worth_trying,
         lines=partial(_our_lines, style, fast),
@@ -159,7 +143,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
     )
 
 
-_STYLES = ("sync", "async", "half")
+_STYLES = ("sync", "async")
 # Another project's backends, in the order of their modules' names.
 _PEERS = tuple(
     entry
@@ -223,13 +207,6 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "a process for each CPU owned, with torch's shared tensors and semaphores",
         "processes",
         packages=(TORCH,),
-        by_default=False,
-    ),
-    BackendEntry(
-        "free-loop",
-        "vebench.backends.ceiling:FreeLoop",
-        "independent loops on every CPU owned: the bound to expect for backends that step the same environments",
-        role="limit",
         by_default=False,
     ),
     BackendEntry(

@@ -157,11 +157,6 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "proof_envs", "environments that were replayed to compare its rows", "environments", of="proof.environments"
     ),
-    _estimate(
-        "delivered_bytes_per_second",
-        "the rate at which one consumer received rows, with --hosts ...[deliver=true]",
-        "bytes/s",
-    ),
     Column(
         "hosts",
         "the rate of the replica on each host, with an interval if repeated; empty if it ran on one machine",

@@ -65,7 +65,6 @@ MAY_IMPORT = {
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
     "vebench.child.pair": {"gymnasium", "numpy"},  # steps them by its name
     "vebench.child.network": {"torch"},
-    "vebench.child.cell": {"ray"},  # to deliver what it measures
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
 OPEN_TO_ALL = {

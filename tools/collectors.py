@@ -186,7 +186,6 @@ TOLD = {
         "frames of a batch that all processes have filled, 200 steps for each environment",
     ),
     "torchrl-multi-async": ("torchrl", "frames of a batch that one process has filled, 200 steps for each environment"),
-    "free-loop": ("", "steps of processes that hand nothing over: the limit"),
     "shm-sync": ("", "rows in the caller's hands, after each step"),
     "gym-async": ("", "the same"),
     "for-loop": ("", "the same, in one process"),

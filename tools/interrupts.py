@@ -146,32 +146,15 @@ class Backend:
         self.backend.close()
 
 
-class Pickled(Vector):
-    """``SharedMemoryVectorEnv`` whose observations and actions have no fixed shape, so that they travel pickled."""
-
-    def calls(self) -> dict[str, Callable[[], object]]:
-        return {**super().calls(), "apply": partial(self.envs.apply, repr, range(COUNT))}
-
-    def rows(self) -> list[NDArray[Any]]:
-        observed = [self.envs.reset(seed=7)[0], *(self.envs.step(actions)[0] for actions in self.actions)]
-        return [np.array(repr(each)) for each in observed]
-
-
 def sampler(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
     one = partial(Sampler, spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(3))
     return SharedMemoryVectorEnv([one] * COUNT, **options)
-
-
-def shapeless(**options: Any) -> SharedMemoryVectorEnv:  # noqa: ANN401 - each has its own
-    space = spaces.Tuple([spaces.Box(0, 1, (3,), np.float32), spaces.Text(5)])
-    return SharedMemoryVectorEnv([partial(Sampler, space)] * COUNT, **options)
 
 
 KINDS: dict[str, Callable[[bool, bool], Vector | Backend]] = {
     "class": partial(Vector, sampler),
     "fast": partial(Vector, partial(make_vec, "HalfCheetah-v5", COUNT)),
     "backend": Backend,
-    "pickled": partial(Pickled, shapeless),
 }
 
 
@@ -317,10 +300,9 @@ def main() -> int:
             if time.monotonic() - start > options.seconds:
                 break
             kind = rng.choice(options.what or [*KINDS])
-            one_by_one, caller_steps = rng.random() < 0.5 and kind != "pickled", rng.random() < 0.5
+            one_by_one, caller_steps = rng.random() < 0.5, rng.random() < 0.5
             stepping = "step" if kind != "backend" and not one_by_one else "send and recv"
-            further = ["apply"] if kind == "pickled" else []
-            call = rng.choice([stepping, stepping, "reset", "constructor", "close", *further])
+            call = rng.choice([stepping, stepping, "reset", "constructor", "close"])
             seed = options.seed * 1_000_000 + number
             ended = in_a_process(partial(trial, kind, call, one_by_one, caller_steps, seed), folder)
             mode = ("async" if one_by_one else "sync") + (", caller steps" if caller_steps else "")

@@ -30,7 +30,7 @@ from vebench.results import store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TIMED = "vebench.backends.environments.timed:vebench/"
+TIMED = "timed:vebench/"
 ENVIRONMENTS = (
     f"{TIMED}Sleep-1000us-v0",
     f"{TIMED}Sleep-10000us-v0",
@@ -71,8 +71,9 @@ def main() -> int:
 def tuned(env: str, asked: argparse.Namespace, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Return what one tuning answered, as a row without its last place, and which checks have failed."""
     file = folder / f"{len(list(folder.glob('*.jsonl')))}.jsonl"
-    environments = Path(__file__).parents[1] / "tests" / "environments"
-    places = {"PYTHONPATH": str(environments), "XDG_CACHE_HOME": str(folder)}
+    root = Path(__file__).parents[1]
+    folders = root / "tests" / "environments", root / "docs" / "examples"
+    places = {"PYTHONPATH": os.pathsep.join(map(str, folders)), "XDG_CACHE_HOME": str(folder)}
     backends = [word for name in asked.backend for word in ("-b", name)]
     began = time.monotonic()
     done = subprocess.run(

@@ -48,6 +48,14 @@ class InterruptedRunError(VebenchError):
     exit_status = 130
 
 
+def message_of(error: BaseException) -> str:
+    """Return the text of any error, also of one whose class raises another when it is asked for its text."""
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - a class of a user's may raise anything
+        return f"(its text cannot be read: {type(other).__name__})"
+
+
 def one_line(text: str) -> str:
     """Return ``text`` on one line, with printable characters only: text from a library may contain anything.
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 KIB = 1 << 10
 MIB = 1 << 20
-# What names of environments begin with whose step takes a stated time.
-TIMED = "vebench.backends.environments.timed:vebench/"
 BURST = 64  # agent steps that a bare simulator makes at a time
 _UNKNOWN_BYTES = 8 * MIB  # a guess: it cannot be known before one is made
 _OF_ANY = frozenset({"id", "disable_env_checker"})  # arguments of ``gymnasium.make`` that vebench sets itself

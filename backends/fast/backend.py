@@ -1,4 +1,4 @@
-"""Environments of our own classes in our own threads, as backends: ``fast-sync``, ``fast-async``, ``fast-half``."""
+"""Environments of our own classes in our own threads, as backends: ``fast-sync`` and ``fast-async``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import FastInFlight, build_task, make_share
 from vebench.backends.interface import Difference
-from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf, ShmSync, Stepped, gymnasium_classes
+from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
 
 if TYPE_CHECKING:
     from vebench.backends.fast.share import FastTask
@@ -44,9 +44,3 @@ class FastSync(_OwnClasses, ShmSync):
 
 class FastAsync(_OwnClasses, ShmAsync):
     """``ShmAsync`` with our own classes for the environments, and threads in place of its processes."""
-
-
-class FastHalf(ShmHalf):
-    """``ShmHalf`` with our own classes for the environments, whose options are those of ``FastSync``."""
-
-    half = FastSync

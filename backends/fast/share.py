@@ -8,6 +8,7 @@ only, before and after.
 from __future__ import annotations
 
 import ctypes
+import threading
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -393,34 +394,34 @@ class FastInFlight(InFlight):
         team = self._team
         team.check_idle()
         share: Any = team.own
-        team.busy = True
+        team.busy = threading.get_ident()
         try:
             with team.inside:
                 team.raise_if_lost()
                 share.put(env_ids)
         except (ResetNeeded, AssertionError) as error:
-            team.busy = False
+            team.busy = 0
             failure = errors.WorkerFailure.of(error, 0, share)
             raise errors.WorkerError(failure.message, failure) from error
         for env_id in env_ids:
             self.away[env_id] = 1
-        team.busy = False
+        team.busy = 0
 
     def _collect(self, least: int, timeout: float | None) -> None:
         """Go on until as many environments are ready, and leave the team busy."""
         team = self._team
         share: Any = team.own
         team.check_idle()
-        team.busy = True
+        team.busy = threading.get_ident()
         with team.inside:
             team.raise_if_lost()
             if (missing := least - len(self._ready)) > 0:
                 self._keep_all(share.get(missing, timeout), share)
         if self._failed:
-            team.busy = False
+            team.busy = 0
             self._raise_failure()
         if len(self._ready) < least:
-            team.busy = False
+            team.busy = 0
             raise errors.OverdueError(timeout)
 
     def _keep_all(self, env_ids: Sequence[int], share: Any) -> None:  # noqa: ANN401 - a FastShare

@@ -21,7 +21,7 @@ from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.classes import class_of, refusal
 from vebench.backends.fast.share import FastInFlight, build_task, make_share
 from vebench.backends.interface import OwnClasses
-from vebench.backends.shared_memory.gymnasium_share import VectorSpaces, checked_seeds
+from vebench.backends.shared_memory.gymnasium_share import VectorSpaces, checked_seeds, checked_whole
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
 from vebench.errors import did_you_mean
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 _largest = np.maximum.reduce
+_MOST_ENVS = 1 << 20
+_MOST_SEED = (1 << 63) - 1  # what an array of seeds can hold
 # Arguments of gymnasium.make_vec that are not supported, and what to do instead.
 _OF_GYMNASIUM = {
     "vector_kwargs": "pass these arguments directly, as in make_vec(id, 8, copy=False)",
@@ -108,8 +110,9 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    if num_envs < 1:
-        raise ValueError(f"num_envs must be 1 or more, not {num_envs}")
+    num_envs = checked_whole("num_envs", num_envs, 1, _MOST_ENVS)
+    if own_classes not in (None, True, False):
+        raise ValueError(f"own_classes must be True, False or None, not {own_classes!r}")
     if settings.get("render_mode") == "human":
         raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
     for other in sorted(_OF_GYMNASIUM.keys() & settings.keys()):
@@ -185,7 +188,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self.spec, self.stepped_by = spec, stepped_by
         self._spaces, self._own = spaces, own
         self._choices, self._chosen, self._tells = 0, None, False
-        self._first_seeds = checked_seeds(seed, num_envs)
+        seeds = checked_seeds(seed, num_envs)
+        self._first_seeds = [one if one is None else checked_whole("seed", one, 0, _MOST_SEED) for one in seeds]
         if own is not None:
             self._in_flight_of = FastInFlight
         super().__init__([make_env] * num_envs, **arguments)
@@ -297,20 +301,6 @@ _OF_A_GAME = _OF_THE_SCREEN.union(
     ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),
     ("render_mode", "repeat_action_probability", "reward_clip", "stack"),
 )
-# Names that other libraries have for these settings, and hints.
-_ELSEWHERE = {
-    "episodic_life": "use terminal_on_life_loss",
-    "frame_stack": "use stack",
-    "frameskip": "use frame_skip",
-    "gray_scale": "use grayscale_obs",
-    "img_height": "use screen_size=(columns, rows)",
-    "img_width": "use screen_size=(columns, rows)",
-    "max_episode_steps": "use max_num_frames_per_episode, in frames: steps x frame_skip",
-    "num_threads": "use num_processes",
-    "stack_num": "use stack",
-    "stack_size": "use stack",
-    "use_fire_reset": "resets do not press FIRE",
-}
 
 
 def _known_name(env_id: str) -> str:
@@ -349,8 +339,7 @@ def _check_settings(name: str, settings: Collection[str], arguments: Collection[
     """
     known = sorted(_OF_A_GAME)
     for unknown in sorted(set(settings) - _OF_A_GAME) if _is_game(name) else ():
-        near = did_you_mean(unknown, (*known, *arguments))
-        hint = f": {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else near or f": it has {', '.join(known)}"
+        hint = did_you_mean(unknown, (*known, *arguments)) or f": it has {', '.join(known)}"
         raise TypeError(f"{name} has no setting {unknown}{hint}")
 
 

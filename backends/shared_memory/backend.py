@@ -1,4 +1,4 @@
-"""Our own processes, as backends: ``shm-sync``, ``shm-async`` and ``shm-half``.
+"""Our own processes, as backends: ``shm-sync`` and ``shm-async``.
 
 Each process steps its share with the reference's own loop, which writes straight into the shared batch.
 """
@@ -142,7 +142,6 @@ class _SharedMemoryBackend:
         )
         self._team = Team(TeamConfig(division, layout, make_share, context=context))
         self._in_flight_of = stepped.in_flight
-        self.in_threads = division != asked
         if self._before is not None and asked.caller_steps:
             pinning.restrict(setup.cpus[:1])
         self._batch, actions = _as_trees(spaces, self._team.arrays)
@@ -305,58 +304,3 @@ class ShmAsync(_SharedMemoryBackend):
             # "raise" would copy twice: it fills a buffer of its own first.
             rows.take(env_ids, 0, picked[: len(ids)] if few else picked, "clip")
         return out
-
-
-class ShmHalf:
-    """Two halves in turn: one steps while the other is out for new actions. Twice as many environments as rows.
-
-    Each half is stepped as ``ShmSync`` steps it, by ``min(workers, CPUs owned)`` processes of its own, none of which is
-    the caller. ``spin`` and the other ``options`` are those of ``ShmSync``, but processes do not poll by default: those
-    of the other half may need the CPU.
-    """
-
-    half = ShmSync
-
-    def __init__(self, setup: Setup, *, spin: int = 0, **options: Any) -> None:  # noqa: ANN401 - those of a half
-        self._halves: list[ShmSync] = []
-        try:
-            for _ in range(2):
-                self._halves.append(self.half(setup, spin=spin, caller_steps=False, **options))
-        except BaseException:
-            self.close()
-            raise
-        info = self._halves[0].info
-        self._size = info.num_envs
-        self._ids = np.arange(2 * self._size).reshape(2, -1)
-        self._now = 0  # the half that is received next
-        self._waiting = False
-        steppers = "threads" if self._halves[0].in_threads else "processes"
-        twice: dict[str, Any] = {name: 2 * getattr(info, name) for name in ("num_envs", steppers)}
-        self.info = replace(info, **twice, in_order=False)
-
-    def reset(self, seed: int) -> None:
-        """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        for number, half in enumerate(self._halves):
-            half.reset(seed + number * self._size)
-        self._now = 0
-        self._waiting = True
-
-    def send(self, actions: ArrayTree) -> None:
-        """Let the half step that was received last."""
-        self._halves[1 - self._now].send(actions)
-        self._waiting = True
-
-    def recv(self) -> Batch:
-        """Return the rows of the half whose turn it is. Raises RuntimeError, as that of ``ShmSync`` does."""
-        if not self._waiting:
-            raise NothingToReceiveError
-        self._waiting = False
-        rows = self._halves[self._now].recv()._replace(env_ids=self._ids[self._now])
-        self._now = 1 - self._now
-        return rows
-
-    def close(self) -> None:
-        """End every worker: by itself within two seconds, or else by force."""
-        self._waiting = False
-        for half in self._halves:
-            half.close()

@@ -15,6 +15,8 @@ import traceback
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from vebench.errors import message_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,10 +42,15 @@ class WorkerError(RuntimeError):
 
 
 class BrokenOffError(WorkerError):
-    """An interrupt ended a call early: not all environments may have stepped, or been reset. Reset or close all."""
+    """A call has not ended: not all environments may have stepped, or been reset. Reset or close all.
 
-    def __init__(self) -> None:
-        super().__init__("an interrupt has aborted a call: only reset() of all environments and close() work now", None)
+    ``here``: it is a call of this thread, which an interrupt has aborted.
+    """
+
+    def __init__(self, *, here: bool) -> None:
+        why = "an interrupt has aborted a call" if here else "a call of another thread is not over, or was interrupted"
+        only = "" if here else "use it from one thread at a time; after an interrupt, "
+        super().__init__(f"{why}: {only}only reset() of all environments and close() work now", None)
 
 
 class WorkerFailure(NamedTuple):
@@ -62,9 +69,9 @@ class WorkerFailure(NamedTuple):
         """Describe an exception that is being handled, in the share whose first environment is ``start``."""
         trace = traceback.format_exc()
         if share is not None and share.current is None:
-            return cls(None, error, str(error), trace)
+            return cls(None, error, message_of(error), trace)
         env_id = start + (0 if share is None else share.current or 0)
-        return cls(env_id, error, f"{type(error).__name__}: {error}", trace)
+        return cls(env_id, error, f"{type(error).__name__}: {message_of(error)}", trace)
 
     @property
     def message(self) -> str:

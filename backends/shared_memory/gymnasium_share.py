@@ -6,7 +6,9 @@ checks of what users give.
 
 from __future__ import annotations
 
+import multiprocessing
 import traceback
+from collections.abc import Sized
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -15,10 +17,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_empty_array, iterate
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 from vebench.backends import trees
 from vebench.backends.environments.making import ArraySpec
+from vebench.errors import shown
+from vebench.machine import pinning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,20 +87,16 @@ class ShareConfig(NamedTuple):
 
 
 class GymnasiumShare:
-    """Steps environments as ``gymnasium.vector.AsyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``.
-
-    If observations have parts without a fixed shape, the remark on a step or reset of all is that and these columns.
-    """
+    """Steps environments as ``gymnasium.vector.AsyncVectorEnv`` does. Remarks are ``[(env_id, info), ...]``."""
 
     def __init__(self, config: ShareConfig, arrays: RowArrays, start: int, stop: int) -> None:
         self.current: int | None = 0
         self._config = config
         self._start, self._count = start, stop - start
         self._environments: list[gymnasium.Env[Any, Any]] = []
-        self._columns = columns(config.observation_space, self._count)
-        self._rows = rows_of(config.observation_space, iter(arrays.observations), iter(self._columns))
+        self._rows = rows_of(config.observation_space, iter(arrays.observations))
         self._write: Callable[[int, Any], None] = trees.as_rows(self._rows).__setitem__
-        self._read = reader(rows_of(config.action_space, iter(arrays.actions), iter(columns(config.action_space, 0))))
+        self._read = reader(rows_of(config.action_space, iter(arrays.actions)))
         self._rewards, self._terminated, self._truncated = arrays.rewards, arrays.terminated, arrays.truncated
         self._ended = [False] * self._count
 
@@ -117,14 +117,13 @@ class GymnasiumShare:
                     f"the sub-environments observation spaces are not equivalent. They have {both}{hint}"
                 )
 
-    def step(self) -> Remarks | tuple[Remarks, Sequence[ValueColumn]] | None:
+    def step(self) -> Remarks | None:
         """Step every environment with its row of the actions."""
         return self._step_all(self._read) or None
 
-    def _step_all(self, action_of: Callable[[int], Any]) -> Remarks | tuple[Remarks, Sequence[ValueColumn]]:
+    def _step_all(self, action_of: Callable[[int], Any]) -> Remarks:
         start = self._start
-        remarks = [(start + index, info) for index in range(self._count) if (info := self._step(index, action_of))]
-        return (remarks, self._columns) if self._columns else remarks
+        return [(start + index, info) for index in range(self._count) if (info := self._step(index, action_of))]
 
     def step_one(self, index: int) -> Remarks | None:
         """Step one environment with its row of the actions."""
@@ -166,8 +165,8 @@ class GymnasiumShare:
     def _put(self, index: int, observation: Any) -> None:  # noqa: ANN401 - of the user's space
         """Write an observation, also one of another shape than its space has if it has as many elements."""
 
-        def write(rows: Any, value: Any) -> None:  # noqa: ANN401 - an array, or a column
-            rows[index] = value if isinstance(rows, ValueColumn) else np.reshape(value, rows.shape[1:])
+        def write(rows: NDArray[Any], value: Value) -> None:
+            rows[index] = np.reshape(value, rows.shape[1:])
 
         try:
             self._write(index, observation)
@@ -197,9 +196,7 @@ class GymnasiumShare:
                 results.append((env_id, function(self._environments[index], *further)))
         return results
 
-    def _reset(
-        self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None
-    ) -> Remarks | tuple[Remarks, Sequence[ValueColumn]]:
+    def _reset(self, seeds: Sequence[int | None], mask: Sequence[bool] | None, options: Info | None) -> Remarks:
         remarks = []
         for index, environment in enumerate(self._environments):
             self.current = index
@@ -208,7 +205,7 @@ class GymnasiumShare:
                 begun = environment.reset(seed=seeds[env_id], options=options)
                 if info := self._begin(index, *begun):
                     remarks.append((env_id, info))
-        return (remarks, self._columns) if self._columns else remarks
+        return remarks
 
     def close(self) -> None:
         """Close every environment. An exception there is shown and keeps no other from being closed."""
@@ -271,42 +268,24 @@ class VectorSpaces:
         return cls(single, batched[0], action, batched[1], dict(example.metadata), example.render_mode, same=True)
 
 
-# Parts of all other spaces have no fixed shape: ``Text``, ``Sequence``, ``Graph``, ``OneOf``, and spaces of the user's.
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
-class ValueColumn(list[Any]):
-    """Values that have no fixed shape, one for each environment: they stand where others have an array in memory."""
-
-    def copy(self) -> tuple[Any, ...]:  # type: ignore[override]  # a copy is what users get, and a batch is a tuple
-        """Return a copy of the values, in the form that Gymnasium gives a batch of them."""
-        return deepcopy(tuple(self))
-
-
 def leaves_of(space: spaces.Space[Any]) -> tuple[ArraySpec, ...]:
-    """Return the arrays that a space's values are made of, without parts that have no fixed shape."""
-    arrays = (part for part in flatten(space, space) if isinstance(part, _ARRAYS))
-    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in arrays)
+    """Return the arrays that a space's values are made of. Raises ValueError if a part has no fixed shape."""
+    parts = list(flatten(space, space))
+    if shapeless := sorted({type(part).__name__ for part in parts if not isinstance(part, _ARRAYS)}):
+        raise ValueError(f"values of {' and '.join(shapeless)} spaces have no fixed shape: use AsyncVectorEnv")
+    return tuple(ArraySpec(tuple(part.shape or ()), np.dtype(part.dtype)) for part in parts)
 
 
-def columns(space: spaces.Space[Any], count: int) -> tuple[ValueColumn, ...]:
-    """Return a column of ``count`` values for each part of the space that has no fixed shape."""
-    shapeless = (part for part in flatten(space, space) if not isinstance(part, _ARRAYS))
-    return tuple(ValueColumn(create_empty_array(part, count) or [None] * count) for part in shapeless)
-
-
-def rows_of(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]], held: Iterator[ValueColumn]) -> Tree:
-    """Return the tree of the space's arrays and columns, which are taken one after another."""
+def rows_of(space: spaces.Space[Any], arrays: Iterator[NDArray[Any]]) -> Tree:
+    """Return the tree of the space's arrays, which are taken one after another."""
     if isinstance(space, spaces.Dict):
-        return {key: rows_of(part, arrays, held) for key, part in space.spaces.items()}
+        return {key: rows_of(part, arrays) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple([rows_of(part, arrays, held) for part in space.spaces])
-    return next(arrays if isinstance(space, _ARRAYS) else held)
-
-
-def as_batch(rows: Tree) -> Tree:
-    """Return the rows of a space in the form that Gymnasium gives a batch of its values."""
-    return trees.mapped(lambda part: tuple(part) if isinstance(part, ValueColumn) else part, rows)
+        return tuple([rows_of(part, arrays) for part in space.spaces])
+    return next(arrays)
 
 
 def flatten(space: spaces.Space[Any], value: Value) -> Iterator[Any]:
@@ -326,10 +305,40 @@ def reader(rows: Tree) -> Callable[[int], Any]:
     if not trees.is_leaf(rows):
         return lambda index: trees.mapped(lambda array: array[index].copy(), rows)
     # Numbers out of an array are copies already.
-    return rows.__getitem__ if getattr(rows, "ndim", 1) == 1 else lambda index: rows[index].copy()
+    return rows.__getitem__ if rows.ndim == 1 else lambda index: rows[index].copy()
 
 
 # Checks of arguments. Each error names the argument.
+
+MOST_PROCESSES = 1 << 16
+_MOST_SPIN = 1_000_000
+
+
+def checked_whole(name: str, value: Value, least: int, most: int) -> int:
+    """Return a whole number. Raises ValueError unless it is one, from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {shown(repr(value))}")
+    return int(value)
+
+
+def checked_cpus(cpus: Iterable[Value]) -> tuple[int, ...]:
+    """Return CPUs that processes are to keep to. Raises ValueError unless this process may use all of them."""
+    usable = pinning.allowed()
+    for cpu in cpus:
+        if not isinstance(cpu, (int, np.integer)) or (usable is not None and cpu not in usable):
+            raise ValueError(f"cpus must be in os.sched_getaffinity(0), and {shown(repr(cpu))} is not")
+    return tuple(map(int, cpus))
+
+
+def check_options(context: Value, spin: Value, **flags: Value) -> None:
+    """Raise ValueError for a start method, a time to poll, or a flag that is none."""
+    if context not in (None, *(methods := multiprocessing.get_all_start_methods())):
+        raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
+    if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= _MOST_SPIN):
+        raise ValueError(f"spin must be a number of microseconds from 0 to {_MOST_SPIN}, not {shown(repr(spin))}")
+    for name, value in flags.items():
+        if value not in (True, False):
+            raise ValueError(f"{name} must be True or False, not {shown(repr(value))}")
 
 
 def checked_processes(processes: int, at_once: int | None) -> int:
@@ -349,6 +358,8 @@ def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[i
         return [None] * count
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + index for index in range(count)]
+    if not isinstance(seed, Sized):
+        raise ValueError(f"seed must be a whole number, a list of them, or None, not {shown(repr(seed))}")  # noqa: TRY004 - as all
     if len(seed) != count:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."

@@ -120,15 +120,11 @@ def divide(  # noqa: PLR0913 - what a user can set, by name
     """Return a division: by default a process for each CPU in ``cpus`` or, without, for each that may be used.
 
     ``spin`` is in microseconds. By default it is 0 if there are more processes than ``available`` CPUs, since a process
-    that polls would take the CPU from one that works. Raises ValueError for numbers that make no sense.
+    that polls would take the CPU from one that works. Raises ValueError if a process has no CPU in ``cpus``.
     """
-    if processes is not None and processes < 1:
-        raise ValueError(f"num_processes must be 1 or more, not {processes}")
     count = max(1, min(num_envs, processes or (len(cpus) if cpus else usable_cpus())))
     if cpus is not None and len(cpus) < count:
         raise ValueError(f"cpus must name a CPU for each of {count} processes, not {len(cpus)}")
-    if spin is not None and spin < 0:
-        raise ValueError(f"spin must be 0 microseconds or more, not {spin}")
     available = available or (len(set(cpus)) if cpus else usable_cpus())
     crowded = count + (not caller_steps) > available
     spin_ns = int(spin * 1000) if spin is not None else 0 if crowded else MOST_SPIN_NS

@@ -40,7 +40,7 @@ class Team:
         self.owner = os.getpid()
         self.lost: str | None = None  # why nothing can be asked for any more
         self.closed = False
-        self.busy = False  # something was asked for, and ``finish`` has not been called since
+        self.busy = 0  # the thread that has asked for something, until ``finish`` is called
         self._start: Callable[[], None] | None = None  # begins a step of the own share, if it has threads for that
         self._request: Callable[[], Any] | None = None  # what a round asks of the own share, if not a step
         self._answers: list[Any] = []  # those of the round, the caller's own first
@@ -75,7 +75,7 @@ class Team:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
         if self.busy or self.lost is not None:
             self.check_idle()
-        self.busy = True
+        self.busy = threading.get_ident()
         self._request = None
         self._answers = []
         WorkerHandle.step_all(self.workers, self._fence)
@@ -89,9 +89,9 @@ class Team:
 
         ``anew``: whatever was asked for before, and may have been broken off, is waited for and thrown away.
         """
-        (self.raise_if_lost if anew else self.check_idle)()
+        self.check_idle(anew=anew)
         message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
-        self.busy = True
+        self.busy = threading.get_ident()
         for worker in self.workers:
             worker.take_back()
             self.wait_for(worker.is_done)
@@ -139,7 +139,7 @@ class Team:
         if self._request is not None:
             self._memory.free_texts()
             self._request = None
-        self.busy = False
+        self.busy = 0
 
     def wait_for(self, changed: Callable[[], bool], deadline: float = math.inf, timeout: float | None = None) -> None:
         """Wait until ``changed()``. Raises TimeoutError at the deadline, WorkerError once a worker has died."""
@@ -161,11 +161,21 @@ class Team:
         if self.lost is not None:
             raise errors.WorkerError(self.lost, None)
 
-    def check_idle(self) -> None:
-        """Raise BrokenOffError if the team is busy, and WorkerError if nothing can be asked for any more."""
+    def check_idle(self, *, anew: bool = False) -> None:
+        """Raise BrokenOffError if the team is busy, and WorkerError if nothing can be asked for any more.
+
+        ``anew``: it may be busy, unless another thread is waiting for its round.
+        """
         self.raise_if_lost()
-        if self.busy:
-            raise errors.BrokenOffError
+        if self.busy and not (anew and self._can_begin_anew()):
+            raise errors.BrokenOffError(here=self.busy == threading.get_ident())
+
+    def _can_begin_anew(self) -> bool:
+        with errors.held_back():  # an interrupt would leave it locked
+            free = self.inside.acquire(blocking=False)
+            if free:
+                self.inside.release()
+        return free
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
         """End every worker, and kill those that do not end ``within`` seconds; all at once after an interrupt.
@@ -256,14 +266,14 @@ class InFlight:
         """Ask for the environments, none of which may be asked for or ready already."""
         team = self._team
         team.check_idle()
-        team.busy = True
+        team.busy = threading.get_ident()
         for env_id in env_ids:
             ask, index = self._ask[env_id]
             ask(index)
             self.away[env_id] = 1
         for worker in team.workers:
             worker.notify()
-        team.busy = False
+        team.busy = 0
 
     def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
         """Return ids, ``least`` to ``most`` of them, in the order in which they became ready.
@@ -308,7 +318,7 @@ class InFlight:
         team = self._team
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         team.check_idle()
-        team.busy = True
+        team.busy = threading.get_ident()
         try:
             with team.inside:
                 self._take()
@@ -316,7 +326,7 @@ class InFlight:
                     self._step_or_wait(deadline, timeout)
                     self._take()
         except (errors.OverdueError, errors.WorkerError):
-            team.busy = False
+            team.busy = 0
             raise
 
     def _take(self) -> None:

@@ -19,19 +19,21 @@ from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 from vebench.backends import trees
 from vebench.backends.shared_memory.errors import OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import (
+    MOST_PROCESSES,
     GymnasiumShare,
     Received,
     ShareConfig,
     VectorSpaces,
-    as_batch,
     batch_infos,
     call_on,
     check_free,
+    check_options,
+    checked_cpus,
     checked_mask,
     checked_processes,
     checked_seeds,
     checked_values,
-    columns,
+    checked_whole,
     leaves_of,
     one_by_one,
     rows_of,
@@ -77,7 +79,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     env_fns, copy, context, daemon, observation_mode, autoreset_mode
         As for ``AsyncVectorEnv``.
     shared_memory
-        Has no effect: arrays are in shared memory, and values without a fixed shape are pickled.
+        Has no effect: observations and actions are arrays in shared memory.
     worker
         Must be None.
     max_concurrency
@@ -134,9 +136,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError("SharedMemoryVectorEnv has its own workers and does not support `worker`")
         self.env_fns = list(env_fns)
         self.num_envs = count = len(self.env_fns)
-        self.batch_size = count if batch_size is None else batch_size
-        if not 1 <= self.batch_size <= count:
-            raise ValueError(f"batch_size must be from 1 to the number of environments, {count}, not {batch_size}")
+        if not self.env_fns:
+            raise ValueError("env_fns must be at least one function that makes an environment")
+        self.batch_size = count if batch_size is None else checked_whole("batch_size", batch_size, 1, count)
+        check_options(context, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
+        cpus = None if cpus is None else checked_cpus(cpus)
         self.shared_memory, self.copy, self.worker = shared_memory, copy, worker
         self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
@@ -151,12 +155,9 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self._overdue = False
         self._last_ids = self._to_reset = np.arange(count)
         in_flight = self.batch_size < count
-        self._columns = columns(self.single_observation_space, count)
-        self._sent_as_arrays = not columns(self.single_action_space, 0)
-        if in_flight and (self._columns or not self._sent_as_arrays):
-            raise ValueError("batch_size needs spaces whose values are arrays of fixed shape: leave it out")
         if num_processes is None:
             num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        num_processes = checked_whole("num_processes", num_processes, 1, MOST_PROCESSES)
         processes = checked_processes(num_processes, max_concurrency)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
         division, share = self._make_share(division, infos=infos)
@@ -172,8 +173,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self._rows = rows_of(self.single_observation_space, iter(arrays.observations), iter(self._columns))
-        self.observations = as_batch(self._rows)
+        self._rows = self.observations = rows_of(self.single_observation_space, iter(arrays.observations))
 
     # What steps the environments: a class that has others than Gymnasium's do it says so here.
 
@@ -196,7 +196,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _write_step(self, actions: Value) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
-        return self._sent_as_arrays and write_as_they_are(self.single_action_space, self._actions, actions)
+        return write_as_they_are(self.single_action_space, self._actions, actions)
 
     def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
         """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
@@ -299,7 +299,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        self._overdue = self._team.busy = False
+        self._overdue, self._team.busy = False, 0
         return received
 
     # Everything else.
@@ -374,13 +374,13 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
-        By default the timeout is 2 seconds after a call that timed out, otherwise unlimited. ``terminate`` or an
-        interrupt ends them by force at once.
+        By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.
+        ``terminate`` or an interrupt ends them by force at once.
         """
         if self._pending and not self._overdue:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
         if timeout is None:
-            timeout = END_WITHIN_SECONDS if self._overdue else math.inf
+            timeout = END_WITHIN_SECONDS if self._overdue or self._team.busy else math.inf
         self._team.close(0.0 if terminate else timeout)
 
     def __reduce__(self) -> NoReturn:
@@ -435,14 +435,8 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise
 
     def _infos(self, name: str, timeout: float | None) -> Any:  # noqa: ANN401 - of the form that ``form_infos`` gives
-        """Wait for a reset or a step; return its infos, and keep the values that came with them."""
+        """Wait for a reset or a step; return its infos."""
         answers = self._wait(name, timeout)
-        if self._columns:
-            division = self._team.division
-            for (start, stop), (_, of_share) in zip(((0, division.own), *division.shares), answers, strict=True):
-                for column, values in zip(self._columns, of_share, strict=True):
-                    column[start:stop] = values
-            answers = [remarks for remarks, _ in answers]
         return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
 
     def _finish(self) -> None:
@@ -463,8 +457,6 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             _raise_as_it_was(error)
 
     def _observed(self) -> Value:
-        if self._columns:
-            self.observations = as_batch(self._rows)
         return trees.mapped(_copy_of, self._rows) if self.copy else self.observations
 
 

@@ -8,11 +8,13 @@ Each KEY=VALUE is an argument of vebench.measure. The environments work in Pytho
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import vebench
 
-TIMED = "vebench.backends.environments.timed:vebench/Busy-{}us-v0"
+TIMED = "timed:vebench/Busy-{}us-v0"  # timed.py, next to this file
 PLAN = {
     "envs": [TIMED.format(microseconds) for microseconds in (5, 20, 50, 200, 1000)],
     "backends": "for-loop,gym-sync,gym-async,shm-sync,torch-mp,queue,threads",
@@ -41,6 +43,7 @@ def break_even(ratios: list[vebench.Ratio]) -> str:
 
 
 def main() -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     run = vebench.measure(**{**PLAN, **dict(word.split("=", 1) for word in sys.argv[1:])})
     loops = {(cell.env, cell.num_envs): cell for cell in run.cells if cell.label == "for-loop"}
     others = [cell for cell in run.cells if cell.label != "for-loop"]

@@ -8,11 +8,13 @@ Each KEY=VALUE is an argument of vebench.measure.
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import vebench
 
-TIMED = "vebench.backends.environments.timed:vebench"
+TIMED = "timed:vebench"  # timed.py, next to this file
 PLAN = {
     # Steps that hold the lock, steps that work as long without it, and two simulators.
     "envs": [f"{TIMED}/Busy-200us-v0", f"{TIMED}/Native-200us-v0", "HalfCheetah", "Pong"],
@@ -25,6 +27,7 @@ PLAN = {
 
 
 def main() -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     run = vebench.measure(**{**PLAN, **dict(word.split("=", 1) for word in sys.argv[1:])})
     pairs = []
     for place in dict.fromkeys((cell.env, cell.key.size) for cell in run.cells):

@@ -1,4 +1,4 @@
-"""Whether environments should step while the policy acts: none of them, half of them, or all that are not ready.
+"""Whether environments should step while the policy acts: none of them, or all that are not ready.
 
     python docs/examples/overlap.py policy=sleep:1ms
     python docs/examples/overlap.py policy=mlp:64x64 workers=4 repeats=4
@@ -17,7 +17,7 @@ import vebench
 WAITING = ("shm-sync", "envpool-sync")
 PLAN = {
     "envs": "HalfCheetah",
-    "backends": [*WAITING, "shm-half", "shm-async", "envpool-async[ratio=2]"],
+    "backends": [*WAITING, "shm-async", "envpool-async[ratio=2]"],
     "workers": 2,
     "envs_per_worker": [8, 16],
     "policy": "sleep:1ms",

@@ -236,8 +236,7 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
     if header.hosts and asked is not None:
         errors = [share.error_ns for cell in cells for share in cell.hosts]
         clocks = f"; clocks known to {figures.short_time(max(errors))}" if errors else ""
-        kept = "delivered to one consumer" if asked.deliver else "nothing delivered"
-        hosts = f"{', '.join(header.hosts)} by {asked.via}, added up; {kept}{clocks}"
+        hosts = f"{', '.join(header.hosts)} by {asked.via}, added up{clocks}"
     memory = f"{host.memory_bytes / 2**30:.1f} GiB" if host.memory_bytes is not None else ""
     python = f"Python {host.python}" if host.python else ""
     machine = host.cpu_model, f"{host.usable_cpus} of {figures.counted(host.cpus_online, 'CPU')} usable", memory

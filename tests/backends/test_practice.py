@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from support.waiting import PATIENCE_S
 
-from vebench.backends.ceiling import FreeLoop, FreeRunning
-from vebench.backends.environments.suites import BURST, OTHER
+from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Setup, Task
 from vebench.backends.processes import Bells, Processes, QueueBackend, _in_memory, _Queues, _Semaphores
 from vebench.backends.threads import Threads
@@ -109,30 +108,3 @@ def test_each_thread_steps_a_share_of_its_own() -> None:
         backend.send(np.zeros(6, np.int64))
         assert backend.recv().env_ids.tolist() == [*range(6)]
     assert threading.active_count() == before
-
-
-def test_a_burst_is_so_many_steps_and_resets_are_none_of_them() -> None:
-    free = FreeRunning(CARTPOLE, 3)
-    free.seed(0)
-    made, resets = 0, 0
-    loop = free._loop.step  # noqa: SLF001 - what is counted is what the loop makes
-
-    def counted(actions: object) -> None:
-        nonlocal made, resets
-        over = int(np.count_nonzero(free._rows.terminated | free._rows.truncated))  # noqa: SLF001 - likewise
-        made, resets = made + 3 - over, resets + over
-        loop(actions)  # type: ignore[arg-type]
-
-    free._loop.step = counted  # type: ignore[method-assign]  # noqa: SLF001 - likewise
-    for _ in range(10):
-        free.burst()
-    assert resets > 0
-    assert 10 * BURST <= made < 10 * BURST + 3
-
-
-def test_rows_stand_for_the_steps_of_all_processes() -> None:
-    with closing(FreeLoop(Setup(CARTPOLE, 2, 4, (0, 1)))) as backend:
-        assert backend.info.processes == 2
-        backend.reset(0)
-        rows = sum(len(backend.recv().env_ids) for _ in range(20) if backend.send(np.zeros(1)) is None)
-    assert rows >= 20 * BURST

@@ -49,7 +49,6 @@ ENVIRONMENTS = (
     *("theirs:Own", "theirs:CartPole-v1", "numpy:load[file=x]", "pytest:main", "mine:make", "mine:Own-v0", "mine:Own"),
     *("box.mine:make", "box.mine:Own-v0", "mine:ALE/Pong-v5", "ale_py:ALE/Pong-v5", "gymnasium:make[id=theirs:Own-v0]"),
     *("vebench.backends.environments.suites:load[target=os:getcwd]", "vebench.cli:main", "vebench.__main__:main"),
-    *("vebench.backends.environments.timed:make", "vebench.backends.environments.timed:vebench/Sleep-1us-v0[a=os]"),
     *("mine:vebench/Sleep-1us-v0", "a:b:c", ":CartPole", "CartPole:", "Own-v0", "Own", "CartPole2-v1", "os.system"),
     *("GymV26Environment-v0[env_id=theirs:Own-v0]", "GymV21Environment-v0", "HalfCheetah[xml_file=/tmp/x.xml]"),
     *("CartPole[render_mode=human]", "ALE/Pong-v5[obs_type=ram]", "FrozenLake-v1[desc=os:getcwd]", "CartPole[a=inf]"),
@@ -268,8 +267,7 @@ def test_ids_that_gymnasium_and_the_suites_packages_register_are_known_but_for_t
     ]
     assert set(not_ours(RunSpec(tuple(ids), (1,)))) == {"--env GymV21Environment-v0", "--env GymV26Environment-v0"}
     named = parse_envs(["CartPole[max_episode_steps=50]", "FrozenLake[is_slippery=false]", "Ant-v5[noise=0.5]", "pong"])
-    timed = "vebench.backends.environments.timed:vebench/Sleep-1000us-v0"
-    assert list(not_ours(RunSpec((*named, timed), (1,)))) == ["--env pong"]
+    assert list(not_ours(RunSpec(tuple(named), (1,)))) == ["--env pong"]
 
 
 @pytest.mark.usefixtures("nothing_starts", "mark")

@@ -212,7 +212,7 @@ def test_programs_get_all_of_that_too(vebench: Command) -> None:
     assert asynchronous["envs_of_a_row"] == 2
 
 
-SLEEPING = "vebench.backends.environments.timed:vebench/Sleep-10000us-v0"
+SLEEPING = "timed:vebench/Sleep-10000us-v0"
 
 
 def sleeping(work: Script) -> Callable[[Cell, RunSpec], Script]:

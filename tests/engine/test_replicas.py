@@ -271,7 +271,7 @@ def test_a_replica_whose_clock_is_wrong_is_named() -> None:
 def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebench: Command, tmp_path: Path) -> None:
     if json.loads(vebench("doctor", "-f", "json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
-    sleeping = "vebench.backends.environments.timed:vebench/Sleep-1000us-v0"  # leaves the CPUs to other tests
+    sleeping = "timed:vebench/Sleep-1000us-v0"  # leaves the CPUs to other tests
     cells = ("-e", sleeping, "-w", "2", "-b", "shm-sync,gym-async", "--set", "base=false")
     # They must overlap, also on a busy machine.
     brief = ("--duration", "0.5", "--set", "warmup=0.05", "--rounds", "2", *ONE_PASS)

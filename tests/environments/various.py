@@ -68,13 +68,20 @@ class UnpicklableError(Exception):
         super().__init__(f"{one} and {two}")
 
 
+class MuteError(Exception):
+    """Has no text: asked for it, it raises another error."""
+
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
 class Troubled(Sampler):
     """Observes how many steps it has made; does what its action says."""
 
-    FINE, RAISE, RAISE_ODD, DIE, HANG, EXIT, SLEEP = range(7)
+    FINE, RAISE, RAISE_ODD, DIE, HANG, EXIT, SLEEP, RAISE_MUTE = range(8)
 
     def __init__(self) -> None:
-        super().__init__(gymnasium.spaces.Discrete(100), gymnasium.spaces.Discrete(7), length=50)
+        super().__init__(gymnasium.spaces.Discrete(100), gymnasium.spaces.Discrete(8), length=50)
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -90,6 +97,8 @@ class Troubled(Sampler):
             raise ValueError("boom")
         if action == self.RAISE_ODD:
             raise UnpicklableError(1, 2)
+        if action == self.RAISE_MUTE:
+            raise MuteError
         if action == self.DIE:
             os.kill(os.getpid(), signal.SIGKILL)
         if action == self.EXIT:

@@ -74,7 +74,7 @@ def test_the_curve_over_hosts_has_a_cell_for_each_count_and_hosts_may_be_unlike_
     assert {cell.workers: cell.replica_hosts for cell in run.cells} == {1: ("a",), 2: ("a", "old")}
     assert run.header.hosts["old"].packages["gymnasium"] == "0.1"
     told = vebench("report", "run.jsonl").out
-    assert "a, old by ssh, added up; nothing delivered; clocks known to " in " ".join(told.split())
+    assert "a, old by ssh, added up; clocks known to " in " ".join(told.split())
 
 
 def test_nodes_are_reached_by_srun_and_one_lost_after_the_plan_ends_its_cells(vebench: Command, reached: Path) -> None:
@@ -113,7 +113,6 @@ def test_hosts_that_cannot_be_used_are_refused_in_a_line(vebench: Command, reach
     [
         (("--hosts", "a[via=pigeon]"), "--hosts: via=pigeon: must be one of ssh, srun, ray"),
         (("--hosts", "a[way=ssh]"), "--hosts a[way=ssh]: no detail way"),
-        (("--hosts", "a[deliver=true]"), "--hosts: deliver goes through Ray's object store: give via=ray"),
         (("--hosts", "a", "--replicas", "2"), "--replicas 2: is for one machine"),
         (("--hosts", "a", "--pin", "0"), "--pin 0: is for one machine"),
         (("--hosts", "a", "--verify"), "--verify: compares on this machine"),

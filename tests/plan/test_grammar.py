@@ -344,7 +344,7 @@ def test_other_details_of_pinning_are_refused_with_those_that_there_are(text: st
         ("@machines,c[via=srun,count=1,3]", Hosts(("one", "two", "c"), counts=(1, 3), via="srun")),
         ("a,b[python=/opt/bin/python,unlike=true]", Hosts(("a", "b"), python="/opt/bin/python", unlike=True)),
         ("ray", Hosts(via="ray")),
-        ("ray[address=head:6379,deliver=true]", Hosts(via="ray", address="head:6379", deliver=True)),
+        ("ray[address=head:6379]", Hosts(via="ray", address="head:6379")),
         ("n1[via=ray]", Hosts(("n1",), via="ray")),
     ],
 )

@@ -459,9 +459,6 @@ def test_runs_on_hosts_differ_from_those_on_one_machine_and_by_what_the_hosts_ar
     (told,) = what_differs(on(), on(2, 2))
     assert told.startswith("hosts none against 2 x Test CPU with 2 CPUs")
     assert len(what_differs(on(2, 2), on(2, 4))) == 1
-    assert what_differs(on(2), on(2, hosts={"via": "ray", "deliver": True})) == [
-        "delivery none against to one consumer"
-    ]
 
 
 def test_the_machine_and_the_packages_that_do_the_work_have_digits_of_their_own() -> None:

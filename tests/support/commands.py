@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from unittest.mock import patch
 
 import pytest
-from support.places import ADAPTERS, ENVIRONMENTS
+from support.places import ADAPTERS, ENVIRONMENTS, EXAMPLES
 
 from vebench import cli
 from vebench.analysis import rules
@@ -85,7 +85,7 @@ def command_in(folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.Ca
     """Return the command for a user who stands in ``folder``, before a terminal of 100 columns."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS, EXAMPLES))))
     for name in CI_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     return Command(capture)

@@ -22,7 +22,7 @@ Counts = Callable[[Cell, Window], Mapping[str, int]]
 
 
 CPUS = 4
-TIMED = "vebench.backends.environments.timed"
+TIMED = "timed"
 
 
 def uncounted(_cell: Cell, _window: Window) -> Mapping[str, int]:

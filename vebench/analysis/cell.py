@@ -67,8 +67,7 @@ class CellSummary:
 
     How fast it was: ``sample`` holds the frames per second of the windows that count, one value for each window of a
     single repeat, or else for each repeat, and ``by_cpu_time`` those per second of CPU time. ``speedup`` is over the
-    reference with one worker; ``ns_per_batch`` is wall time; ``delivered_bytes_per_second`` is what one consumer got,
-    None if what was measured stayed where it was.
+    reference with one worker; ``ns_per_batch`` is wall time.
 
     What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
     hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much.
@@ -135,7 +134,6 @@ class CellSummary:
     batch_sizes: BatchSizes | None = None
     learning: Learning | None = None
     hosts: tuple[HostShare, ...] = ()
-    delivered_bytes_per_second: Estimate | None = None
     findings: tuple[Finding, ...] = ()
 
     @classmethod

@@ -65,7 +65,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
         in_steps = cell.sample.scaled(1 / cell.frame_skip)
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = frames_per_second if cell.frame_skip == 1 else estimate_of_rate(in_steps)
-        row_bytes = next((record.row_bytes for record in _well(records) if record.row_bytes is not None), None)
         learner = None if cell.reference_row else run.header.spec.learner
         counting = [window for _, windows in counted for window in windows]
         cells[key] = cell.having(
@@ -73,7 +72,6 @@ def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
             frames_per_second=frames_per_second,
             speedup=speedup,
             of_ceiling=bare and ratio(cell.sample, bare.sample),
-            delivered_bytes_per_second=None if row_bytes is None else estimate(in_steps.scaled(row_bytes)),
             by_cpu_time=by_cpu_time[key],
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
             ns_per_batch=estimate_of_rate(batches[key]),

@@ -16,6 +16,7 @@ from vebench.backends.interface import (
     OwnClasses,  # noqa: TC001 - same reason
 )
 from vebench.child.window import Window, check_counts
+from vebench.errors import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,6 @@ class Layout:
 
     ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
     ``unbound``: why this is not the requested policy, None if it is. ``own_classes`` is that of ``BackendInfo``.
-    ``row_bytes``: the bytes of a row, if rows are delivered to a consumer.
     """
 
     num_envs: int
@@ -56,7 +56,6 @@ class Layout:
     memory_policy: str | None = None
     unbound: str | None = None
     own_classes: OwnClasses | None = None
-    row_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))
@@ -277,7 +276,7 @@ KINDS: dict[str, type[Answer]] = {kind.__name__: kind for kind in get_args(Answe
 
 def describe(error: BaseException) -> str:
     """Return the error's type and the first line of its text, at most 500 characters; the log has the rest."""
-    text = " ".join(str(error).strip().partition("\n")[0].split())
+    text = " ".join(message_of(error).strip().partition("\n")[0].split())
     name = type(error).__name__
     return f"{name}: {text}"[:500] if text else name
 

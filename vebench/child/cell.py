@@ -5,11 +5,9 @@ Also that of one environment, whose steps and resets are timed one by one.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +19,9 @@ from vebench.child.answers import Done, Layout, Ready, Timed
 from vebench.child.loop import Loop
 from vebench.child.policy import TAPE
 from vebench.child.record import ids
-from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder, nbytes
+from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.record.recording import BrokenInterfaceError, malformed
-from vebench.child.request import CONSUMER_VARIABLE, Recording
+from vebench.child.request import Recording
 from vebench.child.schedule import Windows, warm_up
 from vebench.child.window import Watched
 from vebench.machine import counters, pinning
@@ -46,8 +44,6 @@ _TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
 FEWEST_RESETS = 5
 # If steps or resets are slow, each stops after this many times the time requested, however few there are.
 _ENOUGH = 3
-# A batch may be on its way to a consumer while the next is made; more would only be kept waiting in memory.
-_ON_THEIR_WAY = 2
 
 
 def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
@@ -68,8 +64,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     """
     settings, job = request.settings, request.job
     backend, first, info, reset_ns = build(request, factory, clock)
-    row_bytes = nbytes(tuple(first)) // len(first.env_ids) if settings.deliver else None
-    answer(Ready(clock() - started, _layout(backend.info, affinity, unbound, row_bytes), reset_ns))
+    answer(Ready(clock() - started, _layout(backend.info, affinity, unbound), reset_ns))
     memory = counters.proportional_memory(counters.process_tree(os.getpid()))
     recorder = None
     if isinstance(job, Recording):
@@ -174,8 +169,6 @@ def build(
     The last value is how long the reset took, in nanoseconds.
     """
     backend: VectorBackend = factory(request.setup, **request.options)
-    if request.settings.deliver:
-        backend = _Delivering(backend)
     info = backend.info
     began = clock()
     backend.reset(request.start_seed)
@@ -202,7 +195,7 @@ def where(frames: Iterator[tuple[FrameType, int]]) -> str:
     return ""
 
 
-def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | None, row_bytes: int | None) -> Layout:
+def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | None) -> Layout:
     return Layout(
         num_envs=info.num_envs,
         batch_size=info.batch_size,
@@ -216,7 +209,6 @@ def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | 
         memory_policy=pinning.memory_policy(),
         unbound=unbound,
         own_classes=info.own_classes,
-        row_bytes=row_bytes,
     )
 
 
@@ -265,37 +257,3 @@ def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
         environment.close()
     typical, late, reset = quantile(steps, 0.5), quantile(steps, 0.99), quantile(resets, 0.5)
     return Timed(len(steps), typical, late, len(resets), reset, made, ends)
-
-
-class _Delivering:
-    """A backend whose every batch goes to one consumer on another machine: what a learner there could be fed with.
-
-    Batches go through Ray's object store; no more than ``_ON_THEIR_WAY`` of them wait for the consumer. The environment
-    variable ``CONSUMER_VARIABLE`` says how it is found. Ray runs threads of its own on the CPUs that the cell has.
-    """
-
-    def __init__(self, backend: VectorBackend) -> None:
-        import ray  # noqa: PLC0415 - imported on use
-
-        self.info, self.reset, self.send = backend.info, backend.reset, backend.send
-        self._backend, self._ray = backend, ray
-        where = json.loads(os.environ[CONSUMER_VARIABLE])
-        name, quiet = where.pop("name"), {"logging_level": logging.ERROR, "configure_logging": False}
-        ray.init(**where, log_to_driver=False, **quiet)
-        self._consumer: Any = ray.get_actor(name)
-        self._on_their_way: list[Any] = []
-
-    def recv(self) -> Batch:
-        """Return the next batch, which is then on its way."""
-        batch = self._backend.recv()
-        while len(self._on_their_way) >= _ON_THEIR_WAY:
-            there, self._on_their_way = self._ray.wait(self._on_their_way, num_returns=1)
-            self._ray.get(there)  # raises what the consumer did
-        self._on_their_way.append(self._consumer.take.remote(tuple(batch)))
-        return batch
-
-    def close(self) -> None:
-        """Hang up."""
-        self._backend.close()
-        self._on_their_way = []
-        self._ray.shutdown()

@@ -258,7 +258,11 @@ def _check_adapter(target: str, options: list[str]) -> None:
 
 def in_one_line(error: BaseException) -> str:
     """Return the error's type and text in one line of at most 300 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].removesuffix(": ")
+    try:
+        text = str(error)
+    except Exception as other:  # noqa: BLE001 - the same as ``vebench.errors.message_of``, which a script cannot import
+        text = f"(its text cannot be read: {type(other).__name__})"
+    return f"{type(error).__name__}: {' '.join(text.split())}"[:300].removesuffix(": ")
 
 
 if __name__ == "__main__":

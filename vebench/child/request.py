@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from vebench.backends.bracketed import OptionValue
     from vebench.backends.entry import BackendEntry
 
-# The environment variable that says how the consumer of delivered batches is found.
-CONSUMER_VARIABLE = "VEBENCH_CONSUMER"
-
 Mode = Literal["alone", "in_turn", "in_step"]
 SEEDS = range(1 << 17, 1 << 30)  # more than 16 bits, and with the number of an environment at most 31
 
@@ -35,8 +32,7 @@ def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
 class Settings:
     """The part of a run's spec that a child uses. Times are in seconds.
 
-    ``memory`` says which nodes the cell's memory comes from, as ``Pinning`` in the spec has it. With ``deliver``, each
-    batch is sent to a consumer on another machine, which ``CONSUMER_VARIABLE`` names (``vebench.hosts.over_ray``).
+    ``memory`` says which nodes the cell's memory comes from, as ``Pinning`` in the spec has it.
     """
 
     duration: float
@@ -46,7 +42,6 @@ class Settings:
     timeout: float
     memory: str
     policy: PolicyChoice = TAPED
-    deliver: bool = False
 
 
 @dataclass(frozen=True)

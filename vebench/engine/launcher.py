@@ -224,7 +224,6 @@ def settings_of(spec: RunSpec) -> Settings:
         timeout=spec.timeout,
         memory=spec.pin.memory,
         policy=spec.policy,
-        deliver=spec.hosts is not None and spec.hosts.deliver,
     )
 
 

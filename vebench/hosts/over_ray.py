@@ -2,8 +2,7 @@
 
 ``python -m vebench.hosts.over_ray '{"address": ...}'`` prints the names of the nodes. With ``"hosts": {NAME: [READING,
 WRITING]}`` it runs ``code`` in ``python`` on each of these nodes, and carries what comes over the first descriptor to
-it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``. With
-``deliver`` it starts a consumer, too, for what is measured there.
+it, and what it says to the second, until that is closed. A node that is lost says why: ``{"lost": "..."}``.
 
 Ray only carries bytes and counts CPUs: it pins nothing. It is imported on use, in a process that has nothing else to
 do.
@@ -14,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -22,7 +20,6 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from vebench.child.request import CONSUMER_VARIABLE
 from vebench.child.started import write_all
 
 if TYPE_CHECKING:
@@ -45,14 +42,13 @@ class Far:
     It is sent by value, and so it needs nothing there but Python.
     """
 
-    def __init__(self, python: str, code: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, python: str, code: str) -> None:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the actor
         self._process = subprocess.Popen(
             [python or sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._printed,
-            env={**os.environ, **environment},
             start_new_session=True,
         )
 
@@ -82,21 +78,6 @@ class Far:
         return self._printed.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
 
 
-class Consumer:
-    """Gets all batches, and copies them as a learner would."""
-
-    def take(self, batch: tuple[Any, ...]) -> None:
-        """Copy a batch."""
-        for field in batch:
-            _copied(field)
-
-
-def _copied(field: Any) -> Any:  # noqa: ANN401 - an array, or a tree of them
-    if isinstance(field, dict):
-        return {name: _copied(one) for name, one in field.items()}
-    return tuple(map(_copied, field)) if isinstance(field, tuple) else field.copy()
-
-
 def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the nodes that are alive by their hosts' names, with a number where a host has several."""
     alive = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU")]
@@ -111,26 +92,15 @@ def named(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def connect(ray: Any, python: str, code: str, hosts: Mapping[str, tuple[int, int]], *, deliver: bool) -> None:  # noqa: ANN401
-    """Carry what is said between descriptors and nodes, until all have hung up or are lost.
-
-    With ``deliver``, there is a consumer on this machine for what is measured there.
-    """
+def connect(ray: Any, python: str, code: str, hosts: Mapping[str, tuple[int, int]]) -> None:  # noqa: ANN401
+    """Carry what is said between descriptors and nodes, until all have hung up or are lost."""
     from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - imported on use
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode  # noqa: PLC0415 - on use
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InGroup  # noqa: PLC0415 - on use
 
     nodes = named(ray.nodes())
     here = {name: node for name, node in nodes.items() if name in hosts}
     for name in hosts.keys() - here.keys():
         _lost(hosts[name][1], f"the cluster has no such node now; it has {', '.join(nodes)}")
-    consumer, environment = None, dict[str, str]()
-    if deliver:
-        context, name = ray.get_runtime_context(), secrets.token_hex(8)
-        at = OnNode(context.get_node_id(), soft=False)
-        consumer = ray.remote(Consumer).options(name=name, num_cpus=0, scheduling_strategy=at).remote()
-        where = {"address": context.gcs_address, "namespace": _NAMESPACE, "name": name}
-        environment[CONSUMER_VARIABLE] = json.dumps(where)
     # All CPUs of all nodes or none: two that want the same ones must not have a half each and wait.
     bundles = [{"CPU": node["Resources"]["CPU"]} for node in here.values()]
     labels = [{_NODE: node["NodeID"]} for node in here.values()]
@@ -145,12 +115,11 @@ def connect(ray: Any, python: str, code: str, hosts: Mapping[str, tuple[int, int
     for index, (name, node) in enumerate(here.items()):
         at = InGroup(group, index)
         far = ray.remote(Far).options(num_cpus=node["Resources"]["CPU"], scheduling_strategy=at, max_concurrency=3)
-        threads.append(Thread(target=_carry, args=(ray, far.remote(python, code, environment), *hosts[name])))
+        threads.append(Thread(target=_carry, args=(ray, far.remote(python, code), *hosts[name])))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    del consumer  # until now, a node may have sent to it
 
 
 def _busy(ray: Any, nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:  # noqa: ANN401 - Ray's

@@ -252,7 +252,7 @@ def _over_ray(hosts: Hosts, guarded: Guarded, stack: ExitStack) -> list[Site]:
                 until_started.callback(os.close, writing)
         except OSError as error:
             raise UsageError(f"--hosts: too many hosts: {error.strerror} (ulimit -n)") from None
-        asked = {"address": hosts.address, "python": hosts.python, "code": _FIRST, "deliver": hosts.deliver}
+        asked = {"address": hosts.address, "python": hosts.python, "code": _FIRST}
         words = [*_OVER_RAY, json.dumps({**asked, "hosts": theirs})]
         ends = [end for both in theirs.values() for end in both]
         # What Ray prints goes to standard error: standard output is for data.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import time
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,15 @@ def proportional_memory(pids: list[int]) -> int | None:
             continue
         total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return total or None
+
+
+def address_space_used() -> str:
+    """Return in words how much memory this process has mapped of what ``ulimit -v`` allows; empty below one half."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    peak = re.search(r"^VmPeak:\s+(\d+) kB", text_of(PROC / "self/status"), re.ASCII | re.MULTILINE)
+    if most == resource.RLIM_INFINITY or peak is None or 2048 * int(peak[1]) < most:
+        return ""
+    return f"with {int(peak[1]) >> 10} MiB mapped of the {most >> 20} MiB that ulimit -v allows"
 
 
 def steal_ns(cpus: Sequence[int]) -> int | None:

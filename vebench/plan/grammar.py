@@ -80,7 +80,7 @@ def _check_text(option: str, text: str) -> None:
 
 def parse_hosts(text: str) -> Hosts:
     """Return the hosts of ``a,b[via=srun]``, ``@FILE`` or, by the name ``ray``, a Ray cluster. Raises UsageError."""
-    listed, details = _detailed("--hosts", text, ("via", "count", "address", "python", "deliver", "unlike"), ("count",))
+    listed, details = _detailed("--hosts", text, ("via", "count", "address", "python", "unlike"), ("count",))
     names = [name for part in listed.split(",") for name in _hosts(part.strip())]
     all_of_ray = names == ["ray"]
     return Hosts(
@@ -89,7 +89,6 @@ def parse_hosts(text: str) -> Hosts:
         via=details.get("via", "ray" if all_of_ray else "ssh"),
         address=details.get("address", "auto"),
         python=details.get("python", ""),
-        deliver=_parse_flag("--hosts: deliver", details.get("deliver", "false")),
         unlike=_parse_flag("--hosts: unlike", details.get("unlike", "false")),
     )
 

@@ -147,8 +147,7 @@ class Hosts:
 
     ``names`` are empty for the nodes of a Ray cluster that is yet to be asked for them. ``counts``: on how many of
     them, the first ones, there are cells; empty for all. Ray's cluster is at ``address``. ``python`` is the one on each
-    host, by default this one's path, or Ray's. With ``deliver``, every batch goes through Ray's object store to one
-    consumer. With ``unlike``, hosts and their packages may differ.
+    host, by default this one's path, or Ray's. With ``unlike``, hosts and their packages may differ.
     """
 
     names: tuple[str, ...] = ()
@@ -156,7 +155,6 @@ class Hosts:
     via: str = "ssh"
     address: str = "auto"
     python: str = ""
-    deliver: bool = False
     unlike: bool = False
 
     @property
@@ -383,8 +381,6 @@ def _check_hosts(spec: RunSpec, hosts: Hosts) -> None:
         raise UsageError(f"{wrong[0]}: is for one machine: leave it out with --hosts")
     if hosts.via not in _VIAS:
         raise UsageError(f"--hosts: via={shown(hosts.via)}: must be one of {', '.join(_VIAS)}")
-    if hosts.deliver and hosts.via != "ray":
-        raise UsageError("--hosts: deliver goes through Ray's object store: give via=ray")
     for number, name in enumerate(hosts.names):
         if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--hosts {shown(name)}: is no name of a host")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends import bracketed
-from vebench.backends.environments.suites import CALLED, OTHER, SUITES, TIMED, known_as, short_name
+from vebench.backends.environments.suites import CALLED, OTHER, SUITES, known_as, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import GYMNASIUM, how_to_install
 from vebench.errors import UsageError, did_you_mean, shown
@@ -206,9 +206,6 @@ def _is_known(env: str) -> bool:
     A text among the arguments may be a path, or the name of what is to be loaded; a number is neither.
     """
     name, arguments = bracketed.name_and_values(env)
-    if ":" in name:
-        known = name.startswith(TIMED)
-    else:
-        known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
-        known = known or re.sub(r"-v\d+\Z", "", name) in _OTHERS
+    known = name in TASKS or known_as(name) is not None or name.startswith(_BEGIN)
+    known = ":" not in name and (known or re.sub(r"-v\d+\Z", "", name) in _OTHERS)
     return env.isascii() and known and not any(isinstance(value, str) for value in arguments.values())

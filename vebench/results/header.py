@@ -201,8 +201,7 @@ def _decisive(run: RunRecord) -> dict[str, str]:
     facts = ((one.machine, _digits(one.packages)) for one in run.hosts.values())
     machines = Counter(f"{host.cpu_model} with {host.usable_cpus} CPUs, {packages}" for host, packages in facts)
     hosts = {"hosts": "; ".join(f"{count} x {machine}" for machine, count in sorted(machines.items()))}
-    delivery = {"delivery": "to one consumer"} if run.spec.hosts and run.spec.hosts.deliver else {}
-    return {**_machine(run), **_software(run), **({**hosts, **delivery} if run.hosts else {})}
+    return {**_machine(run), **_software(run), **(hosts if run.hosts else {})}
 
 
 def _machine(run: RunRecord) -> dict[str, str]:

@@ -385,8 +385,8 @@ def test_who_reads_attributes_needs_gymnasiums_classes(build: Build) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "error", "words"),
     [
-        ((PONG, 2), {"stack_num": 4}, TypeError, "ALE/Pong-v5 has no setting stack_num: use stack"),
-        ((PONG, 2), {"frameskip": 4}, TypeError, "use frame_skip"),
+        ((PONG, 2), {"stack_num": 4}, TypeError, r"ALE/Pong-v5 has no setting stack_num \(did you mean stack"),
+        ((PONG, 2), {"frameskip": 4}, TypeError, "did you mean frame_skip"),
         ((PONG, 2), {"wrappers": []}, TypeError, "make_vec has no wrappers: wrap"),
         (
             (CHEETAH, 2),
@@ -401,7 +401,8 @@ def test_who_reads_attributes_needs_gymnasiums_classes(build: Build) -> None:
         ((CHEETAH, 2), {"ctrl_cost_wieght": 1}, TypeError, "unexpected keyword argument 'ctrl_cost_wieght'"),
         ((PONG, 2), {"frame_skip": 0}, ValueError, "frame_skip"),
         ((CHEETAH, 2), {"stack": 4}, TypeError, "stack"),
-        ((CHEETAH, 0), {}, ValueError, "num_envs must be 1 or more, not 0"),
+        ((CHEETAH, 0), {}, ValueError, "num_envs must be a whole number from 1 to"),
+        ((CHEETAH, "2"), {}, ValueError, "num_envs"),
         ((PONG, 2), {"render_mode": "human"}, ValueError, "make_vec opens no windows: use render_mode='rgb_array'"),
         ((CHEETAH, 2), {"batch_size": 3}, ValueError, "batch_size"),
         ((CHEETAH, 2), {"autoreset_mode": "odd"}, ValueError, "odd"),
@@ -419,6 +420,23 @@ def test_what_makes_no_sense_is_refused_by_name(
     with pytest.raises(error, match=words) as raised:
         make_vec(*arguments, **settings)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("own_classes", [True, False])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("cpus", cpus) for cpus in ([1 << 20], [-1], "0")),
+        *(("context", context) for context in ("x", 3)),
+        *(("num_processes", count) for count in (10**9, 0, 1.5, True)),
+        *(("seed", seed) for seed in (2**70, -1, 1.5, "7", [2**70])),
+        *((flag, "no") for flag in ("copy", "daemon", "caller_steps", "infos")),
+    ],
+    ids=str,
+)
+def test_arguments_are_refused_whichever_class_steps(own_classes: bool, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be .+$"):
+        make_vec("CartPole-v1", 1, own_classes=own_classes, **{name: value})
 
 
 def test_an_older_id_of_a_game_is_stepped_by_gymnasiums_class_and_the_id_that_ours_has_is_named(build: Build) -> None:

@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from support.leaks import are_gone, segments
 from support.places import ENVIRONMENTS
-from various import Troubled, UnpicklableError
+from various import MuteError, Troubled, UnpicklableError
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
 from vebench.backends.shared_memory.memory_layout import Memory
@@ -64,6 +64,13 @@ def test_an_exception_is_raised_as_it_is_and_says_where_it_comes_from(build: Bui
     # It can go on, from a reset at the latest.
     ours.reset()
     assert ours.step(np.zeros(4, np.int64))[0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("env_id", [0, 2])
+def test_an_exception_without_a_text_is_raised_and_named(build: Build, env_id: int) -> None:
+    with pytest.raises(MuteError) as caught:
+        build().step(acts(env_id, T.RAISE_MUTE))
+    assert str(caught.value.__cause__).startswith(f"environment {env_id}: MuteError: ")
 
 
 @pytest.mark.parametrize(("action", "text"), [(T.RAISE_ODD, "UnpicklableError: 1 and 2"), (T.EXIT, "SystemExit: 3")])

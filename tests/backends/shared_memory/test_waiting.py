@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vebench.backends.environments.suites import OTHER
-from vebench.backends.interface import NothingToReceiveError, Setup, Task
-from vebench.backends.shared_memory.backend import ShmAsync, ShmHalf
+from vebench.backends.interface import Setup, Task
+from vebench.backends.shared_memory.backend import ShmAsync
 
 HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
 CARTPOLE = Task("CartPole-v1", "classic", 1)
@@ -54,16 +54,3 @@ def test_as_many_rows_are_waited_for_as_was_asked() -> None:
 def test_a_least_number_without_a_timeout_means_nothing() -> None:
     with pytest.raises(ValueError, match="recv_min=2 needs a recv_timeout"):
         ShmAsync(Setup(CARTPOLE, 2, 1, (0, 1)), recv_min=2)
-
-
-def test_halves_are_received_in_turn_and_step_while_the_other_is_out() -> None:
-    backend = ShmHalf(Setup(CARTPOLE, 2, 1, (0, 1)))
-    backend.reset(0)
-    for turn in range(6):
-        rows = backend.recv()
-        assert rows.env_ids.tolist() == [[0, 1], [2, 3]][turn % 2]
-        with pytest.raises(NothingToReceiveError):
-            backend.recv()
-        backend.send(np.zeros(2, np.int64))
-    backend.close()
-    backend.close()

@@ -2,7 +2,7 @@
 
 ``python tools/parted.py [FILE] [--only NAME,...]``: each fault of the tables below is planted into an environment or a
 vector environment, which is compared with the one without it. Each example script is run alone, and has to fail.
-FILE keeps the answers as JSON Lines. Takes about 15 minutes on two CPUs.
+FILE keeps the answers as JSON Lines. Takes about 15 minutes on two CPUs; ``--only new`` takes the later tables alone.
 """
 
 # ruff: noqa: ANN401 - hooks take and return what environments do
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordAll
 
 from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
@@ -232,6 +232,212 @@ INFOS: dict[str, Callable[[Any, list[Any]], None]] = {
 }
 
 
+def _moved_while_reset(it: Any, actions: Any) -> Any:
+    """Return actions that are rolled while an environment resets."""
+    return np.roll(actions, 1) if it.resetting.any() else actions
+
+
+def _copied_while_reset(it: Any, actions: Any) -> Any:
+    """Return actions in which the neighbour of one that resets gets its action."""
+    actions = np.array(actions)
+    for index in np.flatnonzero(it.resetting):
+        actions[(index + 1) % len(actions)] = actions[index]
+    return actions
+
+
+class Late(SyncVectorEnv):
+    """A vector environment with one thing changed: a part of what it does, as two functions of itself and a value."""
+
+    acted: Callable[[Any, Any], Any] | None = None
+    seeded: Callable[[Any, Any], Any] | None = None
+    changed: Callable[[Any, list[Any]], None] | None = None
+    count = resets = 0
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        """Reset with what is made of the seeds."""
+        self.resets += 1
+        self.resetting = np.zeros(self.num_envs, bool)
+        if type(self).seeded is not None and seed is not None:
+            seed = type(self).seeded(self, [seed + index for index in range(self.num_envs)])
+        return super().reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> Any:
+        """Step with what is made of the actions, and change the row."""
+        self.count += 1
+        row = list(super().step(actions if type(self).acted is None else type(self).acted(self, actions)))
+        if type(self).changed is not None:
+            type(self).changed(self, row)
+        self.resetting = row[2] | row[3]
+        return tuple(row)
+
+
+def _again(it: Any, row: list[Any]) -> None:
+    """Reset once more in the first step after a reset that has followed an end."""
+    if it.resets > 1 and it.count > 1 and getattr(it, "pending", False):
+        row[0] = np.stack([env.reset()[0] for env in it.envs])
+    it.pending = bool((row[2] | row[3]).any())
+
+
+def _while_reset(part: int) -> Callable[[Any, list[Any]], None]:
+    def swapped(it: Any, row: list[Any]) -> None:
+        if it.resetting.any():
+            row[part] = np.roll(row[part], 1, axis=0)
+
+    return swapped
+
+
+LATE: dict[str, dict[str, Any]] = {
+    "new: actions rolled while one resets": {"acted": _moved_while_reset},
+    "new: neighbour's action is that of one that resets": {"acted": _copied_while_reset},
+    "new: resets again after an end": {"changed": _again},
+    "new: seeds wrong from the fifth on": {
+        "seeded": lambda _, seeds: [seed + (at > 3) for at, seed in enumerate(seeds)]
+    },
+    "new: one seed for all": {"seeded": lambda _, seeds: seeds[:1] * len(seeds)},
+    "new: seeds in reverse": {"seeded": lambda _, seeds: seeds[::-1]},
+    "new: second seed ignored": {"seeded": lambda it, seeds: seeds if it.resets < 2 else [None] * len(seeds)},
+    "new: observations rolled while one resets": {"changed": _while_reset(0)},
+    "new: rewards rolled while one resets": {"changed": _while_reset(1)},
+    "new: last action of a batch is the first": {"acted": lambda _, actions: [*actions[:-1], actions[0]]},
+    "new: third batch repeats the action": {
+        "acted": lambda it, a: getattr(it, "held", a) if it.count % 3 == 0 else (setattr(it, "held", a), a)[1]
+    },
+    "new: row of every 50th call zero": {"changed": lambda it, row: row[0].fill(0) if it.count % 50 == 0 else None},
+    "new: rewards after 30 calls 0": {"changed": lambda it, row: row[1].fill(0) if it.count > 30 else None},
+}
+
+
+class Normalized(NormalizeObservation):
+    """Statistics that a fault spares one thing: the start of episodes, or everything before a seed."""
+
+    def __init__(self, env: Any, fault: str) -> None:
+        super().__init__(env)
+        self.fault = fault
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Reset, with the fault."""
+        if self.fault == "forgets" and seed is not None:
+            self.obs_rms = type(self.obs_rms)(shape=self.observation_space.shape, dtype=self.observation_space.dtype)
+        self.update_running_mean = self.fault != "starts"
+        found = super().reset(seed=seed, options=options)
+        self.update_running_mean = True
+        return found
+
+
+def norm(fault: str = "", reward: bool = False) -> Any:
+    """Return an environment with statistics that survive a reset."""
+    made = gymnasium.make(CART)
+    return Normalized(made, fault) if fault else NormalizeReward(made) if reward else NormalizeObservation(made)
+
+
+def norms(num_envs: int, mode: str = "next_step", reward: bool = False) -> SyncVectorEnv:
+    """Return a vector environment of such."""
+    return SyncVectorEnv([partial(norm, reward=reward)] * num_envs, autoreset_mode=AutoresetMode[mode.upper()])
+
+
+def late(fault: int, num_envs: int) -> SyncVectorEnv:
+    """Return a vector environment with a fault of the table of faults around resets."""
+    changes = {name: staticmethod(change) for name, change in list(LATE.values())[fault].items()}
+    made: SyncVectorEnv = type("Late", (Late,), changes)([partial(gymnasium.make, CART)] * num_envs)
+    return made
+
+
+def limited(steps: int, name: str = CART) -> TimeLimit[Any, Any]:
+    """Return an environment with a lower limit."""
+    return TimeLimit(gymnasium.make(name), steps)
+
+
+class Unseeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that draws its own seeds, with attributes set and starts and rewards multiplied."""
+
+    def __init__(self, env: Any, starts: float, ends: float, **values: float) -> None:
+        super().__init__(env)
+        self.starts, self.ends = starts, ends
+        for name, value in values.items():
+            setattr(env.unwrapped, name, value)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Reset without the seed, from starts that are multiplied."""
+        del seed
+        observation, infos = self.env.reset(options=options)
+        if self.starts != 1:
+            self.unwrapped.state = np.asarray(self.unwrapped.state) * self.starts
+            observation = np.array(self.unwrapped.state, np.float32)
+        return observation, infos
+
+    def step(self, action: Any) -> Any:
+        """Step, and multiply the reward of an end."""
+        observation, reward, terminated, *more = self.env.step(action)
+        return observation, float(reward) * (self.ends if terminated else 1.0), terminated, *more
+
+
+def unseeded(name: str = CART, starts: float = 1, ends: float = 1, **values: float) -> Unseeded:
+    """Return an environment whose starts do not follow from seeds."""
+    return Unseeded(gymnasium.make(name), starts, ends, **values)
+
+
+class Telling(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose infos have one value more."""
+
+    steps = 0
+
+    def __init__(self, env: Any, which: str) -> None:
+        super().__init__(env)
+        self.which = which
+
+    def step(self, action: Any) -> Any:
+        """Step, and tell the number of a process, all steps so far or the name of a class."""
+        *row, infos = self.env.step(action)
+        self.steps += 1
+        value = {"process": os.getpid(), "steps": self.steps, "text": hash("vebench") % 97}[self.which]
+        return *row, {**infos, self.which: value}
+
+
+def telling(which: str) -> Telling:
+    """Return an environment that tells more."""
+    return Telling(gymnasium.make(CART), which)
+
+
+def telling_all(which: str, num_envs: int) -> SyncVectorEnv:
+    """Return a vector environment of such."""
+    return SyncVectorEnv([partial(telling, which)] * num_envs)
+
+
+class Hashed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose order of features depends on the process."""
+
+    def step(self, action: Any) -> Any:
+        """Step, and put features in the order of a set."""
+        observation, *row = self.env.step(action)
+        order = list({"cart", "speed", "pole", "turn"})
+        return observation[np.argsort([hash(each) for each in order])], *row
+
+
+def hashed() -> Hashed:
+    """Return it."""
+    return Hashed(gymnasium.make(CART))
+
+
+_BY = "--within", "distribution"
+PAIRS: dict[str, tuple[str, ...]] = {
+    "new: limit of 200 steps": (CART, "CartPole-v0"),
+    "new: limit of 200 steps around it": (CART, "parted:limited[steps=200]"),
+    "new: limit of 150 steps": (PENDULUM, f"parted:limited[steps=150,name={PENDULUM}]"),
+    "new: limit of 1000 steps": ("Pendulum-v1[max_episode_steps=1000]", PENDULUM),
+    "new: gravity 9.81": (PENDULUM, f"{PENDULUM}[g=9.81]"),
+    "new: statistics without starts": ("parted:norm", "parted:norm[fault=starts]"),
+    "new: statistics forgotten with a seed": ("parted:norm", "parted:norm[fault=forgets]"),
+    "new: gravity 14": ("parted:unseeded", "parted:unseeded[gravity=14]", *_BY),
+    "new: gravity 10.5": ("parted:unseeded", "parted:unseeded[gravity=10.5]", *_BY),
+    "new: force 9": ("parted:unseeded", "parted:unseeded[force_mag=9]", *_BY),
+    "new: angle of ends 0.23": ("parted:unseeded", "parted:unseeded[theta_threshold_radians=0.23]", *_BY),
+    "new: starts twice as wide": ("parted:unseeded", "parted:unseeded[starts=2]", *_BY),
+    "new: rewards of ends 2": ("parted:unseeded", "parted:unseeded[ends=2]", *_BY),
+    "new: longer steps": ("parted:unseeded", "parted:unseeded[tau=0.021]", *_BY),
+    "new: pole heavier": ("parted:unseeded", "parted:unseeded[polemass_length=0.06]", *_BY),
+}
+
+
 def told() -> Hooked:
     """Return an environment whose infos say how many steps are left, and which text that is."""
     return Hooked(gymnasium.make(CART), info=lambda it, _: {"left": 500 - it.t, "deep": {"text": str(it.t)}})
@@ -315,6 +521,28 @@ HONEST = [
     (BREAKOUT, f"parted:sync[name={BREAKOUT},mode=same_step]"),
     ("HalfCheetah-v5", "parted:processes[name=HalfCheetah-v5,mode=same_step]"),
 ]
+NEW = [
+    ("parted:norms", "parted:norm"),
+    ("parted:norm", "parted:norms[mode=same_step]"),
+    ("parted:norms", "parted:norms[mode=disabled]"),
+    ("parted:norms[reward=true]", "parted:norm[reward=true]"),
+    ("parted:telling[which=process]", "parted:telling[which=process]"),
+    ("parted:telling[which=process]", "parted:telling_all[which=process]"),
+    ("parted:telling_all[which=steps]", "parted:telling[which=steps]"),
+    ("parted:telling[which=text]", "parted:telling[which=text]"),
+    ("parted:hashed", "parted:hashed"),
+    (CART, "parted:telling[which=steps]"),
+    ("CartPole-v0", "parted:limited[steps=200]"),
+    (PENDULUM, f"parted:limited[steps=200,name={PENDULUM}]"),
+    ("parted:unseeded", "parted:unseeded", *_BY),
+    (CART, "parted:unseeded", *_BY),
+    (CART, "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv", *_BY),
+    (CLIFF, f"parted:unseeded[name={CLIFF}]", *_BY),
+    ("FrozenLake-v1", "parted:unseeded[name=FrozenLake-v1]", *_BY),
+    ("Acrobot-v1", "parted:unseeded[name=Acrobot-v1]", *_BY),
+    (TAXI, f"parted:unseeded[name={TAXI}]", *_BY),
+    (PENDULUM, f"parted:unseeded[name={PENDULUM}]", *_BY),
+]
 
 
 def compared(one: str, other: str, *more: str) -> dict[str, Any]:
@@ -342,18 +570,21 @@ def main() -> None:
     vectors = [*((name, CART) for name in VECTOR), *((name, TOLD) for name in INFOS)]
     faults += [(name, env, f"parted:vector[fault={at}]") for at, (name, env) in enumerate(vectors)]
     answers: dict[str, list[dict[str, Any]]] = {"fault": [], "honest": []}
+    faults += [(name, CART, f"parted:late[fault={at}]") for at, name in enumerate(LATE)]
+    faults += [(name, *pair) for name, pair in PAIRS.items()]
     pairs = [("fault", *each) for each in faults] + [("honest", "", *each) for each in HONEST]
-    for kind, name, one, other in pairs:
+    pairs += [("honest", "new", *each) for each in NEW]
+    for kind, name, one, other, *more in pairs:
         if asked.only and not any(part in f"{name}{one}{other}" for part in asked.only.split(",")):
             continue
-        answer = {"kind": kind, "fault": name, **compared(one, other)}
+        answer = {"kind": kind, "fault": name, **compared(one, other, *more)}
         answers[kind].append(answer)
         words = (answer["verdict"], answer.get("field"), answer.get("actions"), answer["shows"], answer.get("why"))
-        print(f"{name or other}: {', '.join(map(str, words))}", flush=True)
+        print(f"{name or kind}: {one} {other}: {', '.join(map(str, words))}", flush=True)
         with asked.file.open("a") as file:
             file.write(json.dumps(answer) + "\n")
     found = [one for one in answers["fault"] if one["status"] == 1]
-    accused = [one for one in answers["honest"] if one["status"] != 0]
+    accused = [one for one in answers["honest"] if one["status"] == 1]
     shown = sum(one["shows"] is True for one in found)
     actions = median(one["actions"] for one in found if one.get("actions") is not None) if found else None
     print(

@@ -31,6 +31,17 @@ def info(infos, path, index=None):
 """  # and None if an environment has no such value
 
 
+def place(case: Case, parting: Parting) -> str:
+    """Return in words after how many actions the two part, and whether in a reset."""
+    after = f"after {counted(made(case, parting), 'action')}"
+    return f"in the reset {after}" if parting.needs > parting.step or not parting.step else after
+
+
+def made(case: Case, parting: Parting) -> int:
+    """Return how many actions the environment has taken where the two part."""
+    return sum(each.length for each in case[: parting.segment]) + parting.step
+
+
 def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Sequence[Sequence[Any]]) -> str:
     """Return the script. It fails where the two part, and prints what each of them has there.
 
@@ -44,9 +55,8 @@ def example(sides: Sequence[Subject], case: Case, parting: Parting, calls: Seque
         made = _calls(name, side.about, listed if last is None else listed[: last + 1], parting.env)
         codes.append((imports, [f"{name} = {making}", *made], _found(f"{name}_row", side.about, parting)))
     first, second = (one_line(words) for words in parting.found)
-    after = counted(parting.step, "action") if parting.step else "the reset"
     lines = [
-        f'"""{sides[0].text} and {sides[1].text} part in {parting.field} after {after}.',
+        f'"""{sides[0].text} and {sides[1].text} part in {parting.field} {place(case, parting)}.',
         "",
         f"The first has {first}, the second {second}.",
         '"""',

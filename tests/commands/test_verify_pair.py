@@ -12,7 +12,7 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.analysis.parting import Limit
+from vebench.analysis.parting import Limit, alike, distributions
 
 # A module of a user: CartPole as it is, and with one thing changed.
 MINE = """
@@ -64,6 +64,36 @@ def off(by=1e-6):
 
 def noisy():
     return cart(lambda self, o, *more: (o + np.random.default_rng().random(4, np.float32), *more))
+
+class Unseeded(Cart):
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(options=options)
+
+def unseeded(gravity=9.8):
+    env = Unseeded(gymnasium.make("CartPole-v1"))
+    env.unwrapped.gravity = gravity
+    env.changed = lambda *row: row
+    return env
+
+def process():
+    return cart(lambda self, *row: (*row[:4], {"process": os.getpid()}))
+
+def hashed():
+    names = ["cart", "speed", "pole", "turn"]
+    return cart(lambda self, o, *more: (o[np.argsort([hash(name) for name in names])], *more))
+
+def normal():
+    return gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))
+
+def normals(num_envs):
+    return SyncVectorEnv([normal] * num_envs)
+
+class Rolled(SyncVectorEnv):
+    def step(self, actions):
+        return super().step(np.roll(actions, 1) if self._autoreset_envs.any() else actions)
+
+def rolled(num_envs):
+    return Rolled([cart] * num_envs)
 
 def dying():
     return cart(lambda self, *row: os._exit(3) if self.step_number == 5 else row)
@@ -206,7 +236,9 @@ def test_actions_may_be_those_of_the_user(verify: Any, policy: str, mode: str, l
         ("off", ("--within", "observations=5e-6"), 1, "different"),
         ("off", ("--within", "observations=5e-6@4"), 0, "within limits"),
         ("noisy", (), 1, "different"),
-        ("noisy", ("--within", "distribution"), 0, "same distribution"),
+        ("noisy", ("--within", "distribution"), 1, "different"),
+        ("unseeded", ("--within", "distribution"), 0, "same distribution"),
+        ("unseeded[gravity=14]", ("--within", "distribution"), 1, "different"),
         ("raising", ("--within", "distribution"), 1, "different"),
     ],
 )
@@ -223,6 +255,42 @@ def test_a_verdict_is_never_stronger_than_its_class(
         assert list(found[1]["equal_by"]) == ["observations as float32"]
     assert bool(found[1]["left_out"]) == any("@" in limit for limit in within)
     assert all(0 < apart < 1e-4 for apart in found[1]["furthest"].values())
+
+
+def test_other_limits_of_steps_are_told_until_an_episode_gets_there(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+    status, found = verify("CartPole-v0")
+    assert (status, found["verdict"]) == (3, "unverified")
+    assert [spec["max_episode_steps"] for spec in found["specs"]] == [500, 200]
+    short = ("CartPole-v1[max_episode_steps=9]", "CartPole-v1[max_episode_steps=7]", "--steps", "20", "-f", "json")
+    done = vebench("verify", *short)
+    assert (done.status, json.loads(done.out)["field"], json.loads(done.out)["actions"]) == (1, "truncated", 7)
+
+
+def test_what_no_row_shows_stands_beside_the_verdict(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+    status, found = verify("mine:told")
+    assert (status, found["verdict"], len(found["beside"])) == (0, "identical", 2)
+    assert "only B has infos/clock, infos/deep/half" in found["beside"][1]
+    ends = vebench("verify", "Pendulum-v1", "Pendulum-v1", "--steps", "40", "-f", "json").out
+    assert json.loads(ends)["beside"] == ["no end was seen"]
+
+
+def test_what_differs_between_processes_is_no_difference(verify: Any) -> None:  # noqa: ANN401 - same reason
+    status, found = verify("mine:process", one="mine:process")
+    assert (status, found["verdict"], list(found["not_compared"])) == (0, "identical", ["infos/process"])
+    assert verify("mine:hashed", one="mine:hashed")[0] == 3
+
+
+def test_state_that_survives_a_seed_is_named_and_compared_in_fresh_copies(verify: Any) -> None:  # noqa: ANN401 - same reason
+    status, found = verify("mine:normals", one="mine:normal")
+    assert (status, found["verdict"], found["state"]) == (0, "identical", "observations")
+
+
+@pytest.mark.parametrize("seed", ["3", "4"])
+def test_an_example_in_which_others_reset_fails_by_itself(verify: Any, seed: str) -> None:  # noqa: ANN401 - same reason
+    status, found = verify("mine:rolled", "--seed", seed)
+    assert (status, found["environments"]) == (1, 2)
+    assert found["actions"] <= 10
+    assert last_line_of_failure(Path(".vebench/example.py")) == "AssertionError: they differ"
 
 
 def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
@@ -311,6 +379,19 @@ def test_a_file_of_what_is_no_action_is_refused(vebench: Command, array: Any) ->
     refused = vebench("verify", "CartPole-v1", "CartPole-v1", "--policy", "actions.npy")
     assert refused.status == 2
     assert "--policy actions.npy" in refused.refusal
+
+
+def test_the_power_that_is_stated_is_kept() -> None:
+    rng = np.random.default_rng(1)
+
+    def played(apart: float) -> list[Any]:
+        lengths = rng.integers(10, 20, 200)
+        return [([0.0], [[0.0, 0.0, rng.normal(apart), 1.0, 0, at + 1 == n] for at in range(n)]) for n in lengths]
+
+    shift = float(distributions(played(0), played(0))[1].split("outcomes ")[1].split()[0])
+    tests = [dict(distributions(played(0), played(shift))[0])["steps"] for _ in range(20)]
+    assert sum(chance <= 0.05 for chance in tests) >= 18
+    assert sum(not alike(distributions(played(0), played(0))[0]) for _ in range(20)) <= 3
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import ks_2samp
 
+from vebench.backends import trees
 from vebench.child.pair import RESET, STEP, array_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Action = Any
     Answer = Mapping[str, Any]  # of ``child/pair.py`` to a case
+    # The observation at its start; for each step, the observation before, the action, the next one, reward and flags.
+    Episode = tuple[list[float], list[list[float]]]
 
 _MOST_RUNS = 400  # of cases, to find a small one
+_SEEDS = 20  # that are tried for a smaller one
 _FLAGS = ("rewards", "terminated", "truncated")
-_LEVEL = 0.05  # of the tests of distributions, all together
+_LEVEL, _TESTS = 0.05, 4  # of the tests of distributions, all together, and how many they are
+_POWER = 1.645  # standard errors: what shows in 95 % of runs is as far beyond what is significant
+_SHUFFLES = 999
+_FLOOR = 1e-4  # standard deviations of an outcome: less may be rounding
+_MOST_STEPS, _FEW, _MOST_COLUMNS = 20_000, 20, 24
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,7 @@ class Tally:
     rows: int = 0
     ends: int = 0
     truncated: int = 0
+    longest: int = 0  # steps of an episode
     casts: Counter[str] = field(default_factory=Counter)  # in words, and the arrays that needed them
     furthest: dict[str, float] = field(default_factory=dict)  # how far numbers within a limit were apart
     skipped: int = 0  # arrays beyond the steps of their limit
@@ -105,6 +114,7 @@ class Tally:
     not_compared: dict[str, str] = field(default_factory=dict)  # infos, and why
     only: str = ""  # of infos, compare this field
     raised: str = ""  # what both raised, so that no more rows could be compared
+    kept: str = ""  # a field that shows that both keep state through ``reset(seed=)``: it is compared in fresh copies
 
     def anew(self, only: str) -> Tally:
         """Return a tally of other rows of the same two, whose infos are compared if they are this field."""
@@ -150,6 +160,7 @@ def _of_environment(
             names = ("reset", "step")
             return Parting(*at, "resets", (names[a[1]], names[b[1]]), (calls[0], calls[1]))
         tally.rows += 1
+        tally.longest = max(tally.longest, age)
         tally.ends += a[4] or a[5]
         tally.truncated += a[5] and not a[4]
         for name, first, second in (*_fields(a, b), *_infos(a, b, tally)):
@@ -185,6 +196,18 @@ def _infos(a: Sequence[Any], b: Sequence[Any], tally: Tally) -> Iterator[tuple[s
             tally.not_compared[name] = "arrays of two types, and long" if all(kinds) else "neither numbers nor text"
         elif len(given) > 1 or (given[0][3] and name in tally.infos[0] & tally.infos[1]):
             yield name, *(leaf and leaf[:3] for leaf in pair)
+
+
+def remembers(used: Answer, alone: Answer, tally: Tally) -> bool:
+    """Return whether rows of the second segment of a case differ from those of the segment alone."""
+    rows = [[(0, *row[1:]) for row in each if row[0]] for each in used["rows"]]
+    return first_parting({**used, "rows": rows}, alone, tally) is not None
+
+
+def before_an_end(answer: Answer) -> int:
+    """Return after how many steps of the first segment no environment has ended."""
+    flags = [[row[4] or row[5] for row in rows if row[:2] == (0, STEP)] for rows in answer["rows"]]
+    return min([*ended, True].index(True) for ended in flags)
 
 
 def unsteady(one: Answer, again: Answer) -> set[str]:
@@ -269,31 +292,37 @@ def smallest(  # noqa: PLR0913 - the case, how it is stepped, and what bounds th
 ) -> tuple[Case, Parting]:
     """Return a small case in which the two still part, and where.
 
-    Environments go first, then segments and actions; actions become the first of the ``constants``, and the seed 0.
+    Environments go first, then segments and actions; actions become the first of the ``constants``, seeds the first
+    of twenty that need the fewest actions.
     With ``fixed``, the number of environments cannot change. It goes on while it is ``timely``, for 400 cases at most.
     """
-    best = _cut(case, parting), parting
-    runs = 0
+    best, runs = (case, parting), 0
 
-    def better(candidates: Iterator[Case]) -> bool:
-        """Take the first candidate that parts and is smaller."""
+    def better(candidates: Iterable[Case]) -> bool:
+        """Take the first candidate that parts and is smaller, without the actions after the row that differs."""
         nonlocal best, runs
         for candidate in candidates:
             if runs >= _MOST_RUNS or not timely():
                 return False
-            if candidate == best[0]:
-                continue
             runs += 1
             found = stepped(candidate)
-            if found is not None and _size(cut := _cut(candidate, found), constants) < _size(best[0], constants):
-                best = cut, found
+            if found is None:
+                continue
+            # Other environments may need their actions after the cut: some make more calls than others.
+            cut = _cut(candidate, found)
+            if cut != candidate and (parts := stepped(cut)) is not None:
+                candidate, found = cut, parts  # noqa: PLW2901 - it is the same one, shorter
+            if _size(candidate, constants) < _size(best[0], constants):
+                best = candidate, found
                 return True
         return False
 
+    better([_cut(case, parting)])
+    orders = _fewer_environments, _fewer_segments, _constant, _fewer_actions, _simpler_actions, _other_seeds
     again = True
     while again:
         again = False
-        for candidates in (_fewer_environments, _fewer_segments, _constant, _fewer_actions, _simpler_actions, _simpler):
+        for candidates in orders:
             while better(candidates(*best, constants, fixed)):
                 again = True
     return best
@@ -308,7 +337,7 @@ def _cut(case: Case, parting: Parting) -> Case:
 def _size(case: Case, constants: Sequence[Action]) -> tuple[int, ...]:
     simple = {repr(action): place for place, action in enumerate(constants)}
     places = [simple.get(repr(action), len(simple)) for each in case for lane in each.actions for action in lane]
-    seeds = sum(min(each.seed, 2) for each in case)
+    seeds = sum(min(each.seed, _SEEDS) for each in case)
     return len(case[0].actions), len(case), sum(each.length for each in case), sum(places), seeds
 
 
@@ -357,38 +386,110 @@ def _simpler_actions(case: Case, _: Parting, constants: Sequence[Action], __: bo
                     yield (*case[:at], replace(each, actions=lanes), *case[at + 1 :])
 
 
-def _simpler(case: Case, *_: object) -> Iterator[Case]:
+def _other_seeds(case: Case, *_: object) -> Iterator[Case]:
+    """Yield the case with other seeds, also without its first action: with some, the two part after fewer."""
     for at, each in enumerate(case):
-        for seed in range(min(each.seed, 2)):
-            yield (*case[:at], replace(each, seed=seed), *case[at + 1 :])
+        for seed in range(_SEEDS):
+            for skipped in range(min(2, each.length)):
+                changed = Segment(seed, tuple(lane[skipped:] for lane in each.actions))
+                yield (*case[:at], changed, *case[at + 1 :])
 
 
-def episodes(answer: Answer) -> list[tuple[float, int]]:
-    """Return the return and the length of each episode that has ended."""
-    found = []
-    for rows in answer["rows"]:
-        total, length = 0.0, 0
-        for _, kind, _, reward, terminated, truncated, *_ in rows:
+def episodes(answer: Answer, lanes: Sequence[Sequence[Action]], *, seen: bool) -> list[Episode]:
+    """Return the episodes of environments that took the actions of ``lanes``; without observations if not ``seen``."""
+    found: list[Episode] = []
+    for rows, lane in zip(answer["rows"], lanes, strict=True):
+        actions, before = iter(lane), list[float]()
+        for _, kind, leaves, *flags, _, _ in rows:
+            numbers = [number for _, *leaf in leaves or () if seen for number in array_of(leaf).ravel().tolist()]
             if kind == RESET:
-                total, length = 0.0, 0
-                continue
-            total, length = total + reward, length + 1
-            if terminated or truncated:
-                found.append((total, length))
+                found.append((numbers, []))
+            else:
+                taken = [number for leaf in trees.leaves(next(actions)) for number in array_of(leaf).ravel().tolist()]
+                found[-1][1].append([*before, *taken, *(numbers or before), *flags])  # the last one may be missing
+            before = numbers
     return found
 
 
-def distributions(one: Sequence[tuple[float, int]], other: Sequence[tuple[float, int]]) -> list[tuple[str, float]]:
-    """Return the p-value for returns and for lengths (Kolmogorov and Smirnov), times two, as both are looked at."""
-    pairs = zip(("returns", "lengths"), zip(*one, strict=True), zip(*other, strict=True), strict=True)
-    return [(name, min(1.0, 2 * float(ks_2samp(a, b).pvalue))) for name, a, b in pairs]
+def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[list[tuple[str, float]], str]:
+    """Return p-values, each times the number of tests, and in words what would show in 95 % of runs.
+
+    Returns and lengths are tested by Kolmogorov and Smirnov, starts and steps by shuffling episodes.
+    """
+    whole = [[steps for _, steps in side if steps and any(steps[-1][-2:])] for side in (one, other)]
+    returns = ([sum(step[-3] for step in steps) for steps in side] for side in whole)
+    lengths = ([len(steps) for steps in side] for side in whole)
+    # The distance that is significant, and two standard errors of what is seen of it at one point.
+    spread = math.sqrt(sum(1 / len(side) for side in whole))
+    far = (math.sqrt(-0.5 * math.log(_LEVEL / _TESTS / 2)) + _POWER / 2) * spread
+    taken = [each for each in (*one, *other) if each[1]]
+    labels = np.repeat([1.0, 0.0], [sum(bool(steps) for _, steps in side) for side in (one, other)])
+    starts = _predictors(np.array([start for start, _ in taken], np.float64))
+    steps, shift = _steps_apart([steps for _, steps in taken], labels, len(taken[0][0]))
+    tests = {
+        "returns": float(ks_2samp(*returns, method="asymp").pvalue),
+        "lengths": float(ks_2samp(*lengths, method="asymp").pvalue),
+        "starts": _shuffled(starts, labels)[0],
+        "steps": steps,
+    }
+    words = f"a distance of {far:.2f} between returns, and steps with outcomes {shift:.2g} standard deviations off"
+    return [(name, min(1.0, _TESTS * chance)) for name, chance in tests.items()], words
+
+
+def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], width: int) -> tuple[float, float]:
+    """Return the p-value of what steps lead to, and the shift of an outcome that shows, in its standard deviations.
+
+    One regression for both sides predicts outcomes from the observation, of ``width`` numbers, and the action. What it
+    does not explain is added up over each episode: times each predictor, and squared.
+    """
+    every = 1 + sum(map(len, episodes)) // _MOST_STEPS
+    kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]
+    table = np.nan_to_num(np.concatenate(kept))
+    places = np.cumsum([len(each) for each in kept])[:-1]
+    outcomes = table[:, -width - len(_FLAGS) :]
+    outcomes[:, :width] -= table[:, :width]  # changes are predicted better than what is observed
+    outcomes = (outcomes - outcomes.mean(0)) / np.maximum(outcomes.std(0), _FLOOR)
+    inputs = _predictors(table[:, : -width - len(_FLAGS)])
+    left = outcomes - inputs @ np.linalg.lstsq(inputs, outcomes, rcond=None)[0]
+    left = np.sign(left) * np.maximum(np.abs(left) - _FLOOR, 0)
+    pairs = zip(np.split(inputs, places), np.split(left, places), strict=True)
+    scores = np.array([np.append(given.T @ rest, (rest**2).sum(0)) for given, rest in pairs])
+    chance, least = _shuffled(scores, labels)
+    least += _POWER * math.sqrt(1 / labels.sum() + 1 / (1 - labels).sum())
+    return chance, _FLOOR + least * float(scores[:, : left.shape[1]].std(0).max()) * len(kept) / len(table)
+
+
+def _predictors(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return columns that predict: a constant, each number, or which of a few values it has, and products of two."""
+    columns = [np.ones(len(numbers))]
+    for number in numbers.T:
+        values = np.unique(number)
+        if 2 < len(values) <= _FEW and numbers.shape[1] <= _FEW:  # noqa: PLR2004 - of two values, both are a line
+            columns += [number == value for value in values[1:]]
+        elif len(values) > 1:
+            columns.append((number - number.mean()) / number.std())
+    all_pairs = len(columns) <= _MOST_COLUMNS
+    pairs = [(i, j) for i in range(len(columns)) for j in range(i, len(columns)) if i in (0, j) or all_pairs]
+    return np.stack([columns[i] * columns[j] for i, j in pairs], 1)
+
+
+def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
+    """Return the p-value of the largest difference between the means of two groups, and which one is significant.
+
+    Differences are in standard deviations of each column. Shuffled labels show what chance does: scores of episodes
+    may have any distribution.
+    """
+    spread = scores.std(0)
+    scores = (scores - scores.mean(0))[:, spread > _FLOOR] / spread[spread > _FLOOR]
+    if not scores.size:
+        return 1.0, 0.0
+    rng = np.random.default_rng(0)
+    groups = np.array([labels, *(rng.permutation(labels) for _ in range(_SHUFFLES))])
+    weights = groups / labels.sum() - (1 - groups) / (1 - labels).sum()
+    largest = np.abs(weights @ scores).max(1)
+    return float(np.mean(largest >= largest[0])), float(np.quantile(largest, 1 - _LEVEL / _TESTS))
 
 
 def alike(tests: Sequence[tuple[str, float]]) -> bool:
     """Return whether no test tells the two apart, at an error of 5 % over all."""
     return all(chance > _LEVEL for _, chance in tests)
-
-
-def detectable(one: int, other: int) -> float:
-    """Return the distance between two distributions that so many episodes of each show, about."""
-    return math.sqrt(-0.5 * math.log(_LEVEL / 4)) * math.sqrt((one + other) / (one * other))

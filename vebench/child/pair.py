@@ -28,6 +28,7 @@ import inspect
 import marshal
 import math
 import os
+import re
 import sys
 from functools import partial
 from importlib.util import find_spec
@@ -154,6 +155,7 @@ class Subject:
                 "called": "" if self.by_id else f"{self.function.__module__}:{self.function.__qualname__}",
                 "takes": sorted(self.takes),
                 "values": self.values,
+                "spec": _spec_of(env),
             }
         finally:
             with contextlib.suppress(Exception):
@@ -233,6 +235,21 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
 def _is_vector(env: Any) -> bool:  # noqa: ANN401 - anything that steps
     """Return whether this steps several environments in one call."""
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
+
+
+def _spec_of(env: Any) -> dict[str, Any]:  # noqa: ANN401 - anything that steps
+    """Return what ``env.spec`` declares, and the least limit of steps of all wrappers, as far as they are known."""
+    layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
+    with contextlib.suppress(Exception):  # a user's property may raise anything
+        limits.append(layer.spec.max_episode_steps)
+        found["kwargs"] = re.sub(" at 0x[0-9a-f]+", "", str(sorted(layer.spec.kwargs.items())))
+        found["additional_wrappers"] = ", ".join(each.name for each in layer.spec.additional_wrappers)
+        found["reward_threshold"] = str(layer.spec.reward_threshold)
+    while layer is not None:
+        limits.append(getattr(layer, "_max_episode_steps", None))
+        layer = getattr(layer, "__dict__", {}).get("env")
+    known = [limit for limit in limits if isinstance(limit, int)]
+    return {**found, **({"max_episode_steps": min(known)} if known else {})}
 
 
 def _mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps

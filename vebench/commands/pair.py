@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import re
+import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from io import BytesIO
 from itertools import chain
 from math import inf
@@ -31,6 +35,7 @@ from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.subject import LostError, Subject, started
+from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.plan.spec import check_count
 from vebench.reports import console
 from vebench.reports.figures import counted
@@ -39,7 +44,7 @@ from vebench.reports.pages.pair import PairPage, Verdict
 from vebench.results import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -51,8 +56,8 @@ _SHRINKING_S = 60.0
 _LONGER, _SHORT, _MANY = 4, 20, 5  # of the layouts: times as many steps, steps, environments
 _HOLDS = 20  # steps for which an action is held, at most
 _FEW_ENDS = 3
-_AGAIN = 2  # times that A is stepped again, to find infos that it does not repeat
 _EPISODES = 200  # of each, to compare distributions
+_MOST_NUMBERS = 200  # of an observation, to compare steps
 _CONSTANTS = 6
 _SCRIPTED = "hold", "sweep"
 _LIMIT = re.compile(r"(?P<number>[0-9.eE+-]+)(?P<kind>%|ulp)?(?:@(?P<steps>\d+))?")
@@ -81,41 +86,77 @@ class _Two:
     sides: tuple[Subject, Subject]
     full: bool
     tally: Tally
+    guarded: Guarded
+    start: Callable[[], tuple[Subject, Subject]]
     policy: str = ""  # MODULE:FUNCTION, whose actions replace those of cases
     calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
 
+    @cached_property
+    def anew(self) -> _Two:
+        """The same two in processes of their own, which have stepped nothing before."""
+        return replace(self, sides=self.start())
+
     def step(self, case: Case, tally: Tally) -> Parting | None:
         """Step both, and return where they part."""
-        one, other = self.answers(case)
+        one, other = self.answers([case] * 2)
         self.calls = one["calls"], other["calls"]
         return analysis.first_parting(one, other, tally)
 
     def parting(self, case: Case) -> Parting | None:
-        """Return where the two part, in infos only if A repeats what they hold: it may be a time."""
+        """Return where the two part, in infos only if A repeats what they hold: it may be a time, or a process."""
         before = copy.deepcopy(self.tally)
-        one, other = self.answers(case)
+        one, other = self.answers([case] * 2)
         found = analysis.first_parting(one, other, self.tally)
         if found is None or not found.field.startswith("infos/"):
             return found
         self.tally = before
-        for _ in range(_AGAIN):
-            names = analysis.unsteady(one, *self.answers(case, of=1))
+        for two in (self, self.anew):
+            names = analysis.unsteady(one, *two.answers([case]))
             before.not_compared |= dict.fromkeys(names, "differs between two runs of A")
         return analysis.first_parting(one, other, before)
+
+    def keep_state(self, case: Case, found: Parting) -> bool:
+        """Return whether the two part only because both keep state through ``reset(seed=)``.
+
+        One side may have made more steps before it than the other, which had to wait for another environment.
+        """
+        first, last = case[0], case[found.segment]
+        used, alone = self.answers([(first, last)] * 2), self.answers([(last,)] * 2)
+        field = self.tally.anew(found.field)
+        if not all(map(partial(analysis.remembers, tally=field), used, alone)):
+            return False
+        # As long as no episode ends, both make the same calls.
+        length = min(map(analysis.before_an_end, used))
+        short = replace(first, actions=tuple(lane[:length] for lane in first.actions))
+        return self.step((short, last), field) is None
 
     def acted(self, case: Case) -> Case:
         """Return the case with the actions that the policy takes of what A observes, if there is one."""
         if not self.policy:
             return case
-        taken = self.answers(case, self.policy, of=1)[0]["taken"]  # of fewer segments if A raises
+        taken = self.answers([case], self.policy)[0]["taken"]  # of fewer segments if A raises
         return tuple(replace(each, actions=tuple(map(tuple, lanes))) for each, lanes in zip(case, taken, strict=False))
 
-    def answers(self, case: Case, policy: str = "", of: int = 2) -> list[dict[str, Any]]:
-        """Return the rows of both, or of A. With a ``policy``, each takes its actions."""
-        request = {"full": self.full, "policy": policy, "segments": [[each.seed, each.actions] for each in case]}
-        for side in self.sides[:of]:
-            side.ask(request)
-        return [side.answer() for side in self.sides[:of]]
+    def answers(self, cases: Sequence[Case], policy: str = "") -> list[dict[str, Any]]:
+        """Return the rows of A for the first case, and of B for the second. A ``policy`` takes other actions."""
+        asked = list(zip(self.sides, cases, strict=False))
+        for side, case in asked:
+            segments = [[each.seed, each.actions] for each in case]
+            side.ask({"full": self.full, "policy": policy, "segments": segments})
+        return [side.answer() for side, _ in asked]
+
+    def shows(self, script: str, parting: Parting) -> bool:
+        """Return whether a script fails where the two part, in an interpreter of its own."""
+        path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+        env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: self.guarded.token}
+        how: Any = {"cwd": self.guarded.scratch, "capture_output": True, "text": True, "timeout": _SHRINKING_S}
+        try:
+            done = subprocess.run([self.sides[0].python, "-"], check=False, input=script, env=env, **how)
+        except subprocess.TimeoutExpired:
+            return False
+        raised = [words.partition(":")[0] for words in parting.found if words != "nothing"]
+        last = done.stderr.strip().rpartition("\n")[2]
+        return any(words in last for words in (raised if parting.field == "raised" else ["they differ"]))
 
 
 def limits_of(texts: Sequence[str]) -> dict[str, Limit]:
@@ -154,10 +195,15 @@ def compared(asked: PairRequest) -> PairPage:
     texts = [_with_python(text) for text in asked.names]
     try:
         with Guarded() as guarded, ExitStack() as stack:
-            one, other = (stack.enter_context(started(*text, asked.timeout, guarded)) for text in texts)
+
+            def start() -> tuple[Subject, Subject]:
+                one, other = (stack.enter_context(started(*text, asked.timeout, guarded)) for text in texts)
+                return one, other
+
+            one, other = start()
             kinds = [[leaf[:2] for leaf in side.about["observations"]] for side in (one, other)]
             full = bool(limits) or kinds[0] != kinds[1]  # digests of other types say nothing
-            two = _Two((one, other), full, Tally(limits), _function_of(asked.policy))
+            two = _Two((one, other), full, Tally(limits), guarded, start, _function_of(asked.policy))
             _refuse_unknown(limits, [f"observations/{name}".rstrip("/") for name, *_ in one.about["observations"]])
             try:
                 verdict = _in_distribution(two, asked) if in_distribution else _same_rows(two, asked)
@@ -327,52 +373,60 @@ def _same_rows(two: _Two, asked: PairRequest) -> Verdict:
     tape = _Tape(two, asked)
     steps, num_envs = (asked.steps, asked.num_envs) if tape.given is None else tape.given.shape[:2]
     count, fixed = _count(two, num_envs)
-    found: Parting | None = None
-    case: Case = ()
-    for planned in _cases(tape, count, steps, fixed=fixed):
+    cases = deque(_cases(tape, count, steps, fixed=fixed))
+    while cases:
+        planned = cases.popleft()
         if planned[0].length > steps and two.tally.ends >= _FEW_ENDS:
             break
         say(f"comparing {counted(len(planned[0].actions), 'environment')} over {planned[0].length:,} steps")
         case = two.acted(planned)
         found = two.parting(case)
-        if found is not None:
-            break
-    if found is None and two.tally.raised:
-        return Verdict("unverified", two.tally, why=f"both raise: {two.tally.raised}")
-    if found is None and (two.tally.skipped or two.tally.furthest):
-        return Verdict("within limits", two.tally)
-    if found is None:
-        return Verdict("equal" if two.tally.casts else "identical", two.tally)
-    return _parted(two, case, found, tape.constants(), fixed=fixed)
+        if found is None:
+            continue
+        if not found.segment or not two.keep_state(case, found):
+            return _parted(two, case, found, tape.constants(), fixed=fixed)
+        two.tally.kept = found.field
+        cases.extendleft((each,) for each in reversed(case))
+    tally = two.tally
+    limits = {side.about["spec"].get("max_episode_steps", inf) for side in two.sides}
+    if tally.raised:
+        return Verdict("unverified", tally, why=f"both raise: {tally.raised}")
+    if len(limits) > 1 and tally.longest < min(limits) and inf not in limits:
+        words = " and ".join(map(str, sorted(limits)))
+        why = f"episodes are limited to {words} steps, and the longest that was compared had {tally.longest}"
+        return Verdict("unverified", tally, why=f"{why}: use a --policy that gets further")
+    if tally.skipped or tally.furthest:
+        return Verdict("within limits", tally)
+    return Verdict("equal" if tally.casts else "identical", tally)
 
 
 def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixed: bool) -> Verdict:
     """Return the verdict on two that part: whether each repeats itself, and the smallest case in which they do."""
     tally, field, say = two.tally, found.field, console.for_progress().print
-    try:
-        first, second = two.answers(case), two.answers(case)
-        pairs = dict(zip("AB", zip(first, second, strict=True), strict=True))
-        names = [name for name, runs in pairs.items() if analysis.first_parting(*runs, Tally(only=field))]
-        if names:
-            verb = "give" if len(names) > 1 else "gives"
-            why = f"{' and '.join(names)} {verb} other rows if the same is stepped again: the seed does not decide them"
-            more = f"; --within {DISTRIBUTION} compares episodes"
-            return Verdict("unverified" if len(names) > 1 else "different", tally, why=why + more)
-        until = time.monotonic() + _SHRINKING_S
-        say("looking for the smallest example")
-        case, found = analysis.smallest(
-            case,
-            found,
-            lambda smaller: two.step(smaller, tally.anew(field)),
-            constants,
-            fixed=fixed,
-            timely=lambda: time.monotonic() < until,
-        )
-        two.full = True
-        found = two.step(case, tally.anew(field)) or found
-    except LostError as error:
-        return Verdict("different", tally, found, case, why=f"one of the two is lost: {error}")
+    runs, again = two.answers([case] * 2), two.anew.answers([case] * 2)
+    pairs = zip("AB", runs, again, strict=True)
+    names = [name for name, one, other in pairs if analysis.first_parting(one, other, Tally(only=field))]
+    if names:
+        verb = "give" if len(names) > 1 else "gives"
+        why = f"{' and '.join(names)} {verb} other rows if the same is stepped again: the seed does not decide them"
+        more = f"; --within {DISTRIBUTION} compares episodes"
+        return Verdict("unverified" if len(names) > 1 else "different", tally, why=why + more)
+    until = time.monotonic() + _SHRINKING_S
+    say("looking for the smallest example")
+    case, found = analysis.smallest(
+        case,
+        found,
+        lambda smaller: two.step(smaller, tally.anew(field)),
+        constants,
+        fixed=fixed,
+        timely=lambda: time.monotonic() < until,
+    )
+    two.full = True
+    found = two.step(case, tally.anew(field)) or found
     script = example(two.sides, case, found, two.calls)
+    if not two.shows(script, found):
+        why = "they part here only: the example did not fail in an interpreter of its own"
+        return Verdict("different", tally, found, case, why=why)
     path = paths.DEFAULT_FOLDER / "example.py"
     try:
         path.parent.mkdir(exist_ok=True)
@@ -383,23 +437,29 @@ def _parted(two: _Two, case: Case, found: Parting, constants: list[Any], *, fixe
 
 
 def _in_distribution(two: _Two, asked: PairRequest) -> Verdict:
-    """Compare returns and lengths of episodes, which say something where rows cannot be the same."""
+    """Compare distributions, which say something where rows cannot be the same."""
     tape, say = _Tape(two, asked), console.for_progress().print
     count, _ = _count(two, asked.num_envs)
     until = time.monotonic() + asked.timeout
-    one, other = list[tuple[float, int]](), list[tuple[float, int]]()
-    while min(len(one), len(other)) < _EPISODES and time.monotonic() < until:
-        say(f"{min(len(one), len(other))} of {_EPISODES} episodes")
-        answers = two.answers((Segment(tape.seed(), tape.drawn(count, asked.steps)),), two.policy)
-        for name, answer, found in zip("AB", answers, (one, other), strict=True):
+    sizes = {sum(int(np.prod(leaf[2])) for leaf in side.about["observations"]) for side in two.sides}
+    two.full = len(sizes) == 1 and max(sizes) <= _MOST_NUMBERS
+    one: list[analysis.Episode] = []
+    other: list[analysis.Episode] = []
+    ends = 0
+    while ends < _EPISODES and time.monotonic() < until:
+        say(f"{ends} of {_EPISODES} episodes")
+        # Other seeds and actions: tests need samples that are independent.
+        cases = [(Segment(tape.seed(), tape.drawn(count, asked.steps)),) for _ in two.sides]
+        answers = two.answers(cases, two.policy)
+        for name, answer, (segment,), found in zip("AB", answers, cases, (one, other), strict=True):
             if answer["raised"]:
                 return Verdict("different", two.tally, why=f"{name} raises {answer['raised']}")
-            found.extend(analysis.episodes(answer))
-    if min(len(one), len(other)) < _EPISODES // 10:
-        return Verdict("unverified", two.tally, why=f"only {min(len(one), len(other))} episodes ended: more --steps")
-    tests = analysis.distributions(one, other)
+            found.extend(analysis.episodes(answer, answer["taken"][0] or segment.actions, seen=two.full))
+        ends = min(sum(any(step[-2:]) for _, steps in side for step in steps) for side in (one, other))
+    two.tally.ends = ends
+    if ends < _EPISODES // 10:
+        return Verdict("unverified", two.tally, why=f"only {ends} episodes ended: more --steps")
+    tests, shows = analysis.distributions(one, other)
     words = ", ".join(f"{name} p = {chance:.3f}" for name, chance in tests)
-    far = analysis.detectable(len(one), len(other))
-    why = f"{len(one):,} and {len(other):,} episodes: {words}; a distance of {far:.2f} between them would show"
-    two.tally.ends = min(len(one), len(other))
+    why = f"{len(one):,} and {len(other):,} episodes: {words}; in 95 % of runs would show {shows}"
     return Verdict("same distribution" if analysis.alike(tests) else "different", two.tally, why=why)

@@ -245,6 +245,9 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
             rate = f"{setting_of(best)} has the highest rate, {rate_of(best)}"
             why = f"{rate}, too uncertain to distinguish it from {others}"
             found = why, f"Measure with: {commands.more_certain}"
+        case Reason.AGED:
+            why = "its environments change with the steps that they have made, and the fastest cell had made others"
+            found = why, "End what grows in them, or compare backends at one number of environments in each run."
     return found
 
 

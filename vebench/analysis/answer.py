@@ -12,7 +12,7 @@ from math import comb, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import of_key
-from vebench.analysis.rules import WIDE
+from vebench.analysis.rules import WIDE, ageing_of
 from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_beside_others
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
@@ -40,6 +40,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
+    AGED = auto()  # rates change with the steps of environments, and at equal steps another cell would be the fastest
 
 
 class Smaller(NamedTuple):
@@ -126,6 +127,9 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         labels = {cell.label for cell in (fastest, *tied)}
         sizes = [cell for cell in known if cell.label in labels and cell not in (fastest, *tied)]
         candidates = (fastest, *tied, *_tied(fastest, sizes))
+        if _another_at_equal_ages(candidates, valid, cells):
+            reason = Reason.AGED
+    if reason is None:
         fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.disturbed))
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)
@@ -159,6 +163,21 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, int]
     entry = cell.entry
     kind = cell.label != REFERENCE, entry.overlap != "none", not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
+
+
+def _another_at_equal_ages(candidates: Cells, valid: Cells, cells: Cells) -> bool:
+    """Return whether another cell may be the fastest where environments have made equally many steps.
+
+    The rates of all are taken to change with age as the plain loop's, as fast as either end of its interval says.
+    """
+    found, ages = ageing_of(cells), {cell.key: cell.stability.age or 0.0 for cell in valid}
+    if found is None:
+        return False
+    half = found.slope.error.half_width()
+    return any(
+        max(valid, key=lambda cell: log(cell.rate) - slope * ages[cell.key]) not in candidates
+        for slope in (found.slope.log - half, found.slope.log + half)
+    )
 
 
 def _uncontested(choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]) -> Reason | None:

@@ -106,6 +106,7 @@ class Windows:
             self._run(begin - self._clock())
         if self._recorder is not None:
             self._recorder.begins(self._loop.batches, self._moments)
+        begun = self._loop.batches
         self._answer(Begins())
         self._began = self._clock()
         stretch = self._run(self._duration)
@@ -113,7 +114,7 @@ class Windows:
         counts = difference(before, read_counters(self._watched), self._owed)
         now = self._clock()
         self._answer(Ends(now - ended, now - self._started))
-        return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times)
+        return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
 
     def _has_time(self) -> bool:
         """Return whether there is time to repeat one window and still measure all others."""

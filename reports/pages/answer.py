@@ -18,6 +18,7 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
+from vebench.plan.known_work import DISTRIBUTION
 from vebench.plan.tasks import recorded_task
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
@@ -273,7 +274,8 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
 def _figure(cell: CellSummary) -> str:
     """Return a cell with its rate and, if it was measured, its speedup over a plain loop."""
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
-    return f"{setting_of(cell)}{on}, {rate_of(cell)}{of_loop(cell)}"
+    mark = f" ({DISTRIBUTION})" if cell.verdict == DISTRIBUTION else ""
+    return f"{setting_of(cell)}{on}{mark}, {rate_of(cell)}{of_loop(cell)}"
 
 
 def setting_of(cell: CellSummary) -> str:

@@ -213,7 +213,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        verdict=None if first.entry.reference_row else verdict,
+        verdict=None if first.entry.reference_row or (first.status != "ok" and verdict != "different") else verdict,
         verdict_reason=verdict_reason,
         proof=proof,
         unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),

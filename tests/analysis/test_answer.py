@@ -274,6 +274,27 @@ SITUATIONS = {
         wins("shm-sync with 2 workers", 16_395, "4.10x", spread="±78%", error="±78%"),
         "Its interval is wide, but all other backends are significantly slower.",
     ),
+    "the same of a run that was interrupted": situation(
+        [*LOOP, *noisy("shm-sync", 2, 3000, 4000, 5000, 4200)],
+        wins("shm-sync with 2 workers", 16_395, "4.10x", ", so far (2 of 9 cells)", spread="±78%", error="±78%"),
+        "Its interval is wide, but all others measured so far are significantly slower.",
+        planned=9,
+    ),
+    "the fastest with Gymnasium's interface is hardly known": situation(
+        [
+            *LOOP,
+            *curve("shm-async", {2: 1150}),
+            *noisy("shm-sync", 2, 900, 2100, 1400, 1700),
+            *curve("envpool-sync", {2: 9000}),
+        ],
+        wins("envpool-sync with 2 workers", 36_000, "9.00x"),
+        "The fastest with Gymnasium's interface is shm-sync with 2 workers, 1.54x (±>100%).",
+    ),
+    "the winner draws its own starts, and its episodes are the same": situation(
+        [*LOOP, *curve("envpool-sync", {2: 3000}, verdict="same distribution")],
+        wins("envpool-sync with 2 workers (same distribution)", 12_000, "3.00x"),
+        "The fastest with Gymnasium's interface is for-loop with 1 worker, 1.00x.",
+    ),
     "all rates are hardly known, since passes differ, but not what they are to each other": situation(
         [
             make_cell(backend, 1, tuple(round(steps * shift * noise) for noise in (0.99, 1.01)), repeat=repeat)

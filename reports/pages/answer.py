@@ -297,9 +297,10 @@ def of_loop(cell: CellSummary) -> str:
 
 def _workers(best: CellSummary, answer: TaskAnswer, commands: Commands) -> str:
     """Return which smaller size is about as fast, or that a larger one may be faster; empty if neither."""
-    if (smaller := answer.smaller) is not None:
-        verb = "reaches" if smaller.cell.workers == 1 else "reach"
-        return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {figures.distance(smaller.share)}."
+    if answer.smaller is not None:
+        cell, share = answer.smaller
+        verb = "reaches" if cell.workers == 1 else "reach"
+        return f"{cell.key.size} {verb} {share.median:.0%} of it {figures.distance(share)}."
     if answer.rising:
         cpus = commands.head.usable_cpus
         return f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."

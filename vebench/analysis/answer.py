@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import comb, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import of_key
-from vebench.analysis.rules import WIDE, ageing_of
+from vebench.analysis.rules import WIDE, ageing
 from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_beside_others
+from vebench.analysis.windows import trend
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
 
@@ -43,13 +44,6 @@ class Reason(Enum):
     AGED = auto()  # rates change with the steps of environments, and at equal steps another cell would be the fastest
 
 
-class Smaller(NamedTuple):
-    """A cell with fewer workers than another of the same backend, and the share of its rate that it reaches."""
-
-    cell: CellSummary
-    share: Estimate
-
-
 @dataclass(frozen=True)
 class TaskAnswer:
     """The answer for one task to the question which backend and how many workers to use.
@@ -71,7 +65,7 @@ class TaskAnswer:
     known: CellSummary | None = None
     perhaps: CellSummary | None = None
     tied: tuple[CellSummary, ...] = ()
-    smaller: Smaller | None = None
+    smaller: tuple[CellSummary, Estimate] | None = None
     rising: bool = False
     in_gymnasium: CellSummary | None = None
     of_gymnasium: CellSummary | None = None
@@ -154,7 +148,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     )
 
 
-def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, int]:
+def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tuple[bool, int]]:
     """Return the key that sorts settings by how simple they are to use.
 
     The plain loop before others, ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others, fewer
@@ -168,15 +162,17 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, int]
 def _another_at_equal_ages(candidates: Cells, valid: Cells, cells: Cells) -> bool:
     """Return whether another cell may be the fastest where environments have made equally many steps.
 
-    The rates of all are taken to change with age as the plain loop's, as fast as either end of its interval says.
+    The rates of all are taken to change with age as the plain loop's: by either end of the interval of its slope, or as
+    much as at one of its sizes, since the slope itself may change with age.
     """
-    found, ages = ageing_of(cells), {cell.key: cell.stability.age or 0.0 for cell in valid}
+    loops = [cell for cell in cells if cell.label == REFERENCE]
+    found, ages = ageing(loops), {cell.key: cell.stability.age or 0.0 for cell in valid}
     if found is None:
         return False
-    half = found.slope.error.half_width()
+    half, of_sizes = found.slope.error.half_width(), [trend(cell.stability.aged) for cell in loops]
+    slopes = [found.slope.log - half, found.slope.log + half, *(one.log for one in of_sizes if one is not None)]
     return any(
-        max(valid, key=lambda cell: log(cell.rate) - slope * ages[cell.key]) not in candidates
-        for slope in (found.slope.log - half, found.slope.log + half)
+        max(valid, key=lambda cell: log(cell.rate) - slope * ages[cell.key]) not in candidates for slope in slopes
     )
 
 
@@ -225,8 +221,10 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     return tuple(cell for cell in rivals if judged[cell.key] != "slower")
 
 
-def _smaller(best: CellSummary, known: Sequence[CellSummary], *, significantly: bool) -> Smaller | None:
-    """Return the cell with the fewest workers that is slower than ``best`` by little, None without one.
+def _smaller(
+    best: CellSummary, known: Sequence[CellSummary], *, significantly: bool
+) -> tuple[CellSummary, Estimate] | None:
+    """Return the cell with the fewest workers that is slower than ``best`` by little, with the share that it reaches.
 
     The fewest are named, not the nearest: 4 of 32 workers that reach 88 % are of more use to know than 16 that reach
     92 %.
@@ -236,5 +234,5 @@ def _smaller(best: CellSummary, known: Sequence[CellSummary], *, significantly: 
         share = ratio(cell.sample, best.sample)
         if share is None or share.median < _WORTH_A_WORD or (significantly and (share.high or 1.0) >= 1.0):
             continue
-        return Smaller(cell, share)
+        return cell, share
     return None

@@ -63,17 +63,12 @@ class Ageing(NamedTuple):
 
 def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
     """Return how the rate of cells that do alike changes with the steps of an environment, None if it does not."""
-    processes = [points for cell in cells for points in cell.stability.aged]
-    slope, ages = trend(processes), [age for points in processes for age, _ in points]
+    aged = tuple(each for cell in cells if not cell.disturbed for each in cell.stability.aged)
+    slope, ages = trend(aged), [age for _, points in aged for age, _ in points]
     if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
         return None
     found = Ageing(slope, min(ages), max(ages))
     return found if abs(slope.log) * log(found.last / found.first) > log(1 + DRIFT) else None
-
-
-def ageing_of(cells: Iterable[CellSummary]) -> Ageing | None:
-    """Return how the plain loop's rate changes with the steps of an environment, given all cells of a task."""
-    return ageing(cell for cell in cells if cell.label == REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -97,10 +92,9 @@ class Sweep:
     @cached_property
     def ageing(self) -> Mapping[str, Ageing]:
         """The tasks whose environments change with the steps that they have made, as the plain loop shows."""
-        by_env: dict[str, list[CellSummary]] = {}
-        for cell in self.cells:
-            by_env.setdefault(cell.env, []).append(cell)
-        return {env: found for env, cells in by_env.items() if (found := ageing_of(cells))}
+        loops = [cell for cell in self.cells if cell.label == REFERENCE]
+        by_env = {env: ageing(one for one in loops if one.env == env) for env in {cell.env for cell in loops}}
+        return {env: found for env, found in by_env.items() if found is not None}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
@@ -382,7 +376,7 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steady, aged = cell.stability, sweep.ageing.get(cell.env)
-    own = aged if cell.label == REFERENCE else ageing([cell])
+    own = aged if aged is None or cell.label == REFERENCE else ageing([cell])
     if aged is not None and own is not None and aged.slope.log * own.slope.log > 0:
         remedy = "end what grows in the environment, or let it settle with a longer warm-up (--set warmup=30s)"
         yield Finding(Code.AGEING, f"{aged.words} of the plain loop", remedy)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from math import erfc, exp, log, sqrt
-from statistics import StatisticsError, fmean, linear_regression, median
+from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, student_quantile
@@ -38,6 +38,7 @@ _MOST_EXACT = 8
 # As one process does not show how much processes differ, a cell that has several keeps at least two.
 _FEWEST_PROCESSES = 2
 Counting = list[tuple["CellRecord", "Sequence[Window]"]]
+Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Stability:
     """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
 
     ``fewest_batches`` is how many batches the shortest window held, None without windows. ``unsettled`` counts
-    processes whose rate had not settled when their warm-up ended. ``aged`` has the windows of each process whose ages
-    are known, each as the steps that an environment had made in the middle of it, and its rate. See the functions of
-    these names for the others.
+    processes whose rate had not settled when their warm-up ended. ``aged`` has, for the process of
+    each pass, the windows whose ages are known: the steps that an environment had made in the middle of one, and its
+    rate. See the functions of these names for the others.
     """
 
     outliers: int = 0
@@ -55,12 +56,12 @@ class Stability:
     fewest_batches: int | None = None
     bursts: bool = False
     unsettled: int = 0
-    aged: tuple[tuple[tuple[float, float], ...], ...] = ()
+    aged: Aged = ()
 
     @property
     def age(self) -> float | None:
         """The logarithm of the steps that an environment had made, the mean over windows; None if unknown."""
-        ages = [log(age) for points in self.aged for age, _ in points]
+        ages = [log(age) for _, points in self.aged for age, _ in points]
         return fmean(ages) if ages else None
 
     @property
@@ -85,11 +86,11 @@ def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
         fewest_batches=min((window.rows // size for size, windows in sized for window in windows), default=None),
         bursts=any(bursts(windows) for _, windows in counted),
         unsettled=sum(record.settled is False for record in records if record.status == "ok"),
-        aged=tuple(_aged(record, windows) for record, windows in counted),
+        aged=tuple((record.repeat, _ages(record, windows)) for record, windows in counted),
     )
 
 
-def _aged(record: CellRecord, windows: Sequence[Window]) -> tuple[tuple[float, float], ...]:
+def _ages(record: CellRecord, windows: Sequence[Window]) -> tuple[tuple[float, float], ...]:
     return tuple(
         ((one.steps_before * record.batch_size + one.rows / 2) / record.num_envs, (one.rows - one.resets) / one.ns)
         for one in windows
@@ -97,30 +98,30 @@ def _aged(record: CellRecord, windows: Sequence[Window]) -> tuple[tuple[float, f
     )
 
 
-def trend(processes: Sequence[Sequence[tuple[float, float]]]) -> Contrast | None:
+def trend(aged: Aged) -> Contrast | None:
     """Return the slope of log rates over log ages, with its error; None without three windows of one process.
 
-    The slope of each process is one observation. What windows within processes show of the variance counts for
-    ``COMMON`` degrees of freedom beside it, and allows for ``WINDOW_CORRELATION``.
+    The slope of each pass is one observation. What windows within processes show of the variance counts for ``COMMON``
+    degrees of freedom beside it, and allows for ``WINDOW_CORRELATION``.
     """
-    slopes, weights, left, freedom = list[float](), list[float](), 0.0, 0
-    for points in processes:
+    passes, left, freedom = dict[int, list[tuple[float, float]]](), 0.0, 0  # weights, and slopes times them
+    for number, points in aged:
         ages, rates = [log(age) for age, _ in points], [log(rate) for _, rate in points]
-        try:
-            slope, start = linear_regression(ages, rates)
-        except StatisticsError:  # fewer than two ages
+        if len(set(ages)) < 2:  # noqa: PLR2004 - a slope needs two
             continue
+        slope, start = linear_regression(ages, rates)
         middle = fmean(ages)
-        slopes.append(slope)
-        weights.append(sum((age - middle) ** 2 for age in ages))
+        weight = sum((age - middle) ** 2 for age in ages)
+        passes.setdefault(number, []).append((weight, weight * slope))
         left += sum((rate - start - slope * age) ** 2 for age, rate in zip(ages, rates, strict=True))
         freedom += len(ages) - 2
     if not freedom:
         return None
-    total, others = sum(weights), len(slopes) - 1
-    slope = sum(weight * one for weight, one in zip(weights, slopes, strict=True)) / total
+    sums = [tuple(map(sum, zip(*each, strict=True))) for each in passes.values()]
+    total, others = sum(weight for weight, _ in sums), len(sums) - 1
+    slope = sum(product for _, product in sums) / total
     within = (1 + WINDOW_CORRELATION) / (1 - WINDOW_CORRELATION) * left / freedom
-    between = sum(weight * (one - slope) ** 2 for weight, one in zip(weights, slopes, strict=True))
+    between = sum(weight * (product / weight - slope) ** 2 for weight, product in sums)
     return Contrast(slope, Error((COMMON * within + between) / (COMMON + others) / total, COMMON + others))
 
 

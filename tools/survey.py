@@ -24,6 +24,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import chdir
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -31,8 +32,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 from orphans import end_with_parent
 
+from vebench.api import PairVerification, verify
 from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
@@ -43,6 +46,7 @@ from vebench.child.main import load
 from vebench.child.proof import replay
 from vebench.child.request import Judging, Proving, Request, Settings
 from vebench.child.stepping import step_trials
+from vebench.errors import VebenchError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
@@ -66,6 +70,8 @@ BEGIN, END = "<!-- survey: begin -->\n", "<!-- survey: end -->\n"
 # At the least. Where no episode ended, one environment is stepped for longer: most of Atari's games are over by then,
 # and all of MuJoCo's, after 1,000 steps.
 STEPS, ENVS, LONG_STEPS = 600, 2, 1500
+# Of backends that draw their own starts: the functions of ``pools.py`` whose episodes are compared, of so many at once.
+POOLS, POOLED = {"envpool-sync": "sync", "envpool-async": "gathered"}, 8
 # Our own classes step those environments together that one thread takes, so that there are to be some.
 TOGETHER = 4
 COLUMNS = (*SAME, "different", "unverified")
@@ -215,7 +221,7 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
             found[backend.label] = Proof("unverified", reason=problem, failed=True)
             continue
         if (chance := entry.chance(replace(task, exact=True))) is not None:
-            found[backend.label] = Proof("unverified", reason=chance)
+            found[backend.label] = _of_episodes(task, backend, chance)
             continue
         setup = Setup(
             replace(task, exact=True),
@@ -234,6 +240,20 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
         else:
             found[label] = given
     return {backend.label: found[backend.label] for backend in backends}
+
+
+def _of_episodes(task: Task, backend: BackendChoice, chance: str) -> Proof:
+    """Return whether episodes of a backend that draws its own starts are those of Gymnasium's environment."""
+    pool = f"pools:{POOLS[backend.name]}[task_id={backend.entry.name_of(task)}]"
+    with chdir(HERE / "tools"):
+        try:
+            limit = gymnasium.spec(task.id).max_episode_steps or STEPS
+            one = verify(task.id, pool, within="distribution", num_envs=POOLED, steps=2 * limit, seed=1)
+        except (VebenchError, gymnasium.error.Error) as error:
+            return Proof("unverified", reason=f"{chance}; {error}")
+    assert isinstance(one, PairVerification)
+    ends = one.page.verdict.tally.ends
+    return Proof(one.verdict, ends=ends, reason=f"{chance}; {one.page.verdict.why}")  # type: ignore[arg-type] # of the pair
 
 
 def _proof(request: Request, steps: int) -> Proof:

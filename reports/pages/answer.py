@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.answer import Reason, corrected
+from vebench.analysis.answer import Reason
 from vebench.analysis.cell import Doubt
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE, why_never
@@ -18,6 +18,7 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
+from vebench.plan.known_work import DISTRIBUTION
 from vebench.plan.tasks import recorded_task
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from vebench.plan.spec import RunSpec
     from vebench.results.records import RunRecord
 
+RULE = "Named is the simplest of those not distinguishable from the fastest"
 _MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
 _MOST_NAMED = 3  # backends in a sentence; of others only the number
 _FEWEST_REPEATS = 3
 _BACKENDS = ("-b", "--backend")
 _USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
-_SEEN = 0.9995  # a correction closer to 1 does not show
 _NARROW_ENOUGH = "10%"  # for --until: half of the width that makes an interval too wide
 
 # In the singular and in the plural.
@@ -169,7 +170,7 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
         left_out = f"Excluded although faster: {setting_of(cell)}, {rate_of(cell)}; it {DOUBTS[doubt][0]}."
     alone = winner.label == REFERENCE and not answer.tied and not left_out
     loop = ", and nothing is faster than this plain loop" if alone else ""
-    first = f"{name} {_where(commands)}: {_figure(winner, answer.selected)}{loop}."
+    first = f"{name} {_where(commands)}: {_figure(winner)}{loop}."
     if winner.throttled:
         caveat = "A CPU quota held it back: with more CPUs it may be faster."
     elif winner.disturbed:
@@ -178,7 +179,7 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
         shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
         most = max((share.high for share in shares if share is not None and share.high is not None), default=1.0)
         faster = f" (at most {figures.number(most)}x as fast)" if most > 1 else ""
-        tied = f"Not distinguishable from it{faster}: {_listed([setting_of(cell) for cell in answer.tied])}."
+        tied = f"{RULE}; the others{faster}: {_listed([setting_of(cell) for cell in answer.tied])}."
     perhaps = f"With {answer.perhaps.key.size} it may be faster: {rate_of(answer.perhaps)}." if answer.perhaps else ""
     workers, gymnasium = _workers(winner, answer, commands), _without_leaving_gymnasium(winner, answer)
     sentences = [text for text in (first, left_out or caveat, tied, perhaps, workers, gymnasium) if text]
@@ -187,7 +188,8 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
             sentences.remove(least)
     if winner.half_width is not None and winner.half_width > WIDE:
         known = "Its interval is wide because passes differed; in ratios of backends this cancels."
-        unknown = "Its interval is wide, but all other backends are significantly slower."
+        whose = "all others measured so far" if commands.incomplete else "all other backends"
+        unknown = f"Its interval is wide, but {whose} are significantly slower."
         sentences.insert(1, known if winner is answer.known else unknown)
     return tuple(sentences)
 
@@ -208,8 +210,7 @@ def _without_winner(name: str, answer: TaskAnswer, commands: Commands) -> tuple[
     cell = answer.known if answer.reason is Reason.WIDE else answer.best
     figure = ""
     if cell is not None:
-        selected = answer.selected if cell is answer.best else 1.0
-        figure = f"{_rank(cell, answer)}: {_figure(cell, selected)}."
+        figure = f"{_rank(cell, answer)}: {_figure(cell)}."
     workers = _workers(cell, answer, commands) if cell and answer.reason is Reason.ALONE else ""
     return tuple(text for text in (first, figure, workers, remedy) if text)
 
@@ -245,6 +246,9 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
             rate = f"{setting_of(best)} has the highest rate, {rate_of(best)}"
             why = f"{rate}, too uncertain to distinguish it from {others}"
             found = why, f"Measure with: {commands.more_certain}"
+        case Reason.AGED:
+            why = "its environments change with the steps that they have made, and the fastest cell had made others"
+            found = why, "End what grows in them, or compare backends at one number of environments in each run."
     return found
 
 
@@ -267,14 +271,11 @@ def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, st
     return why, f"Compare the work with: {commands.verify(cell, by_doubt[doubt])}"
 
 
-def _figure(cell: CellSummary, selected: float) -> str:
-    """Return a cell with its rate and, if it was measured, its speedup over a plain loop.
-
-    Both are the table's times the factor ``selected``, which is said if it shows.
-    """
+def _figure(cell: CellSummary) -> str:
+    """Return a cell with its rate and, if it was measured, its speedup over a plain loop."""
     on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
-    text = f"{setting_of(cell)}{on}, {rate_of(cell, selected)}{of_loop(cell, selected)}"
-    return f"{text}, corrected for selection bias" if selected < _SEEN else text
+    mark = f" ({DISTRIBUTION})" if cell.verdict == DISTRIBUTION else ""
+    return f"{setting_of(cell)}{on}{mark}, {rate_of(cell)}{of_loop(cell)}"
 
 
 def setting_of(cell: CellSummary) -> str:
@@ -282,24 +283,24 @@ def setting_of(cell: CellSummary) -> str:
     return f"{one_line(cell.label)} with {cell.key.size}"
 
 
-def rate_of(cell: CellSummary, selected: float = 1.0) -> str:
-    """Return the rate of a cell as sentences have it, times the factor ``selected``."""
-    rate = corrected(cell.frames_per_second, selected) if cell.frames_per_second else Estimate(0.0, 0.0, 0.0)
-    return figures.in_sentence(rate, " frames/s")
+def rate_of(cell: CellSummary) -> str:
+    """Return the rate of a cell as sentences have it."""
+    return figures.in_sentence(cell.frames_per_second or Estimate(0.0, 0.0, 0.0), " frames/s")
 
 
-def of_loop(cell: CellSummary, selected: float = 1.0) -> str:
-    """Return what follows a rate: its speedup over a plain loop, times ``selected``; empty if unknown."""
+def of_loop(cell: CellSummary) -> str:
+    """Return what follows a rate: its speedup over a plain loop; empty if unknown."""
     if cell.speedup is None or cell.label == REFERENCE:
         return ""
-    return f", {figures.number(selected * cell.speedup.median)}x a plain loop {figures.distance(cell.speedup)}"
+    return f", {figures.in_sentence(cell.speedup, 'x a plain loop')}"
 
 
 def _workers(best: CellSummary, answer: TaskAnswer, commands: Commands) -> str:
     """Return which smaller size is about as fast, or that a larger one may be faster; empty if neither."""
-    if (smaller := answer.smaller) is not None:
-        verb = "reaches" if smaller.cell.workers == 1 else "reach"
-        return f"{smaller.cell.key.size} {verb} {smaller.share.median:.0%} of it {figures.distance(smaller.share)}."
+    if answer.smaller is not None:
+        cell, share = answer.smaller
+        verb = "reaches" if cell.workers == 1 else "reach"
+        return f"{cell.key.size} {verb} {share.median:.0%} of it {figures.distance(share)}."
     if answer.rising:
         cpus = commands.head.usable_cpus
         return f"More may be faster: {best.key.size} is the most that was measured, on {cpus} CPUs."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from vebench.analysis.answer import Reason, answer, corrected
+from vebench.analysis.answer import Reason, answer
 from vebench.analysis.cell import in_report_order
 from vebench.analysis.rules import unusable
 from vebench.backends.environments.suites import short_name
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Quote:
-    """The fastest backend of one task, and its rate in frames per second, corrected for being the highest."""
+    """The backend that a run names for one task, and its rate in frames per second."""
 
     cell: CellSummary
     rate: Estimate
@@ -65,7 +65,7 @@ class CitePage(DataPage):
             )
             best = None if found.reason is Reason.UNUSABLE else found.best
             if best is not None and best.frames_per_second is not None:
-                quotes.append(Quote(best, corrected(best.frames_per_second, found.selected)))
+                quotes.append(Quote(best, best.frames_per_second))
         return cls(run.header, tuple(quotes))
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import is_base
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
-from vebench.plan.known_work import BEST_FIRST, SAME
+from vebench.plan.known_work import BEST_FIRST, DISTRIBUTION, SAME
 from vebench.reports import columns, figures
 from vebench.reports.columns import of_column
 from vebench.reports.document import Listing, Table, TableRow, Text
@@ -147,6 +147,8 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"! more workers than their {figures.counted(max(marked.values()), 'CPU')}"
     if any(cell.loop_ns_per_batch for cell in cells):
         yield f"{NULL}: what the measuring loop itself costs for a batch"
+    if any(cell.verdict == DISTRIBUTION for cell in cells):
+        yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
     if any(cell.proof for cell in cells):
         yield f"{figures.SAME_WORK}: {_compared(cells)}"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Self
 
-from vebench.analysis.answer import answer
+from vebench.analysis.answer import answer, fastest_first
 from vebench.analysis.cell import in_report_order
 from vebench.analysis.findings import GRAVEST_FIRST, Code, Gravity, quota
 from vebench.analysis.rules import grouped, of_run
@@ -20,8 +20,8 @@ from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
-from vebench.reports.document import DEFAULT, DataPage, Document, Remark, Table, TableRow, Text, View
-from vebench.reports.pages.answer import Commands, answers
+from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
+from vebench.reports.pages.answer import Commands, answers, setting_of
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import Section, side_by_side
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.reports.document import AnswerText
     from vebench.results.records import Run, RunRecord
 
 
@@ -53,6 +52,7 @@ class RunPage(DataPage):
     sections: tuple[Section, ...]
     view: View = DEFAULT
     kind = "run"
+    early = False
     title = "Throughput of vector-env backends"
 
     @classmethod
@@ -77,7 +77,7 @@ class RunPage(DataPage):
             cut_short = () if self.view.each_run else ("--all shows each run alone, too.",)
             documents.append(replace(together, legend=(*together.legend, *cut_short)))
         if together is None or self.view.each_run:
-            documents += [_document(section, self.sections, self.view) for section in self.sections]
+            documents += [_document(section, self.sections, self.view, early=self.early) for section in self.sections]
         return tuple(documents)
 
     @property
@@ -101,18 +101,19 @@ class RunPage(DataPage):
 
 
 class EarlyPage(RunPage):
-    """The tables and answers alone of a run that goes on: without code to paste, and without what to do otherwise."""
+    """The tables alone of a run that goes on, and what is ahead. A few windows of one process name no winner."""
+
+    early = True
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """As those of a run."""
-
-        def early(answer: AnswerText) -> AnswerText:
-            return replace(answer, sentences=answer.sentences[: None if answer.settled else 1], code=())
-
-        return tuple(
-            replace(one, facts=(), findings=(), answers=tuple(map(early, one.answers))) for one in super().documents
-        )
+        """As those of a run, with the highest rate of each task instead of its answer."""
+        (section,) = self.sections
+        ahead: dict[str, AnswerText] = {}
+        for cell in fastest_first(cell for cell in section.cells if not cell.struck):
+            sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
+            ahead.setdefault(cell.env, AnswerText(one_line(cell.env), (sentence,), settled=False))
+        return tuple(replace(one, facts=(), findings=(), answers=(*ahead.values(),)) for one in super().documents)
 
 
 def _beside(section: Section, first: Section) -> str:
@@ -128,7 +129,7 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section, sections: Sequence[Section], view: View) -> Document:
+def _document(section: Section, sections: Sequence[Section], view: View, *, early: bool) -> Document:
     head, cells = section.head, section.cells
     beside = _beside(section, sections[0])
     letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
@@ -143,7 +144,11 @@ def _document(section: Section, sections: Sequence[Section], view: View) -> Docu
         table
         for env in envs
         for table in rate_tables(
-            env, [cell for cell in matters if cell.env == env], head.spec, view, best=found[env].winner
+            env,
+            [cell for cell in matters if cell.env == env],
+            head.spec,
+            view,
+            best=None if early else found[env].winner,
         )
     )
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)

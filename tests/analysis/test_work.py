@@ -97,3 +97,12 @@ def test_a_rate_of_a_cell_that_was_not_held_to_its_cpus_is_struck_and_nothing_is
         Run(make_header(pin="none"), (make_cell("gym-sync", 1, STEADY, affinity=(0, 1)),))  # as it was asked for
     )
     assert not unpinned.struck
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_a_cell_that_measured_nothing_has_done_no_work(status: str) -> None:
+    (cell, liar) = summaries(
+        make_cell("gym-sync", 1, status=status),  # type: ignore[arg-type] # as a run file has it
+        make_cell("shm-sync", 1, status=status, verdict="different"),  # type: ignore[arg-type] # same reason
+    )
+    assert (cell.verdict, cell.work, liar.verdict) == (None, "", "different")

@@ -78,12 +78,13 @@ class FakeLoop:
     BATCH = 7_000
 
     def __init__(self) -> None:
-        self.now = 0
+        self.now = self.batches = 0
         self.log: list[str] = []
 
     def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
         batches = max(0, -(-span // self.BATCH))
         self.now += batches * self.BATCH
+        self.batches += batches
         self.log.append(f"{round(span / 1e6)} ms, {batches_per_reading} batches")
         return Stretch(batches * self.BATCH, batches, 0)
 

@@ -16,8 +16,10 @@ from support.in_this_process import world_here
 from vebench.backends import packages, registry
 from vebench.child.answers import Answer, CellProof, Failure
 from vebench.machine import pinning
+from vebench.plan import known_work
 from vebench.plan.cells import Cell
-from vebench.plan.spec import RunSpec
+from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.tasks import TASKS
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
 SHORT = ("--duration", "0.05", "--set", "warmup=0.02", "--rounds", "3")
@@ -106,6 +108,9 @@ def test_a_run_is_shown_after_three_windows_and_goes_on_with_what_may_be_the_fas
     for shown in (found.out, found.err):
         assert shown.count("ALE/Pong-v5: frames/s (4 frames per step)") == 1
     assert found.err.index("first look; the run goes on") < found.err.index("[ 1/15]")
+    assert "first look: shm-sync with 2 workers is ahead so far." in found.err
+    assert "winner" not in found.err
+    assert "the winner" in found.out
     head, *cells = lines(Path("run.jsonl"))
     assert head["command"] == "vebench run -e Pong -b for-loop,shm-sync -w 1,2 -o run.jsonl"
     passes = [[cell for cell in cells if cell["repeat"] == number] for number in range(4)]
@@ -133,8 +138,13 @@ def test_what_a_race_has_left_out_stays_out_whatever_later_passes_show(vebench: 
     assert passes[2:] == [{"for-loop", "yardstick"}] * 2
 
 
-def test_a_backend_whose_work_cannot_be_compared_keeps_no_other_from_racing_on(vebench: Command) -> None:
+def test_a_backend_whose_work_cannot_be_compared_keeps_no_other_from_racing_on(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("envpool")  # it draws its own first states
+    unknown = known_work.Known("unverified", "it draws its own starts")
+    entry = known_work.key(TASKS["CartPole-v1"], BackendChoice("envpool-sync"))
+    monkeypatch.setattr(known_work, "_surveyed", lambda: ((entry, unknown),))
 
     def script(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec, 9000 if cell.backend.name == "envpool-sync" else 1000)

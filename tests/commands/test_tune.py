@@ -22,6 +22,7 @@ from vebench.commands import tune
 from vebench.commands.session import World
 from vebench.engine.interface import CellError
 from vebench.machine.topology import Node
+from vebench.plan import known_work
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
@@ -143,7 +144,10 @@ def waiting(cell: Cell, spec: RunSpec) -> Script:
     return [replace(each, **seen) if isinstance(each, Window) else each for each in answers]
 
 
-def test_the_answer_has_all_that_a_choice_stands_on_and_costs(vebench: Command) -> None:
+def test_the_answer_has_all_that_a_choice_stands_on_and_costs(
+    vebench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_work, "_surveyed", lambda: ())
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms")
     told = " ".join(vebench("tune", "-e", "CartPole", *asked, world=machine).out.split())
@@ -195,7 +199,8 @@ def test_a_pool_on_each_memory_node_is_tried_where_there_are_several(
         assert "A pool on each memory node (--replicas node) reaches 1.5" in " ".join(told.split())
 
 
-def test_programs_get_all_of_that_too(vebench: Command) -> None:
+def test_programs_get_all_of_that_too(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_work, "_surveyed", lambda: ())
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms", "-f", "json")
     found = json.loads(vebench("tune", "-e", "CartPole", *asked, world=machine).out)

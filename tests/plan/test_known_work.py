@@ -20,8 +20,9 @@ from vebench.engine.interface import Outcome
 from vebench.plan import known_work
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends
-from vebench.plan.known_work import UNKNOWN, Knowledge, Known, as_stepped, keep, kept_file, key, lasts
+from vebench.plan.known_work import DISTRIBUTION, UNKNOWN, Knowledge, Known, as_stepped, keep, kept_file, key, lasts
 from vebench.plan.spec import BackendChoice
+from vebench.plan.tasks import TASKS
 from vebench.results.records import Run, RunRecord, record, with_current_verdicts
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -255,3 +256,11 @@ def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
                 assert found.verdict == verdict
                 assert [found.verdict, found.reason] in ([["identical", ""]] if name == "for-loop" else told)
                 assert reason or verdict in ("identical", "equal"), (env, name)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Reacher-v5"])
+def test_episodes_of_environments_that_draw_their_own_starts_have_a_verdict(env: str) -> None:
+    task = TASKS[env]
+    versions = {**VERSIONS, "vebench": vebench.__version__, "mujoco": "3.6.0"}
+    assert Knowledge.load().of(task, POOL, versions).verdict == DISTRIBUTION
+    assert Knowledge.load().of(task, POOL, {**versions, "envpool": "0.8.4"}) == UNKNOWN

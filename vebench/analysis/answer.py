@@ -6,15 +6,15 @@ backends, because the fastest was chosen by its rate: among equal backends, one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
-from math import comb, exp, log, sqrt
-from statistics import fmean, median
-from typing import TYPE_CHECKING, NamedTuple
+from math import comb, log
+from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import of_key
-from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, contrast, ratio, verdicts, width_beside_others
+from vebench.analysis.rules import WIDE, ageing
+from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_beside_others
+from vebench.analysis.windows import trend
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
 
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
     Cells = Sequence[CellSummary]
 
-# Fewer workers, or a simpler backend not distinguishable from the fastest, are as good if they reach this share of the
-# best rate.
-_AS_GOOD = 0.95
-# Otherwise, fewer workers are mentioned if they lose at most a fifth of the rate.
+# Fewer workers that are slower than the winner are mentioned if they lose at most a fifth of its rate.
 _WORTH_A_WORD = 0.8
 
 
@@ -44,13 +41,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
-
-
-class Smaller(NamedTuple):
-    """A cell with fewer workers than another of the same backend, and the share of its rate that it reaches."""
-
-    cell: CellSummary
-    share: Estimate
+    AGED = auto()  # rates change with the steps of environments, and at equal steps another cell would be the fastest
 
 
 @dataclass(frozen=True)
@@ -59,13 +50,13 @@ class TaskAnswer:
 
     ``reason`` is why there is no winner, None if there is one. ``contestants`` are the labels of the backends to choose
     from: those asked for with a rate that is not in doubt. ``best`` is the cell with the highest rate that is not in
-    doubt; if there is a winner, the simplest to use of those that do as well. ``known`` is the fastest of those that
-    are known well enough. If it stands for a backend against others, the size of that with a higher rate is ``perhaps``
-    faster. ``selected`` is the factor that corrects the rate of ``best`` for having been chosen by its rate. ``tied``
-    are the best cells of other backends not distinguishable from the fastest. ``rising``: the most workers that were
-    measured were the best, and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that need no
-    interface but Gymnasium's, None if ``best`` is one of them; ``of_gymnasium`` of those whose environments are
-    Gymnasium's, too, None unless the other one steps environments of our own. ``doubted``: the fastest first.
+    doubt; if there is a winner, the simplest to use of those not distinguishable from the fastest. ``known`` is the
+    fastest of those that are known well enough. If it stands for a backend against others, the size of that with a
+    higher rate is ``perhaps`` faster. ``tied`` are the others not distinguishable from the fastest, itself among them;
+    without a winner, the best cells of other backends. ``rising``: the most workers that were measured were the best,
+    and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that need no interface but Gymnasium's, None
+    if ``best`` is one of them; ``of_gymnasium`` of those whose environments are Gymnasium's, too, None unless the other
+    one steps environments of our own. ``doubted``: the fastest first.
     """
 
     reason: Reason | None
@@ -73,9 +64,8 @@ class TaskAnswer:
     best: CellSummary | None = None
     known: CellSummary | None = None
     perhaps: CellSummary | None = None
-    selected: float = 1.0
     tied: tuple[CellSummary, ...] = ()
-    smaller: Smaller | None = None
+    smaller: tuple[CellSummary, Estimate] | None = None
     rising: bool = False
     in_gymnasium: CellSummary | None = None
     of_gymnasium: CellSummary | None = None
@@ -104,9 +94,10 @@ def first_of_each(cells: Iterable[CellSummary]) -> list[CellSummary]:
 def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usable: bool = True) -> TaskAnswer:
     """Return what the cells of one task answer: those of a run that asked for ``spec``, findings included.
 
-    ``usable``: the run as a whole is not too disturbed. The best rate that is known to 20 % wins, unless a higher one
-    that is uncertain, of another backend, is not distinguishable from it. A rate that is hardly known wins only if all
-    other backends are significantly slower even so. A rate that is in doubt is passed over.
+    ``usable``: the run as a whole is not too disturbed. The simplest setting wins that is not distinguishable from the
+    fastest and known to 20 %, unless a higher rate that is uncertain, of another backend, is not distinguishable from
+    it. A rate that is hardly known wins only if all other backends are significantly slower even so. A rate that is in
+    doubt is passed over.
     """
     choices = [cell for cell in cells if not cell.reference_row]
     rated = fastest_first(choices)
@@ -123,16 +114,22 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     # Known well enough, with or without what passes did to all cells alike.
     widths = {cell.key: (cell.half_width, width_beside_others(cell.sample)) for cell in valid}
     known = [cell for cell in valid if any(width is not None and width <= WIDE for width in widths[cell.key])]
-    lead, not_told, wide = _contest(valid, known)
+    lead, tied, wide = _contest(valid, known)
     fastest = best = valid[0] if reason else lead
-    tied = not_told
     reason = reason or (Reason.WIDE if wide else None)
     if reason is None:
-        best = _simplest([(cell, cell.rate) for cell in (fastest, *tied) if cell is fastest or cell in known])
-        tied = tuple(cell for cell in (fastest, *tied) if cell is not best)
-    smaller = _smaller(best, known)
+        labels = {cell.label for cell in (fastest, *tied)}
+        sizes = [cell for cell in known if cell.label in labels and cell not in (fastest, *tied)]
+        candidates = (fastest, *tied, *_tied(fastest, sizes))
+        if _another_at_equal_ages(candidates, valid, cells):
+            reason = Reason.AGED
+    if reason is None:
+        fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.disturbed))
+        best = min(fit, key=_simplest_first)
+        tied = tuple(cell for cell in candidates if cell is not best)
+    smaller = _smaller(best, known, significantly=reason is None)
     measured = {cell.workers for cell in choices if of_key(cell.key) == of_key(best.key)}
-    plain = [cell for cell in known if cell.entry.gymnasium_api]
+    plain = [cell for cell in valid if cell.entry.gymnasium_api]
     in_gymnasium = None if best.entry.gymnasium_api else next(iter(plain), None)
     own = (in_gymnasium or best).steps_own_classes
     of_gymnasium = next((cell for cell in plain if not cell.steps_own_classes), None)
@@ -142,7 +139,6 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         best,
         known=known[0] if known else None,
         perhaps=None if fastest is valid[0] else valid[0],
-        selected=_selected((fastest, *not_told), valid),
         tied=tied,
         smaller=smaller,
         rising=smaller is None and len(measured) > 1 and best.workers == max(measured) and best.workers < usable_cpus,
@@ -152,47 +148,32 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     )
 
 
-def _simplest(rated: Sequence[tuple[CellSummary, float]]) -> CellSummary:
-    """Return the simplest to use of the cells whose rates do as well as the best."""
-    bound = _AS_GOOD * max(rate for _, rate in rated)
-    return min(
-        (cell for cell, rate in rated if rate >= bound),
-        # ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others, fewer workers before more.
-        key=lambda cell: (cell.entry.overlap != "none", not cell.entry.gymnasium_api, cell.workers, rank(cell.backend)),
-    )
+def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tuple[bool, int]]:
+    """Return the key that sorts settings by how simple they are to use.
 
-
-def _selected(tied: Sequence[CellSummary], valid: Sequence[CellSummary]) -> float:
-    """Return the factor that corrects the rate of the chosen cell for having been selected.
-
-    Each pass is left out in turn, and the cell is chosen by the others: what its rate, relative to the median of all
-    cells, loses in the pass that did not choose it, is what selecting adds (cross-validation: M. Stone, Journal of the
-    Royal Statistical Society B 36, 1974). It falls as the root of the number of passes.
+    The plain loop before others, ``step`` before ``send`` and ``recv``, Gymnasium's own interface before others, fewer
+    workers before more, fewer environments before more.
     """
-    passes = tied[0].sample.by_pass
-    logs = {
-        cell.key: {number: log(rate) for number, rate in cell.sample.by_pass.items()}
-        for cell in valid
-        if cell.sample.by_pass.keys() == passes.keys() and cell.sample.measurable
-    }
-    if len(passes) < FEWEST_FOR_INTERVAL or len(logs) < FEWEST_FOR_INTERVAL:
-        return 1.0
-    middles = {number: median(rates[number] for rates in logs.values()) for number in passes}
-    apart = {key: {number: rates[number] - middles[number] for number in passes} for key, rates in logs.items()}
-    labels = {cell.label for cell in tied}
-    choices = [cell for cell in valid if cell.label in labels and cell.key in apart]
-    added = []
-    for left_out in passes:
-        means = {key: fmean(value for number, value in one.items() if number != left_out) for key, one in apart.items()}
-        ranked = sorted(choices, key=lambda cell: means[cell.key], reverse=True)
-        chosen = _simplest([(cell, exp(means[cell.key])) for cell in first_of_each(ranked)])
-        added.append(means[chosen.key] - apart[chosen.key][left_out])
-    return min(1.0, exp(-fmean(added) * sqrt((len(passes) - 1) / len(passes))))
+    entry = cell.entry
+    kind = cell.label != REFERENCE, entry.overlap != "none", not entry.gymnasium_api
+    return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 
-def corrected(rate: Estimate, selected: float) -> Estimate:
-    """Return a rate times the factor that corrects it, with an interval that reaches up to where it did."""
-    return replace(rate.scaled(selected), high=rate.high)
+def _another_at_equal_ages(candidates: Cells, valid: Cells, cells: Cells) -> bool:
+    """Return whether another cell may be the fastest where environments have made equally many steps.
+
+    The rates of all are taken to change with age as the plain loop's: by either end of the interval of its slope, or as
+    much as at one of its sizes, since the slope itself may change with age.
+    """
+    loops = [cell for cell in cells if cell.label == REFERENCE]
+    found, ages = ageing(loops), {cell.key: cell.stability.age or 0.0 for cell in valid}
+    if found is None:
+        return False
+    half, of_sizes = found.slope.error.half_width(), [trend(cell.stability.aged) for cell in loops]
+    slopes = [found.slope.log - half, found.slope.log + half, *(one.log for one in of_sizes if one is not None)]
+    return any(
+        max(valid, key=lambda cell: log(cell.rate) - slope * ages[cell.key]) not in candidates for slope in slopes
+    )
 
 
 def _uncontested(choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]) -> Reason | None:
@@ -240,17 +221,18 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     return tuple(cell for cell in rivals if judged[cell.key] != "slower")
 
 
-def _smaller(best: CellSummary, known: Sequence[CellSummary]) -> Smaller | None:
-    """Return the cell with the fewest workers that do as well, or else the fewest that give up little.
+def _smaller(
+    best: CellSummary, known: Sequence[CellSummary], *, significantly: bool
+) -> tuple[CellSummary, Estimate] | None:
+    """Return the cell with the fewest workers that is slower than ``best`` by little, with the share that it reaches.
 
-    Point estimates decide: a test would call sizes equal because they were measured badly. The fewest are named, not
-    the nearest: 4 of 32 workers that reach 88 % are of more use to know than 16 that reach 92 %.
+    The fewest are named, not the nearest: 4 of 32 workers that reach 88 % are of more use to know than 16 that reach
+    92 %.
     """
     fewer = [cell for cell in known if of_key(cell.key) == of_key(best.key) and cell.workers < best.workers]
-    shares = [
-        Smaller(cell, share)
-        for cell in sorted(fewer, key=lambda cell: cell.workers)
-        if (share := ratio(cell.sample, best.sample)) is not None
-    ]
-    ranked = (one for bound in (_AS_GOOD, _WORTH_A_WORD) for one in shares if one.share.median >= bound)
-    return next(ranked, None)
+    for cell in sorted(fewer, key=lambda cell: cell.workers):
+        share = ratio(cell.sample, best.sample)
+        if share is None or share.median < _WORTH_A_WORD or (significantly and (share.high or 1.0) >= 1.0):
+            continue
+        return cell, share
+    return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
-from typing import TYPE_CHECKING
+from math import ceil, log
+from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota, way_out
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, estimate, verdicts
-from vebench.analysis.windows import DRIFT
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, estimate, verdicts
+from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
@@ -45,6 +45,34 @@ _ENOUGH_EPISODES, _RESETS_MATTER = 5, 0.02
 LEAST_CPU_TIME = 2 / 3
 # A run is unusable if a larger share of its cells was disturbed or throttled.
 UNUSABLE_ABOVE = 0.5
+_AGEING_LEVEL = 0.005  # one-sided, of the plain loop's trend
+
+
+class Ageing(NamedTuple):
+    """How a rate changes with the steps of an environment: the slope of logarithms, and the ages that it is from."""
+
+    slope: Contrast
+    first: float
+    last: float
+
+    @property
+    def words(self) -> str:
+        """By how much the environment slows down, or speeds up."""
+        span = log(self.last / self.first)
+        change = Contrast(self.slope.log * span, self.slope.error.times(span**2)).estimate
+        middle, *ends = (f"{value - 1:+.0%}" for value in (change.median, change.low or 0.0, change.high or 0.0))
+        verb = "slows down" if self.slope.log < 0 else "speeds up"
+        return f"the environment {verb}: {middle} ({' to '.join(ends)}) from step {self.first:,.0f} to {self.last:,.0f}"
+
+
+def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
+    """Return how the rate of cells that do alike changes with the steps of an environment, None if it does not."""
+    aged = tuple(each for cell in cells if not cell.disturbed for each in cell.stability.aged)
+    slope, ages = trend(aged), [age for _, points in aged for age, _ in points]
+    if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
+        return None
+    found = Ageing(slope, min(ages), max(ages))
+    return found if abs(slope.log) * log(found.last / found.first) > log(1 + DRIFT) else None
 
 
 @dataclass(frozen=True)
@@ -70,6 +98,13 @@ class Sweep:
         cells = [cell for cell in self.cells if cell.env == env and not cell.reference_row and cell.status != "skipped"]
         labels = {cell.label for cell in cells if cell.faulty_repeats and cell.status == "failed"}
         return len(labels) > 1 and REFERENCE in labels and labels == {cell.label for cell in cells}
+
+    @cached_property
+    def ageing(self) -> Mapping[str, Ageing]:
+        """The tasks whose environments change with the steps that they have made, as the plain loop shows."""
+        loops = [cell for cell in self.cells if cell.label == REFERENCE]
+        by_env = {env: ageing(one for one in loops if one.env == env) for env in {cell.env for cell in loops}}
+        return {env: found for env, found in by_env.items() if found is not None}
 
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
@@ -133,7 +168,7 @@ def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> fr
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return the findings on ``cell``, one of the sweep's, in the order in which JSON and CSV list them."""
-    rules = (_outcome, _work, _precision, _speed, _machine, _places_and_threads, _course)
+    rules = (_outcome, _work, _precision, _speed, _machine, _places_and_threads, _loop_cost, _course)
     return tuple(_typed(finding, sweep.head) for rule in rules for finding in rule(cell, sweep))
 
 
@@ -340,7 +375,7 @@ def _places_and_threads(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.EXTRA_THREADS, message, remedy)
 
 
-def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     null = sweep.by_key.get(cell.key.beside(NULL, cell.workers))
     loop = None if null is None or cell.ns_per_batch is None else null.ns_per_batch
     if loop is not None and cell.ns_per_batch is not None:
@@ -351,8 +386,15 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             yield Finding(Code.LOOP_COST, message, remedy)
         elif cell is not null and shares:
             yield Finding(Code.LOOP_COST, f"the measuring loop itself takes over {shares[-1]:.0%} of the time", remedy)
-    steady = cell.stability
-    if steady.drifts:
+
+
+def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
+    steady, aged = cell.stability, sweep.ageing.get(cell.env)
+    own = aged if aged is None or cell.label == REFERENCE else ageing([cell])
+    if aged is not None and own is not None and aged.slope.log * own.slope.log > 0:
+        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--set warmup=30s)"
+        yield Finding(Code.AGEING, f"{aged.words} of the plain loop", remedy)
+    elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
             verb, how = "rises", "with a longer warm-up (--set warmup=1s)"

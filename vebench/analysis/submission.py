@@ -30,7 +30,7 @@ from vebench.errors import UsageError, VebenchError, harmless, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.cells import CellKey
 from vebench.plan.frozen import FROZEN, FrozenSuite
-from vebench.plan.known_work import SAME
+from vebench.plan.known_work import DISTRIBUTION, SAME
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.tasks import TASKS, recorded_task
 from vebench.results.header import machine_fingerprint, topology_of
@@ -265,8 +265,8 @@ def _work(it: _Examined) -> Found:
             if cell.repeat < PASSES_OF_ALL:
                 yield "rows were not compared with those of a plain loop", _place(cell)
             continue
-        if proof.impossible and proof.verdict == cell.verdict == "unverified":
-            continue  # it has no place
+        if proof.impossible and proof.verdict == "unverified" and cell.verdict in (DISTRIBUTION, "unverified"):
+            continue  # it has no place, or one by its episodes
         if proof.verdict not in SAME:
             yield f"its work is not proven: {why_not_same(proof)}", _place(cell)
         elif not (proof.rows > 0 and 0 < proof.steps <= proof.of_steps) or not (

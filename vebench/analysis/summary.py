@@ -190,7 +190,7 @@ def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
     shown = [proof for proof in proofs if proof.reason != BROKEN_OFF] or proofs
     proof = _together(shown)
     verdict, verdict_reason = _work(records, shown, proof)
-    shows_none = first.entry.reference_row or (first.status == "failed" and verdict in SAME)
+    shows_none = first.entry.reference_row or (first.status != "ok" and verdict != "different")
     startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
     return CellSummary.of(
         key=first.key.without_repeat,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from math import erfc, exp, log, sqrt
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING, Any
 
-from vebench.analysis.statistics import student_quantile
+from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, student_quantile
 from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window, too_much
 
@@ -40,6 +40,7 @@ _MOST_EXACT = 8
 _FEWEST_PROCESSES = 2
 _UNEVEN = 2  # the longest window of a process over its shortest
 Counting = list[tuple["CellRecord", "Sequence[Window]"]]
+Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ class Stability:
     """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
 
     ``fewest_batches`` is how many batches the shortest window held, None without windows. ``unsettled`` counts
-    processes whose rate had not settled when their warm-up ended. See the functions of these names for the others.
+    processes whose rate had not settled when their warm-up ended. ``aged`` has, for the process of
+    each pass, the windows whose ages are known: the steps that an environment had made in the middle of one, and its
+    rate. See the functions of these names for the others.
     """
 
     ended: bool = False  # whether any episode ended
@@ -59,6 +62,13 @@ class Stability:
     drift: float = 0.0
     fewest_batches: int | None = None
     unsettled: int = 0
+    aged: Aged = ()
+
+    @property
+    def age(self) -> float | None:
+        """The logarithm of the steps that an environment had made, the mean over windows; None if unknown."""
+        ages = [log(age) for _, points in self.aged for age, _ in points]
+        return fmean(ages) if ages else None
 
     @property
     def drifts(self) -> bool:
@@ -87,7 +97,43 @@ def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
         reset_share=reset_share(records, windows),
         episode=steps / max(resets, len(counted), 1),
         unsettled=sum(record.settled is False for record in records if record.status == "ok"),
+        aged=tuple((record.repeat, _ages(record, windows)) for record, windows in counted),
     )
+
+
+def _ages(record: CellRecord, windows: Sequence[Window]) -> tuple[tuple[float, float], ...]:
+    return tuple(
+        ((one.steps_before * record.batch_size + one.rows / 2) / record.num_envs, (one.rows - one.resets) / one.ns)
+        for one in windows
+        if one.steps_before is not None and one.rows > one.resets and not one.held_back
+    )
+
+
+def trend(aged: Aged) -> Contrast | None:
+    """Return the slope of log rates over log ages, with its error; None without three windows of one process.
+
+    The slope of each pass is one observation. What windows within processes show of the variance counts for ``COMMON``
+    degrees of freedom beside it, and allows for ``WINDOW_CORRELATION``.
+    """
+    passes, left, freedom = dict[int, list[tuple[float, float]]](), 0.0, 0  # weights, and slopes times them
+    for number, points in aged:
+        ages, rates = [log(age) for age, _ in points], [log(rate) for _, rate in points]
+        if len(set(ages)) < 2:  # noqa: PLR2004 - a slope needs two
+            continue
+        slope, start = linear_regression(ages, rates)
+        middle = fmean(ages)
+        weight = sum((age - middle) ** 2 for age in ages)
+        passes.setdefault(number, []).append((weight, weight * slope))
+        left += sum((rate - start - slope * age) ** 2 for age, rate in zip(ages, rates, strict=True))
+        freedom += len(ages) - 2
+    if not freedom:
+        return None
+    sums = [tuple(map(sum, zip(*each, strict=True))) for each in passes.values()]
+    total, others = sum(weight for weight, _ in sums), len(sums) - 1
+    slope = sum(product for _, product in sums) / total
+    within = (1 + WINDOW_CORRELATION) / (1 - WINDOW_CORRELATION) * left / freedom
+    between = sum(weight * (product / weight - slope) ** 2 for weight, product in sums)
+    return Contrast(slope, Error((COMMON * within + between) / (COMMON + others) / total, COMMON + others))
 
 
 def outliers(processes: Sequence[Sequence[float]]) -> int:

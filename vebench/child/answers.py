@@ -21,7 +21,7 @@ from vebench.errors import message_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WorkVerdict = Literal["identical", "equal", "equivalent", "unverified", "different"]
+WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "unverified", "different"]
 
 _CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
 

@@ -134,6 +134,7 @@ class Windows:
             self._late = min(self._clock() - begin, self._duration - 1)
         if self._recorder is not None:
             self._recorder.begins(self._loop.batches, self._moments)
+        begun = self._loop.batches
         self._answer(Begins())
         self._began = self._clock()
         left = self._duration - self._late
@@ -143,7 +144,7 @@ class Windows:
         counts = difference(before, read_counters(self._watched), self._owed)
         now = self._clock()
         self._answer(Ends(now - ended, now - self._started))
-        return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times)
+        return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
 
     def _has_time(self) -> bool:
         """Return whether there is time to repeat one window and still measure all others."""

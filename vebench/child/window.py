@@ -110,6 +110,7 @@ class Window:
     bring observations to the policy and actions back. ``latency_p50_ns`` and ``latency_p99_ns``: how long one batch was
     waited for. ``aged``: how often the policy acted between choosing an action and getting its row, added up over rows.
     Where batches may have fewer rows than others: ``batches``, and how many rows a small, a usual and a large one has.
+    ``steps_before``: the batches that the cell had stepped when the window began, counted or not.
 
     Raises ValueError for impossible counts.
     """
@@ -132,6 +133,7 @@ class Window:
     rows_p5: int | None = _of_loop("mean")
     rows_p50: int | None = _of_loop("mean")
     rows_p95: int | None = _of_loop("mean")
+    steps_before: int | None = _of_loop("mean")
 
     def __post_init__(self) -> None:
         check_counts(self, Window, positive=("ns",))

@@ -21,7 +21,7 @@ from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
 from vebench.plan.cells import expand, placement_of, report_order
-from vebench.plan.known_work import SAME, Knowledge, Known
+from vebench.plan.known_work import BEST_FIRST, SAME, Knowledge, Known
 from vebench.plan.spec import FORK, check_count
 from vebench.reports import console
 from vebench.reports.figures import counted
@@ -130,7 +130,7 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
         screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
         for cell in cells:
             before = knowledge.of(cell.task, cell.backend, _versions(cell, interpreters))
-            if before.verdict in ("unverified", "different") and before.reason:
+            if before.verdict in BEST_FIRST[3:] and before.reason:
                 screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(before)}")
         for cell, proof in answers:
             if isinstance(proof, Comparing):

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
@@ -20,7 +20,7 @@ import vebench
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import REFERENCE
-from vebench.child.answers import WorkVerdict  # noqa: TC001 - msgspec reads the annotations
+from vebench.child.answers import WorkVerdict
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.made import cache_folder
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     Versions = Mapping[str, str] | None
 
-BEST_FIRST: tuple[WorkVerdict, ...] = ("identical", "equal", "equivalent", "unverified", "different")
-SAME = BEST_FIRST[:3]  # with these, the backend's throughput can be compared with others
+BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
+SAME = BEST_FIRST[:4]  # with these, the backend's throughput can be compared with others
+DISTRIBUTION = SAME[-1]  # the backend draws its own starts: its episodes were compared, not its rows
 
 
 class VerdictKey(NamedTuple):

@@ -96,7 +96,7 @@ def test_a_run_with_a_policy_is_not_compared_with_one_without(measured: Command)
     measured(*RUN[:-1], "tape.jsonl", "-b", "shm-async", *ONE_PASS, world=fake_world())
     result = measured("check", "tape.jsonl", "run.jsonl", "--metric", "fps")
     assert result.status == 3
-    assert "policy none against sleep:1ms" in result.err
+    assert "--policy tape against sleep:1ms" in result.err
 
 
 def test_a_network_without_torch_says_how_to_install_it(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ READ = {
     "check-submission": (["in/one"],),
     "site": (["in", "-o", "site"],),
 }
-READ_NONE = {"compare", "bisect", "verify", "list", "peers", "doctor", "help"}
+READ_NONE = {"compare", "bisect", "verify", "list", "peers", "doctor"}
 
 
 def a_run() -> list[Line]:

@@ -89,10 +89,10 @@ class Outcome:
     reason: str | None = None
     layout: Layout | None = None
     startup_ns: int | None = None
-    reset_ns: int | None = None
     windows: tuple[Window, ...] = ()
     done: Done = _NOTHING_SEEN
     log: str = ""
+    reset_ns: int | None = None
 
 
 @dataclass(frozen=True)

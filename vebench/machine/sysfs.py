@@ -17,7 +17,7 @@ Cpus = tuple[int, ...]
 PROC = Path("/proc")
 
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
-_MOST_CHARACTERS = 1 << 24  # of a copied tree, whose files may be anything
+_MOST_CHARACTERS = 1 << 22  # of a copied tree, whose files may be anything
 _DEFAULT_PERIOD_US = "100000"
 _POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
 # Mounted control groups, in ``mountinfo``.

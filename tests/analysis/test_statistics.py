@@ -176,6 +176,13 @@ def test_a_rate_is_all_that_was_counted_over_all_of_the_time() -> None:
     assert estimate(one).half_width > 0.5
 
 
+def test_a_window_with_little_but_a_slow_reset_does_not_make_a_rate_zero() -> None:
+    one = Sample.of({0: [(200.0, 0.2), (200.0, 0.2), (100.0, 1.0)]})
+    assert min(one.rates) < 0 < one.level
+    assert one.positive
+    assert not Sample.of({0: [(0.0, 0.2), (0.0, 0.2)]}).positive
+
+
 def simulated(random: Random, windows: int, processes: int) -> Sample:
     """Return a cell whose true median is 100: 3 % noise that is correlated by 0.3, and the spread of processes."""
     found = []

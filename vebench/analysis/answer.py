@@ -166,8 +166,8 @@ def _another_at_equal_ages(candidates: Cells, valid: Cells, cells: Cells) -> boo
     much as at one of its sizes, since the slope itself may change with age.
     """
     loops = [cell for cell in cells if cell.label == REFERENCE]
-    found, ages = ageing(loops), {cell.key: cell.stability.age or 0.0 for cell in valid}
-    if found is None:
+    found, ages = ageing(loops), {cell.key: cell.stability.age for cell in valid if cell.stability.age is not None}
+    if found is None or len(ages) < len(valid):
         return False
     half, of_sizes = found.slope.error.half_width(), [trend(cell.stability.aged) for cell in loops]
     slopes = [found.slope.log - half, found.slope.log + half, *(one.log for one in of_sizes if one is not None)]

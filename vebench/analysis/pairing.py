@@ -258,6 +258,6 @@ def _lack(cell: CellSummary) -> str | None:
         return f"{cell.status}: {cell.reason or NO_REASON}"
     if not cell.sample.rates:
         return "no window was measured"
-    if min(cell.sample.rates) <= 0:
+    if not cell.sample.positive:
         return "a window without a step"
     return None

@@ -40,7 +40,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
     """Return the samples of a run, each with how its processes vary, as far as the run shows it."""
     if max([len(sample.passes) for sample in samples.values()], default=0) < FEWEST_FOR_INTERVAL:
         return {**samples}  # one process of each shows nothing of how they vary
-    known = {key: _logs(sample) for key, sample in samples.items() if min(sample.by_pass.values(), default=0) > 0}
+    known = {key: _logs(sample) for key, sample in samples.items() if sample.passes and sample.positive}
     passes: dict[CellKey, tuple[Block, Mapping[int, float]]] = {}
     errors: dict[CellKey, Error] = {}
     for env in dict.fromkeys(key.env for key in known):

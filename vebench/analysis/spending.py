@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _NANO = 1e9
 # Seconds, as in runs of Pong and CartPole on two idle CPUs: to load what cells are forked from, to fork one, and to end
 # it; to step before a window and read counters; and a warm-up as a multiple of the least, as noise makes it longer.
+_PHASE = 1 / 8  # of the time of all windows: until the first begins, from nothing to a quarter as episodes are longer
 LOAD_S, FORK_S, END_S, AROUND_S, _WARMUPS = 1.0, 0.05, 0.05, 0.02, 1.6
 _PROOF = 0.2  # of what counts of the time that a cell steps, where the reference's steps are shared
 
@@ -67,7 +68,7 @@ def planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
         found.append(
             Spent(
                 starts=start,
-                warm_up=_WARMUPS * spec.warmup,
+                warm_up=_WARMUPS * spec.warmup + _PHASE * spec.rounds * spec.duration,
                 windows=spec.rounds * (spec.duration + AROUND_S),
                 proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
                 rest=END_S,

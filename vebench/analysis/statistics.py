@@ -153,10 +153,14 @@ class Sample:
         return replace(self, rates=rates, passes=passes, id=new_id())
 
     @property
+    def positive(self) -> bool:
+        """Whether there is a rate, and each process has one above zero. Values of windows may be below."""
+        return bool(self.rates) and (self.level if self.one_process else min(self.rates)) > 0
+
+    @property
     def measurable(self) -> bool:
         """Whether the sample has an interval on the log scale."""
-        enough = len(self.rates) >= FEWEST_FOR_INTERVAL or (self.spread is not None and bool(self.rates))
-        return enough and (self.level if self.one_process else min(self.rates)) > 0
+        return (len(self.rates) >= FEWEST_FOR_INTERVAL or self.spread is not None) and self.positive
 
     @cached_property
     def residuals(self) -> dict[int, float]:

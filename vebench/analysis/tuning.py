@@ -133,7 +133,7 @@ def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Ra
 
     ``tolerance`` is the share of the leader's rate by which another may be faster without being missed.
     """
-    known = {key: rate for key, rate in rates.items() if rate.rates and min(rate.rates) > 0}
+    known = {key: rate for key, rate in rates.items() if rate.positive}
     if not known:
         return Race((), decided=False)
     leader, *others = sorted(known, key=lambda key: known[key].level, reverse=True)
@@ -192,7 +192,7 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
 def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str, str]]:
     """Return the tasks and backends whose best rate is not significantly below the highest, at this ``look`` from 1."""
     best: dict[str, dict[str, CellKey]] = {}
-    moving = [key for key, rate in rates.items() if rate.rates and min(rate.rates) > 0]
+    moving = [key for key, rate in rates.items() if rate.positive]
     for key in sorted(moving, key=lambda key: rates[key].level):
         best.setdefault(key.env, {})[key.backend] = key
     races = (standing({key: rates[key] for key in keys.values()}, look, tolerance=0.0) for keys in best.values())
@@ -404,7 +404,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         if cell.doubt is Doubt.NO_INTERVAL or (cell.doubt is Doubt.UNVERIFIED and cell.label in open_work)
     }
     counted = unknown.union(cell.key for cell in offered)
-    rates = {cell.key: cell.sample for cell in rated if cell.key in counted and min(cell.sample.rates) > 0}
+    rates = {cell.key: cell.sample for cell in rated if cell.key in counted and cell.sample.positive}
     told |= {
         (cell.key, other) for cell in known for other in rates.keys() - _contenders(rates, cell.key, tolerance, level)
     }

@@ -38,6 +38,7 @@ _MOST_MEDIANS = 12
 _MOST_EXACT = 8
 # As one process does not show how much processes differ, a cell that has several keeps at least two.
 _FEWEST_PROCESSES = 2
+_UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
 _UNEVEN = 2  # the longest window of a process over its shortest
 Counting = list[tuple["CellRecord", "Sequence[Window]"]]
 Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
@@ -220,13 +221,13 @@ def reset_share(records: Sequence[CellRecord], windows: Sequence[Window]) -> flo
     of_both = sum([steps * ended / ns for ns, steps, ended in counts])
     of_resets = sum([ended**2 / ns for ns, _, ended in counts])
     determinant = of_steps * of_resets - of_both**2
-    if determinant <= _CLOSE * of_steps * of_resets or len(windows) <= _FEWEST_PROCESSES:
+    if determinant <= _CLOSE * of_steps * of_resets or len(windows) <= _UNKNOWNS:
         return 0.0
     whole = sum([steps for _, steps, _ in counts])
     step = (of_resets * whole - of_both * resets) / determinant
     reset = (of_steps * resets - of_both * whole) / determinant
     left = [(ns - step * steps - reset * ended) ** 2 / ns for ns, steps, ended in counts]
-    error = sqrt(sum(left) / (len(counts) - 2) * of_steps / determinant)
+    error = sqrt(sum(left) / (len(counts) - _UNKNOWNS) * of_steps / determinant)
     return max(0.0, reset - 2 * error) * resets / span
 
 
@@ -282,6 +283,7 @@ def all_of(windows: Sequence[Window]) -> Window:
     for item in fields(Window):
         values = [getattr(window, item.name) for window in windows]
         counts[item.name] = None if None in values else round(median(values)) if "_p" in item.name else sum(values)
+    counts["steps_before"] = windows[0].steps_before
     return Window(**counts)
 
 

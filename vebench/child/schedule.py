@@ -100,30 +100,23 @@ class Windows:
     def _between(self) -> None:
         """Expect no moments until the next window, and keep one batch with the frames that were simulated so far.
 
-        After a window that a slow reset made so long that the next is due, the batch belongs to that one.
+        After a window that a slow reset made so long that the next is due, the batch belongs to that one. It is not
+        timed: the process may be stopped meanwhile.
         """
         if self._recorder is None:
             return
         self._recorder.ended(self._loop.batches)
         if self._late < LEAD_NS // 2:
-            began = self._clock()
-            batch = self._loop.step()
-            self._late += self._clock() - began
-            self._recorder.keep_last(self._loop.batches, batch)
-            self._step_ahead()  # in the pause for this, asynchronous environments have run ahead
+            self._recorder.keep_last(self._loop.batches + 1, self._loop.step())
+            if self._ahead:  # in the pause for this, asynchronous environments have run ahead
+                self._loop.step(self._ahead)
 
     def _run(self, span: int) -> Stretch:
         return self._loop.run_for(span, self._warmup.pace)
 
-    def _step_ahead(self) -> None:
-        if self._ahead:
-            began = self._clock()
-            self._loop.step(self._ahead)
-            self._late += self._clock() - began
-
     def _window(self, begin: int | None = None) -> Window:
         """Return a window that begins when the counters are read, or later, at the time ``begin``."""
-        while not 0 <= self._late < self._duration:
+        while begin is None and not 0 <= self._late < self._duration:
             if self._late < 0:
                 self._late += self._run(-self._late).ns
             else:  # one batch took longer than a window
@@ -157,7 +150,10 @@ class Windows:
         The uncounted steps use up rows that were ready before, raise CPU clocks, and warm the caches.
         """
         self._take_turn()
-        self._step_ahead()
+        if self._ahead:
+            began = self._clock()
+            self._loop.step(self._ahead)
+            self._late += self._clock() - began
         self._late -= self._pause()
         return self._window()
 

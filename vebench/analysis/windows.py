@@ -48,7 +48,7 @@ Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
 class Stability:
     """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
 
-    ``fewest_batches`` is how many batches the shortest window held, None without windows. ``unsettled`` counts
+    ``fewest_batches`` is how many batches a window of a process held, the fewest mean, None without windows. ``unsettled`` counts
     processes whose rate had not settled when their warm-up ended. ``aged`` has, for the process of
     each pass, the windows whose ages are known: the steps that an environment had made in the middle of one, and its
     rate. See the functions of these names for the others.
@@ -82,7 +82,11 @@ STEADY = Stability()
 
 def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
     """Return how steady a cell was, given all its repeats, and those of their windows that count."""
-    sized = [(record.batch_size, windows) for record, windows in counted if record.batch_size]
+    batches = [
+        sum([window.rows for window in windows]) // (record.batch_size * len(windows))
+        for record, windows in counted
+        if record.batch_size and windows
+    ]
     windows = [window for _, each in counted for window in each]
     least = max([one.ns for one in windows], default=0) / _UNEVEN  # the rate of a shorter one says little
     processes = [
@@ -93,7 +97,7 @@ def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
     return Stability(
         outliers=outliers(processes),
         drift=drift(processes),
-        fewest_batches=min((window.rows // size for size, windows in sized for window in windows), default=None),
+        fewest_batches=min(batches, default=None),
         ended=resets > 0,
         reset_share=reset_share(records, windows),
         episode=steps / max(resets, len(counted), 1),

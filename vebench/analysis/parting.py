@@ -292,8 +292,8 @@ def smallest(  # noqa: PLR0913 - the case, how it is stepped, and what bounds th
 ) -> tuple[Case, Parting]:
     """Return a small case in which the two still part, and where.
 
-    Environments go first, then segments and actions; actions become the first of the ``constants``, seeds the first
-    of twenty that need the fewest actions.
+    Environments go first, then segments and actions. Actions become the first of the ``constants``; a seed becomes,
+    of twenty seeds, the one that needs the fewest actions.
     With ``fixed``, the number of environments cannot change. It goes on while it is ``timely``, for 400 cases at most.
     """
     best, runs = (case, parting), 0

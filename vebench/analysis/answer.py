@@ -155,7 +155,7 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
     workers before more, fewer environments before more.
     """
     entry = cell.entry
-    kind = cell.label != REFERENCE, entry.overlap != "none", not entry.gymnasium_api
+    kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 

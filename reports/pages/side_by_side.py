@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order, is_base, of_key
-from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD, beside, best_of
+from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, beside, best_of
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import Names
 from vebench.analysis.rules import sizes
@@ -149,7 +149,7 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
 
 
 def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:
-    spread = f"runs of the same code are assumed to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
+    spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
     cancels = "measured in turn, so disturbances affected both"
     yield "compared", f"frames/s; {cancels if all_in_turn else spread}"
     if alike:

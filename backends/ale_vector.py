@@ -178,7 +178,7 @@ ENTRIES = (
         target="vebench.backends.ale_vector:AleVectorAsync",
         summary="ale-py's own vector environment in C++, more environments than a batch takes",
         options=alive_per_row(3),
-        overlap="any",
+        asynchronous=True,
         lines=lambda built: _lines(built, f"batch_size={built.batch_size}"),
     ),
 )

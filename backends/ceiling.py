@@ -49,8 +49,6 @@ class Ceiling:
     Actions sent are not used. Steps made while the caller neither waits nor receives are not counted.
     """
 
-    differences = (Difference("the bare simulator: no observations, rewards, ends or batches"),)
-
     def __init__(self, setup: Setup) -> None:
         target = SUITES[setup.task.suite].simulator
         if target is None:
@@ -78,7 +76,7 @@ class Ceiling:
             setup.task.frame_skip,
             processes=self._size,
             reuses_buffers=True,
-            differences=self.differences,
+            differences=(Difference("the bare simulator: no observations, rewards, ends or batches"),),
         )
 
     def reset(self, seed: int) -> None:

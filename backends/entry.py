@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
 # relative to it. The ceiling, null and the yardstick are rows that others are compared with.
 Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
-# What steps while a policy acts: nothing, or any environments that are not in the last batch.
-Overlap = Literal["none", "any"]
 
 # What steps environments: the calling process, a process for each environment or each worker, or a process or thread
 # for each CPU owned, as far as there are workers.
@@ -149,7 +147,7 @@ class BackendEntry:
     # Only this excuses a backend from being compared, never what its adapter says.
     chance: Callable[[Task], str | None] = lambda _task: None
     no_ops: int = 1  # of each reset in the exact variant of a game on which it is compared
-    overlap: Overlap = "none"
+    asynchronous: bool = False  # environments that are not in the last batch step while a policy acts
     by_default: bool = True  # a run that names no backends measures it
     gymnasium_api: bool = False  # what steps with it needs Gymnasium's own ``Env`` or ``VectorEnv`` alone
     lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build what a cell built with the library
@@ -202,7 +200,7 @@ class BackendEntry:
 
     @property
     def is_async(self) -> bool:
-        """Whether it is the asynchronous one of its family."""
+        """Whether it is the asynchronous one of its family, by its name alone: ``gym-async`` waits for all."""
         return self.name.endswith("-async")
 
     @property

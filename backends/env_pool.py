@@ -290,7 +290,7 @@ ENTRIES = (
         target="vebench.backends.env_pool:EnvPoolAsync",
         summary="EnvPool, more environments than a batch takes",
         options=alive_per_row(3),
-        overlap="any",
+        asynchronous=True,
         worth_trying=({"ratio": 2},),
         lines=lambda built: _lines(built, f"batch_size={built.batch_size}"),
     ),

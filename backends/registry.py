@@ -23,7 +23,6 @@ from vebench.backends.peers.ray import COLLECTORS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.backends.entry import Overlap
     from vebench.backends.environments.suites import Suite
     from vebench.backends.interface import OwnClasses
     from vebench.backends.packages import Installation, Package
@@ -116,12 +115,11 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
     """Return the entry of one of our vector environments with shared memory, with our environment classes or not."""
     first: Mapping[str, Option] = {}
     worth_trying: tuple[dict[str, bool | int], ...] = ()
-    overlap: Overlap = "none"
     if style == "sync":
         summary, worth_trying = "our own: one process per CPU owned, shared memory", ({"caller_steps": False},)
     else:
         summary, worth_trying = "our own, more environments than a batch takes", ({"ratio": 3},)
-        first, overlap = {**alive_per_row(2), **_WAITING_OPTIONS}, "any"
+        first = {**alive_per_row(2), **_WAITING_OPTIONS}
     folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
     options = {**first, **_SHARED_MEMORY_OPTIONS}
     facts: dict[str, Any] = {
@@ -135,7 +133,7 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
         f"shm-{style} with our own environment classes, in threads" if fast else summary,
         "threads" if fast else "processes",
         options={name: option for name, option in options.items() if not fast or name not in _CONTEXT},
-        overlap=overlap,
+        asynchronous=style == "async",
         gymnasium_api=True,
         worth_trying=worth_trying,
         lines=partial(_our_lines, style, fast),

@@ -86,13 +86,13 @@ def test_gil_finds_where_threads_step_at_the_same_time_and_how_much_of_a_step_ne
 
 
 def test_overlap_compares_with_what_waits_for_as_many_environments(ran: Ran) -> None:
-    gain = {"none": 1.0, "any": 1.3}
+    gain = {False: 1.0, True: 1.3}
 
     def seconds(cell: Cell) -> float:
-        return cell.shape.batch_size * STEP / gain[find(cell.backend.name).overlap]
+        return cell.shape.batch_size * STEP / gain[find(cell.backend.name).asynchronous]
 
     def counts(cell: Cell, window: Window) -> Mapping[str, int]:
-        waited = window.ns * 6 // 10 if find(cell.backend.name).overlap == "none" else window.ns // 10
+        waited = window.ns // 10 if find(cell.backend.name).asynchronous else window.ns * 6 // 10
         latencies = {"latency_p50_ns": 1_000_000, "latency_p99_ns": 2_000_000}
         acted = {"waited_ns": waited, "inferred_ns": window.ns - waited, "copied_ns": 0}
         return {**acted, **latencies, "aged": window.rows}

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _largest = np.maximum.reduce
 _MOST_ENVS = 1 << 20
-_MOST_SEED = (1 << 63) - 1  # what an array of seeds can hold
 # Arguments of gymnasium.make_vec that are not supported, and what to do instead.
 _OF_GYMNASIUM = {
     "vector_kwargs": "pass these arguments directly, as in make_vec(id, 8, copy=False)",
@@ -188,8 +187,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self.spec, self.stepped_by = spec, stepped_by
         self._spaces, self._own = spaces, own
         self._choices, self._chosen, self._tells = 0, None, False
-        seeds = checked_seeds(seed, num_envs)
-        self._first_seeds = [one if one is None else checked_whole("seed", one, 0, _MOST_SEED) for one in seeds]
+        self._first_seeds = checked_seeds(seed, num_envs)
         if own is not None:
             self._in_flight_of = FastInFlight
         super().__init__([make_env] * num_envs, **arguments)

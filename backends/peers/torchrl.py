@@ -243,7 +243,7 @@ ENTRIES = (
         target="vebench.backends.peers.torchrl:TorchRLAsync",
         summary="TorchRL's AsyncEnvPool, shared slots, more environments than a batch takes",
         options=alive_per_row(2),
-        overlap="any",
+        asynchronous=True,
         spins=False,
     ),
 )

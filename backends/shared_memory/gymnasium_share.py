@@ -312,6 +312,7 @@ def reader(rows: Tree) -> Callable[[int], Any]:
 
 MOST_PROCESSES = 1 << 16
 _MOST_SPIN = 1_000_000
+_MOST_SEED = (1 << 63) - 1  # what an array of seeds can hold
 
 
 def checked_whole(name: str, value: Value, least: int, most: int) -> int:
@@ -323,15 +324,16 @@ def checked_whole(name: str, value: Value, least: int, most: int) -> int:
 
 def checked_cpus(cpus: Iterable[Value]) -> tuple[int, ...]:
     """Return CPUs that processes are to keep to. Raises ValueError unless this process may use all of them."""
-    usable = pinning.allowed()
+    cpus, usable = tuple(cpus), pinning.allowed()
     for cpu in cpus:
-        if not isinstance(cpu, (int, np.integer)) or (usable is not None and cpu not in usable):
-            raise ValueError(f"cpus must be in os.sched_getaffinity(0), and {shown(repr(cpu))} is not")
+        whole = isinstance(cpu, (int, np.integer)) and not isinstance(cpu, bool)
+        if not whole or (usable is not None and cpu not in usable):
+            raise ValueError(f"cpus: this process may not use {shown(repr(cpu))}: choose from os.sched_getaffinity(0)")
     return tuple(map(int, cpus))
 
 
 def check_options(context: Value, spin: Value, **flags: Value) -> None:
-    """Raise ValueError for a start method, a time to poll, or a flag that is none."""
+    """Raise ValueError for an invalid start method, polling time or flag."""
     if context not in (None, *(methods := multiprocessing.get_all_start_methods())):
         raise ValueError(f"context must be None or one of {', '.join(methods)}, not {shown(repr(context))}")
     if spin is not None and not (isinstance(spin, (int, float, np.number)) and 0 <= spin <= _MOST_SPIN):
@@ -342,7 +344,7 @@ def check_options(context: Value, spin: Value, **flags: Value) -> None:
 
 
 def checked_processes(processes: int, at_once: int | None) -> int:
-    """Return how many processes step: ``at_once`` at most. Raises ValueError if that is no number of processes."""
+    """Return how many processes step: ``at_once`` at most. Raises ValueError in words that Gymnasium's tests expect."""
     if at_once is None:
         return processes
     if not isinstance(at_once, (int, np.integer)):
@@ -353,18 +355,22 @@ def checked_processes(processes: int, at_once: int | None) -> int:
 
 
 def checked_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
-    """Return a seed for each environment, ``seed + i`` or ``seed[i]``. Raises ValueError if there are not ``count``."""
+    """Return a seed for each environment, ``seed + i`` or ``seed[i]``.
+
+    Raises ValueError if there are not ``count``, or if one is not a whole number from 0 to 2^63 - 1.
+    """
     if seed is None:
         return [None] * count
     if isinstance(seed, (int, np.integer)):
-        return [int(seed) + index for index in range(count)]
+        first = checked_whole("seed", seed, 0, _MOST_SEED + 1 - count)
+        return [first + index for index in range(count)]
     if not isinstance(seed, Sized):
         raise ValueError(f"seed must be a whole number, a list of them, or None, not {shown(repr(seed))}")  # noqa: TRY004 - as all
     if len(seed) != count:
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={count} but got length={len(seed)}."
         )
-    return list(seed)
+    return [one if one is None else checked_whole("seed", one, 0, _MOST_SEED) for one in seed]
 
 
 def checked_mask(mask: Value, count: int) -> NDArray[np.bool_]:

@@ -164,7 +164,7 @@ class Team:
     def check_idle(self, *, anew: bool = False) -> None:
         """Raise BrokenOffError if the team is busy, and WorkerError if nothing can be asked for any more.
 
-        ``anew``: it may be busy, unless another thread is waiting for its round.
+        With ``anew``, an unfinished round is allowed, unless another thread waits for it.
         """
         self.raise_if_lost()
         if self.busy and not (anew and self._can_begin_anew()):

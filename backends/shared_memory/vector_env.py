@@ -173,7 +173,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self._rows = self.observations = rows_of(self.single_observation_space, iter(arrays.observations))
+        self.observations = rows_of(self.single_observation_space, iter(arrays.observations))
 
     # What steps the environments: a class that has others than Gymnasium's do it says so here.
 
@@ -293,7 +293,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"min_batch must be from 1 to batch_size, {self.batch_size}, not {min_batch}")
         ids = self._answered(lambda: in_flight.recv(least, self.batch_size, timeout))
         rows = np.asarray(ids, np.int64)
-        observations = trees.part(self._rows, rows)
+        observations = trees.part(self.observations, rows)
         told = [(row, info) for row, env_id in enumerate(ids) for _, info in in_flight.remarks(env_id)]
         infos = batch_infos(len(ids), told)
         rewards, terminated, truncated = self._results
@@ -457,7 +457,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             _raise_as_it_was(error)
 
     def _observed(self) -> Value:
-        return trees.mapped(_copy_of, self._rows) if self.copy else self.observations
+        return trees.mapped(_copy_of, self.observations) if self.copy else self.observations
 
 
 _copy_of = methodcaller("copy")

@@ -122,18 +122,10 @@ def _block(lines: Iterable[str]) -> Iterator[str]:
 
 def _folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
     """Yield lines that a click shows; nothing if there are none."""
-    inner = "\n".join(lines).strip("\n")
-    if inner:
+    if inner := "\n".join(lines).strip("\n"):
         # Beside <summary> the line is HTML, not Markdown.
-        yield from (
-            "<details>",
-            f"<summary>{_found_later(html.escape(summary))}</summary>",
-            "",
-            inner,
-            "",
-            "</details>",
-            "",
-        )
+        title = _found_later(html.escape(summary))
+        yield f"<details>\n<summary>{title}</summary>\n\n{inner}\n\n</details>\n"
 
 
 def _facts(facts: Sequence[tuple[str, str]], writer: _Writer) -> Iterator[str]:

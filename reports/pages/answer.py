@@ -247,7 +247,8 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
             why = f"{rate}, too uncertain to distinguish it from {others}"
             found = why, f"Measure with: {commands.more_certain}"
         case Reason.AGED:
-            why = "its environments change with the steps that they have made, and the fastest cell had made others"
+            changes = "its environments change speed as they are stepped"
+            why = f"{changes}, and the cells' had made different numbers of steps"
             found = why, "End what grows in them, or compare backends at one number of environments in each run."
     return found
 

@@ -13,21 +13,20 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document
 from vebench.reports.figures import without_folders
+from vebench.reports.pages.answer import rate_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.statistics import Estimate
     from vebench.results.records import Run, RunRecord
 
 
 @dataclass(frozen=True)
 class Quote:
-    """The backend that a run names for one task, and its rate in frames per second."""
+    """The cell that a run names for one task."""
 
     cell: CellSummary
-    rate: Estimate
 
     @property
     def backend(self) -> str:
@@ -40,7 +39,7 @@ class Quote:
         work = "the same work as a plain loop" if self.cell.proof and self.cell.proof.rows else "work not compared here"
         return (
             f"{short_name(self.cell.env)}: {self.backend} with {self.cell.key.size} steps "
-            f"{figures.in_sentence(self.rate, ' frames/s')}, {work} ({self.cell.verdict})."
+            f"{rate_of(self.cell)}, {work} ({self.cell.verdict})."
         )
 
 
@@ -63,9 +62,8 @@ class CitePage(DataPage):
                 run.header.usable_cpus,
                 usable=unusable(cells) is None,
             )
-            best = None if found.reason is Reason.UNUSABLE else found.best
-            if best is not None and best.frames_per_second is not None:
-                quotes.append(Quote(best, best.frames_per_second))
+            if found.best is not None and found.reason in (None, Reason.ALONE):
+                quotes.append(Quote(found.best))
         return cls(run.header, tuple(quotes))
 
     @property
@@ -79,7 +77,7 @@ class CitePage(DataPage):
             f"Measured with vebench {head.packages.get('vebench', '')} ({what}) on "
             f"{figures.counted(host.usable_cpus, 'CPU')} of "
             f"{host.cpu_model}, {host.system}, Python {host.python}, {', '.join(packages)}, {head.started[:10]}, "
-            f"run {head.digest}; medians with 95 % confidence intervals."
+            f"run {head.digest}; rates with 95 % confidence intervals."
         )
 
     @property
@@ -105,7 +103,7 @@ class CitePage(DataPage):
                     "env": one.cell.env,
                     "backend": one.backend,
                     "workers": one.cell.workers,
-                    "frames_per_second": one.rate,
+                    "frames_per_second": one.cell.frames_per_second,
                     "verdict": one.cell.verdict,
                     "sentence": one.sentence,
                 }
@@ -119,11 +117,10 @@ def bibtex(page: CitePage) -> str:
     escaped = str.maketrans(
         {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
     )
-    note = " ".join((*(one.sentence for one in page.quotes), page.circumstances)).translate(escaped)
     fields = {
-        "title": page.headline.translate(escaped),
-        "year": page.header.started[:4].translate(escaped),
-        "note": note,
+        "title": page.headline,
+        "year": page.header.started[:4],
+        "note": " ".join((*(one.sentence for one in page.quotes), page.circumstances)),
     }
-    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    lines = "".join(f"  {name} = {{{text.translate(escaped)}}},\n" for name, text in fields.items())
     return f"@misc{{vebench-{page.header.digest},\n{lines}}}\n"

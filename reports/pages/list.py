@@ -33,21 +33,16 @@ class ListPage(Page):
     def documents(self) -> tuple[Document, ...]:
         """One document: the backends and what each of them steps here, their options, and the tasks."""
         standing = standings()
+        rows = []
+        for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default)):
+            if entry.installation is None:
+                named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
+                texts = _steps(entry), Text((f"{entry.summary}{named}",))
+                rows.append(TableRow(entry.name, texts, entry.reference_row))
         backends = Table(
             title="Backends",
             columns=("steps", "what it is"),
-            rows=tuple(
-                TableRow(
-                    entry.name,
-                    (
-                        _steps(entry),
-                        Text((f"{entry.summary}{'' if entry.by_default or entry.name == YARDSTICK else ' (named)'}",)),
-                    ),
-                    entry.reference_row,
-                )
-                for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default))
-                if entry.installation is None
-            ),
+            rows=tuple(rows),
             numbers=False,
             notes=("Those with (named) need -b to be measured.", "Backends of other projects: vebench peers."),
         )

@@ -140,17 +140,10 @@ def _document(section: Section, sections: Sequence[Section], view: View, *, earl
         for env in envs
     }
     matters = cells if view.every_finding else _that_matter(cells)
-    tables = tuple(
-        table
-        for env in envs
-        for table in rate_tables(
-            env,
-            [cell for cell in matters if cell.env == env],
-            head.spec,
-            view,
-            best=None if early else found[env].winner,
-        )
-    )
+    tables: list[Table] = []
+    for env in envs:
+        best = None if early else found[env].winner
+        tables += rate_tables(env, [cell for cell in matters if cell.env == env], head.spec, view, best=best)
     marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
     # What others took of most cells is the notice, and need not be said of each.
     said = _TAKEN if section.notice and not view.every_finding else frozenset()

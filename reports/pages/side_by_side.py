@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import curves, in_report_order, is_base, of_key
-from vebench.analysis.comparison import CELL_SPREAD, RUN_SPREAD, beside, best_of
+from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, beside, best_of
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import Names
 from vebench.analysis.rules import sizes
@@ -134,7 +134,7 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
     facts: dict[str, Sequence[str | None]] = {
         **{name: [fact(head.host) for head in heads] for name, fact in _HOST},
         **{name: [head.packages.get(name, "none") for head in heads] for name in packages},
-        **{name: [plan[name] for plan in plans] for name in plans[0]},
+        **{f"--{name}": [plan[name] for plan in plans] for name in plans[0]},
     }
     differing = [name for name, values in facts.items() if len({value for value in values if value is not None}) > 1]
     shown: dict[str, Sequence[str | None]] = {
@@ -149,7 +149,7 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
 
 
 def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:
-    spread = f"runs of the same code are assumed to differ by {RUN_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
+    spread = f"runs of the same code are assumed to differ by {FPS_SPREAD:.0%}, and each cell by {CELL_SPREAD:.0%}"
     cancels = "measured in turn, so disturbances affected both"
     yield "compared", f"frames/s; {cancels if all_in_turn else spread}"
     if alike:
@@ -175,7 +175,8 @@ def _answer(env: str, first: Section, others: Sequence[OtherRun]) -> AnswerText:
     sentences = [f"{one_line(short_name(env))}: {verdict}" for verdict, _ in verdicts]
     for side, found in others:
         if differ := how_plans_differ(first.head, side.head):
-            sentences.append(one_line(f"{first.letter} and {side.letter} differ in their plans: {'; '.join(differ)}."))
+            told = "; ".join(differ.values())
+            sentences.append(one_line(f"{first.letter} and {side.letter} differ in their plans: {told}."))
         if not (first.notice or side.notice):
             whose = f"{side.letter}, with" if len(others) > 1 else "With"
             sentences += [f"{whose} {text}" for text in _details(found)]

@@ -56,13 +56,8 @@ class SubmissionPage(Page):
         """One document: what the files contain, and what is to be changed."""
         manifest, host = self.found.manifest, self.found.machine.host
         versions = ", ".join(f"{name} {one.version}" for name, one in self.found.packages.items())
-        state = (
-            "refused"
-            if self.refusals
-            else f"written to {self.written}"
-            if self.written
-            else "accepted, not written: name a folder with -o"
-        )
+        accepted = f"written to {self.written}" if self.written else "accepted, not written: name a folder with -o"
+        state = "refused" if self.refusals else accepted
         rows = tuple(
             TableRow(name, (Text((figures.size(len(content)),)), Text((_MEANING[name],))))
             for name, content in self.found.contents.items()
@@ -93,15 +88,9 @@ class CheckedPage(DataPage):
         for folder, (found, refusals) in self.found.items():
             verdict = Text(("refused",), "struck") if refusals else Text(("accepted",))
             unreadable = found is None or any(one.check == "files" for one in refusals)
-            about = (
-                ("-",) * 3
-                if unreadable or found is None
-                else (
-                    found.manifest.suite,
-                    found.manifest.division,
-                    _machine(found),
-                )
-            )
+            about = ("-",) * 3
+            if found is not None and not unreadable:
+                about = found.manifest.suite, found.manifest.division, _machine(found)
             rows.append(TableRow(folder, (verdict, *(Text((one_line(text),)) for text in about))))
         columns = ("verdict", "suite", "division", "machine")
         table = Table("Submissions", columns, tuple(rows), corner="folder", numbers=False)

@@ -22,6 +22,7 @@ from vebench.plan.grammar import parse_backends
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
 from vebench.reports.pages.answer import RULE
+from vebench.reports.pages.cite import CitePage
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
 
@@ -640,6 +641,12 @@ def test_the_fastest_is_the_winner_or_cannot_be_told_from_it_and_wins_alone_if_i
     found = [[one.best.label, *(cell.label for cell in one.tied)] for one in answers]
     assert sum("envpool-sync" in labels for labels in found) >= among
     assert sum(labels == ["envpool-sync"] for labels in found) >= alone
+
+
+@pytest.mark.parametrize(("cells", "quoted"), [([*LOOP, *FAST], ["shm-sync"]), (FAST, ["shm-sync"]), (ONE_IS_WIDE, [])])
+def test_only_a_backend_that_the_answer_names_is_quoted(cells: Cells, quoted: list[str]) -> None:
+    run = Run(make_header(), tuple(cells))
+    assert [quote.backend for quote in CitePage.of(run, summarise(run)).quotes] == quoted
 
 
 def test_of_equal_backends_none_is_called_slower_and_no_rate_is_too_high() -> None:

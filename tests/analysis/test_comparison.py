@@ -98,11 +98,11 @@ def test_a_cell_that_the_candidate_lacks_or_failed_is_missing() -> None:
     ("before", "after", "failed"),
     [
         ({}, {0: "interrupted"}, None),
-        ({}, {0: "interrupted", 3: "boom"}, "candidate: 1 of 4 repeats failed: boom"),
-        ({}, {0: "boom", 4: "interrupted"}, "candidate: 1 of 5 repeats failed: boom"),
+        ({}, {0: "interrupted", 3: "boom"}, "candidate: 1 of 4 passes failed: boom"),
+        ({}, {0: "boom", 4: "interrupted"}, "candidate: 1 of 5 passes failed: boom"),
         ({}, dict.fromkeys(range(5), "interrupted"), None),
         ({}, {**dict.fromkeys(range(5), "interrupted"), 3: "boom"}, "candidate: failed: boom"),
-        ({2: "interrupted"}, {3: "boom"}, "candidate: 1 of 5 repeats failed: boom"),
+        ({2: "interrupted"}, {3: "boom"}, "candidate: 1 of 5 passes failed: boom"),
         ({2: "boom", 3: "interrupted"}, {3: "boom"}, None),
     ],
 )

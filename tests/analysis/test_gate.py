@@ -96,7 +96,7 @@ def test_a_cell_that_fails_after_its_backend_was_decided_is_still_reported() -> 
     found = measured(Random(1), 12, 1.0)  # noqa: S311 - as above
     decisions = Decisions()
     decisions.after(found)
-    later = replace(found, cells=tuple(replace(cell, failed="B: 1 of 13 repeats failed: boom") for cell in found.cells))
+    later = replace(found, cells=tuple(replace(cell, failed="B: 1 of 13 passes failed: boom") for cell in found.cells))
     assert all(cell.failed for cell in decisions.after(later).cells)
 
 

@@ -24,7 +24,6 @@ from vebench.analysis.statistics import (
     contrast,
     correlation_factor,
     estimate,
-    middle_of,
     ratio,
     rejected,
     verdicts,
@@ -85,13 +84,6 @@ def test_a_window_without_transitions_does_not_crash() -> None:
 def test_an_estimate_changes_its_unit_with_its_interval() -> None:
     assert Estimate(2.0, 1.0, 3.0).scaled(4) == Estimate(8.0, 4.0, 12.0)
     assert Estimate(2.0).scaled(4) == Estimate(8.0)
-
-
-@pytest.mark.parametrize(
-    ("sample", "middle"), [([4.0], 4.0), ([1.0, 9.0, 2.0], 2.0), ([4.0, 9.0], 6.0), ([0.0, 4.0], 0.0)]
-)
-def test_the_middle_of_two_rates_is_their_geometric_mean(sample: list[float], middle: float) -> None:
-    assert middle_of(sample) == middle
 
 
 def test_the_half_width_is_the_larger_one_over_the_median() -> None:

@@ -225,7 +225,7 @@ def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdic
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(3))
     found = check(a, b, "--tolerance", "25%", "-o", tmp_path / "check.xml")
     assert found.out.startswith("Check: 8 same of 8 cells\n")
-    assert "failed candidate: 1 of 5 repeats failed: boom" in " ".join(found.out.split())
+    assert "failed candidate: 1 of 5 passes failed: boom" in " ".join(found.out.split())
     assert len([line for line in found.err.splitlines() if line.startswith("::error title=vebench%3A same::Ant")]) == 4
     (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
     assert suite.get("errors") == "4"

@@ -218,7 +218,7 @@ def test_a_cell_that_could_run_on_neither_side_is_left_out(vebench: Command) -> 
         ("B", range(5), 1, "B: failed: boom"),
         ("A", range(5), 3, "A: failed: boom"),
         ("AB", range(5), 3, "A: failed: boom"),
-        ("B", (2,), 1, "B: 1 of 6 repeats failed: boom"),
+        ("B", (2,), 1, "B: 1 of 6 passes failed: boom"),
         ("A", (2,), 0, None),
         ("AB", (2,), 0, None),
     ],

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from rich.console import Console
-from support.charts import around
 from support.records import make_header, make_runs, make_sweep
 
 from vebench.analysis.bisection import Answer, Ratio
@@ -123,6 +122,6 @@ def make_pages() -> Mapping[PageKind, Page]:
             findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
         ),
         CheckedPage({"one": (None, (Refusal("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
-        CitePage(make_header(), (Quote(summaries[0], around(1000.0)),)),
+        CitePage(make_header(), (Quote(summaries[0]),)),
     )
     return MappingProxyType({page.kind: page for page in pages})

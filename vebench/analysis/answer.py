@@ -41,7 +41,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
-    AGED = auto()  # rates change with the steps of environments, and at equal steps another cell would be the fastest
+    AGED = auto()  # rates change with the steps of environments, and at equal steps another cell may be the fastest
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class TaskAnswer:
     ``reason`` is why there is no winner, None if there is one. ``contestants`` are the labels of the backends to choose
     from: those asked for with a rate that is not in doubt. ``best`` is the cell with the highest rate that is not in
     doubt; if there is a winner, the simplest to use of those not distinguishable from the fastest. ``known`` is the
-    fastest of those that are known well enough. If it stands for a backend against others, the size of that with a
-    higher rate is ``perhaps`` faster. ``tied`` are the others not distinguishable from the fastest, itself among them;
-    without a winner, the best cells of other backends. ``rising``: the most workers that were measured were the best,
-    and there are CPUs left. ``in_gymnasium`` is the fastest cell of those that need no interface but Gymnasium's, None
-    if ``best`` is one of them; ``of_gymnasium`` of those whose environments are Gymnasium's, too, None unless the other
-    one steps environments of our own. ``doubted``: the fastest first.
+    fastest of those that are known well enough. ``perhaps``: a size of the same backend with a higher, uncertain rate.
+    ``tied`` are the others not distinguishable from the fastest, itself among them; without a winner, the best cells of
+    other backends. ``rising``: the most workers that were measured were the best, and there are CPUs left.
+    ``in_gymnasium`` is the fastest cell of those that need no interface but Gymnasium's, None if ``best`` is one of
+    them; ``of_gymnasium`` of those whose environments are Gymnasium's, too, None unless the other one steps
+    environments of our own. ``doubted``: the fastest first.
     """
 
     reason: Reason | None
@@ -155,7 +155,7 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
     workers before more, fewer environments before more.
     """
     entry = cell.entry
-    kind = cell.label != REFERENCE, entry.overlap != "none", not entry.gymnasium_api
+    kind = cell.label != REFERENCE, entry.asynchronous, not entry.gymnasium_api
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 

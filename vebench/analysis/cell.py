@@ -57,10 +57,10 @@ class CellSummary:
 
     How it went: ``status`` is ``ok`` if any repeat went well; ``faulty_repeats`` are those of the ``failed_repeats``
     that the user did not end, ``reason`` that of one of them. ``verdict`` is whether it does the same work as the
-    reference, None for a reference row, and if it failed without a difference; ``proof`` is what was found in the cell
-    itself, None if nothing was to be compared; ``unproven_repeats`` could have been compared, and were not;
-    ``known_to_differ``: it was known to do other work before it was measured. ``struck_for`` is why its rate is struck
-    although its work may be the same.
+    reference, None for reference rows, and for failed cells in which no difference was seen; ``proof`` is what was
+    found in the cell itself, None if nothing was to be compared; ``unproven_repeats`` could have been compared, and
+    were not; ``known_to_differ``: it was known to do other work before it was measured. ``struck_for`` is why its rate
+    is struck although its work may be the same.
 
     What was counted, over all windows of the repeats that went well: ``throttled_windows``, which a CPU quota held
     back, and ``disturbed_windows`` count only where too few remain without them.

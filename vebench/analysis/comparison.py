@@ -54,7 +54,7 @@ POWER = 0.8  # with which a difference that can be resolved is found
 # as a whole, since what else runs on the host, clocks and temperature change from day to day; and each cell by itself,
 # since memory is laid out anew. ``--history`` replaces both by what it shows. The first is that of seven runs of one
 # plan on a shared machine of two CPUs, by what the kernel's counters do not show.
-RUN_SPREAD, _RUN_FREEDOM = 0.15, 6
+FPS_SPREAD, _FPS_FREEDOM = 0.15, 6
 CELL_SPREAD, _CELL_FREEDOM = 0.02, 20
 _UNKNOWN_REFERENCE = (
     f"its reference, {REFERENCE}, may itself have become slower; "
@@ -141,7 +141,7 @@ class RunSpread:
 
 def prior_run_spread(metric: Metric) -> RunSpread:
     """Return by how much runs are taken to differ where no history shows it."""
-    shared = Error(RUN_SPREAD**2, _RUN_FREEDOM) if metric == "fps" else None
+    shared = Error(FPS_SPREAD**2, _FPS_FREEDOM) if metric == "fps" else None
     return RunSpread(shared, Error(CELL_SPREAD**2, _CELL_FREEDOM))
 
 

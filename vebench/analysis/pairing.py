@@ -226,7 +226,7 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
     if new.faulty_repeats and new.status == "failed":
         return f"{which}{_lack(new)}"
     if new.faulty_repeats and not old.faulty_repeats:
-        return f"{which}{new.faulty_repeats} of {new.repeats} repeats failed: {new.reason or NO_REASON}"
+        return f"{which}{new.faulty_repeats} of {new.repeats} passes failed: {new.reason or NO_REASON}"
     return None
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_RUNS = 400  # of cases, to find a small one
 _SEEDS = 20  # that are tried for a smaller one
 _FLAGS = ("rewards", "terminated", "truncated")
-_LEVEL, _TESTS = 0.05, 4  # of the tests of distributions, all together, and how many they are
+LEVEL, _TESTS = 0.05, 4  # of the tests of distributions, all together, and how many they are
 _POWER = 1.645  # standard errors: what shows in 95 % of runs is as far beyond what is significant
 _SHUFFLES = 999
 _FLOOR = 1e-4  # standard deviations of an outcome: less may be rounding
@@ -292,8 +292,8 @@ def smallest(  # noqa: PLR0913 - the case, how it is stepped, and what bounds th
 ) -> tuple[Case, Parting]:
     """Return a small case in which the two still part, and where.
 
-    Environments go first, then segments and actions; actions become the first of the ``constants``, seeds the first
-    of twenty that need the fewest actions.
+    Environments go first, then segments and actions. Actions become the first of the ``constants``; a seed becomes,
+    of twenty seeds, the one that needs the fewest actions.
     With ``fixed``, the number of environments cannot change. It goes on while it is ``timely``, for 400 cases at most.
     """
     best, runs = (case, parting), 0
@@ -421,7 +421,7 @@ def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[lis
     lengths = ([len(steps) for steps in side] for side in whole)
     # The distance that is significant, and two standard errors of what is seen of it at one point.
     spread = math.sqrt(sum(1 / len(side) for side in whole))
-    far = (math.sqrt(-0.5 * math.log(_LEVEL / _TESTS / 2)) + _POWER / 2) * spread
+    far = (math.sqrt(-0.5 * math.log(LEVEL / _TESTS / 2)) + _POWER / 2) * spread
     taken = [each for each in (*one, *other) if each[1]]
     labels = np.repeat([1.0, 0.0], [sum(bool(steps) for _, steps in side) for side in (one, other)])
     starts = _predictors(np.array([start for start, _ in taken], np.float64))
@@ -487,9 +487,4 @@ def _shuffled(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]
     groups = np.array([labels, *(rng.permutation(labels) for _ in range(_SHUFFLES))])
     weights = groups / labels.sum() - (1 - groups) / (1 - labels).sum()
     largest = np.abs(weights @ scores).max(1)
-    return float(np.mean(largest >= largest[0])), float(np.quantile(largest, 1 - _LEVEL / _TESTS))
-
-
-def alike(tests: Sequence[tuple[str, float]]) -> bool:
-    """Return whether no test tells the two apart, at an error of 5 % over all."""
-    return all(chance > _LEVEL for _, chance in tests)
+    return float(np.mean(largest >= largest[0])), float(np.quantile(largest, 1 - LEVEL / _TESTS))

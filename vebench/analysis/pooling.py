@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from math import log
-from statistics import fmean, median
+from math import log, sqrt
+from statistics import fmean, median, median_high, median_low
 from typing import TYPE_CHECKING, Literal
 
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread, middle_of
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Block, Error, Pool, Sample, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -162,7 +162,8 @@ def _noisy(errors: Mapping[CellKey, Error], level: float, *, by_backend: bool) -
     # to find any that is noisy: there, some are taken to be that are not.
     enough = max(error.freedom for error in errors.values()) > 1
     freedom = sum(one.freedom for one in known.values()) / 2 if enough else _EXACT
-    typical = middle_of([one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()])
+    variances = [one.variance * one.freedom / float(chdtri(one.freedom, 0.5)) for one in known.values()]
+    typical = sqrt(median_low(variances) * median_high(variances))
     return [
         groups[group]
         for group, one in known.items()

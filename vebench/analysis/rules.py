@@ -181,7 +181,7 @@ def _typed(finding: Finding, head: RunRecord) -> Finding:
 
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.failed_repeats:
-        share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+        share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} passes: " if cell.repeats > 1 else ""
         again = f"measure it again with: {sweep.head.resume_command(sweep.file)}"
         if cell.faulty_repeats:
             reason, forks = cell.reason or NO_REASON, "context" in cell.entry.options and "context" not in cell.options
@@ -222,7 +222,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.proof is None:
         return
     if cell.status == "ok" and cell.unproven_repeats and cell.proof.verdict != "different":
-        share = f"{cell.unproven_repeats} of {cell.repeats} repeats: " if cell.repeats > 1 else ""
+        share = f"{cell.unproven_repeats} of {cell.repeats} passes: " if cell.repeats > 1 else ""
         message = f"{share}the rows recorded while it was measured were not compared: {cell.proof.reason or NO_REASON}"
         remedy = "if you need this proof, start a new run: --resume does not repeat cells that succeeded"
         yield Finding(Code.UNVERIFIED, message, remedy)
@@ -250,7 +250,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     if cell.status == "ok" and too_few:
         effect = "no interval" if seen < FEWEST_FOR_INTERVAL else "a poor interval"
         if cell.repeats - cell.failed_repeats > 1 and seen > 1:
-            message = f"{seen} repeats give {effect}: each repeat is one observation"
+            message = f"{seen} passes give {effect}: each pass is one observation"
             yield Finding(Code.IMPRECISE, message, f"measure with --repeats {ENOUGH} or more")
         else:
             counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
@@ -402,7 +402,7 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         remedy = f"measure {how}; the median of these windows is not a steady rate"
         yield Finding(Code.DRIFTING, message, remedy)
     elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
-        share = f" in {steady.unsettled} of {cell.repeats} repeats" if cell.repeats > 1 else ""
+        share = f" in {steady.unsettled} of {cell.repeats} passes" if cell.repeats > 1 else ""
         message = f"the rate had not settled when warm-up reached its limit{share}"
         remedy = "measure with a longer warm-up (--set warmup=1s); on a busy machine the rate may never settle"
         yield Finding(Code.DRIFTING, message, remedy)

@@ -274,12 +274,6 @@ def _over_all(windows: Sequence[Counts]) -> float:
     return sum([count for count, _ in windows]) / sum([time for _, time in windows])
 
 
-def middle_of(rates: Sequence[float]) -> float:
-    """Return the median on the log scale: of an even number of rates, the geometric mean of the middle two."""
-    ranked, last = sorted(rates), len(rates) - 1
-    return sqrt(ranked[last // 2] * ranked[(last + 1) // 2])
-
-
 @cache
 def correlation_factor(count: int, correlation: float = WINDOW_CORRELATION) -> float:
     """Return the variance of a mean of ``count`` windows over ``s^2 / n``.

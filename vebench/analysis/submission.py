@@ -289,10 +289,9 @@ def _layout(it: _Examined) -> Found:
             yield f"a step of {cell.env} has {known.frame_skip} frames, not {cell.frame_skip}", _place(cell)
         planned = entry.shape_of(cell.workers, cell.envs_per_worker, len(cell.cpus), cell.options)
         names = ("num_envs", "batch_size") if entry.installation else ("num_envs", "batch_size", "processes", "threads")
-        if (cell.own_classes is None) != (entry.own_classes is None) or (
-            not (cell.own_classes and cell.own_classes.refused)
-            and any(getattr(cell, name) != getattr(planned, name) for name in names)
-        ):
+        fell_back = cell.own_classes is not None and bool(cell.own_classes.refused)
+        another_shape = any(getattr(cell, name) != getattr(planned, name) for name in names)
+        if (cell.own_classes is None) != (entry.own_classes is None) or (another_shape and not fell_back):
             yield f"its environments, processes, threads or classes are not those of {cell.label}", _place(cell)
         if cell.proof is not None and cell.proof.verdict in SAME and entry.chance(replace(task, exact=True)):
             yield (

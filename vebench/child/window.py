@@ -58,7 +58,7 @@ Counts = dict[str, "int | None"]
 Joined = Literal["sum", "most", "mean"]
 
 # The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
-# window, and a window exceeds its duration by at most 2 %.
+# window, and a window exceeds its duration by at most 2 % unless one batch takes longer.
 READINGS_PER_WINDOW = 100
 # What the hypervisor and other processes together may take of a cell's CPUs before its rate says more of them.
 TAKEN_SHARE = 0.05

@@ -140,11 +140,10 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
             "measure both with the same --pin"
         )
     of_plan = header.how_plans_differ(before, after)
-    if before.spec.policy != after.spec.policy:
-        raise NotComparableError(
-            one_line(f"{request.baseline} and {candidate}: {'; '.join(of_plan)}: measure both with the same policy")
-        )
-    pin = [text for text in of_plan if text.startswith("--pin ")]
+    if "policy" in of_plan:
+        both, told = f"{request.baseline} and {candidate}", "; ".join(of_plan.values())
+        raise NotComparableError(one_line(f"{both}: {told}: measure both with the same policy"))
+    pin = [of_plan.pop("pin")] if "pin" in of_plan else []
     differences = pin + header.what_differs(_simulators(before), _simulators(after))
     if differences and request.metric == "fps" and not request.allow_different_host:
         raise NotComparableError(
@@ -154,7 +153,7 @@ def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord
     if request.metric == "yardstick" and not request.allow_different_host:
         _refuse_another_yardstick(before, after)
     # Other plans, and different versions of these, are reported, but not refused.
-    differences += [text for text in of_plan if text not in pin]
+    differences += of_plan.values()
     differences += [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())

@@ -153,7 +153,7 @@ def settings_to_try(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunR
         (task,) = world.resolve(spec.envs, ())
         entries = (entry for entry in registry.ENTRIES if entry.is_peer and not entry.means_nothing_for(task))
         choices = tuple(BackendChoice(entry.name) for entry in entries)
-    choices = tuple(choice for choice in choices if wish.asynchronous or choice.entry.overlap == "none")
+    choices = tuple(choice for choice in choices if wish.asynchronous or not choice.entry.asynchronous)
     if not choices:
         raise UsageError("--async no: every backend that was named returns whichever environments are ready")
     tried = settings(choices, cpus, wish.batch, cores)

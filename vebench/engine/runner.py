@@ -350,17 +350,9 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
     Right before the proof of a cell that failed comes the end of what it printed, as text. A cell that fails or cannot
     run is ``unverified``, with the reason. Where several backends are to be compared on an environment that vebench
     does not know, the plain loop is tried first: what it cannot step would hang or fail with each of them. It is tried,
-    too, once a backend has failed. Raises KeyboardInterrupt if the user interrupts.
+    too, once a backend has failed in more steps. Raises KeyboardInterrupt if the user interrupts.
     """
-    backends = Counter(cell.task for cell in cells if cell.skip is None)
-    why: dict[Task, str | None] = {}  # the plain loop fails, None if it does not
-
-    def try_loop(cell: Cell, job: Proving) -> None:
-        *_, (_, found) = _proven(replace(cell, backend=_LOOP, python=""), job, launch)
-        fails = isinstance(found, Proof) and found.failed
-        words = f"not compared: {registry.REFERENCE} cannot step {cell.task.id}: {getattr(found, 'reason', None)}"
-        why[cell.task] = words if fails else None
-
+    backends, loop = Counter(cell.task for cell in cells if cell.skip is None), _PlainLoop(launch)
     for cell in cells:
         task, job = cell.task, cell.job
         if cell.skip is not None or not isinstance(job, Proving):
@@ -370,15 +362,44 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue
-        if backends[task] > 1 and not SUITES[task.suite].ours and task not in why:
-            try_loop(cell, replace(job, steps=_LOOP_STEPS))
-        for of, answer in () if why.get(task) else _proven(cell, job, launch):
-            if isinstance(answer, Proof) and answer.failed and not SUITES[task.suite].ours:
-                try_loop(cell, job)
-            if not why.get(task):
-                yield of, answer
-        if why.get(task):
-            yield cell, Proof("unverified", reason=why[task])
+        if backends[task] > 1 and cell.backend != _LOOP:
+            loop.try_on(cell, replace(job, steps=_LOOP_STEPS))
+        if task not in loop.why:
+            for of, answer in _proven(cell, job, launch):
+                if isinstance(answer, Proof):
+                    loop.look_at(cell, job, answer)
+                if task not in loop.why:
+                    yield of, answer
+        if task in loop.why:
+            yield cell, Proof("unverified", reason=loop.why[task])
+
+
+class _PlainLoop:
+    """The plain loop on environments that vebench does not know: in how many steps of each it was tried."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.why: dict[Task, str] = {}  # it cannot step them
+        self._launch = launch
+        self._tried: dict[Task, int] = {}
+
+    def try_on(self, cell: Cell, job: Proving) -> None:
+        """Let it make the steps of a job on a cell's task, unless it has made as many."""
+        if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
+            own = replace(cell, backend=_LOOP, python="")
+            *_, (_, found) = _proven(own, job, self._launch)
+            self._remember(cell.task, job, found)
+
+    def look_at(self, cell: Cell, job: Proving, proof: Proof) -> None:
+        """Try it where a backend has failed. A cell of its own is a try itself."""
+        if cell.backend != _LOOP and proof.failed:
+            self.try_on(cell, job)
+        elif cell.backend == _LOOP and not SUITES[cell.task.suite].ours:
+            self._remember(cell.task, job, proof)
+
+    def _remember(self, task: Task, job: Proving, found: object) -> None:
+        self._tried[task] = job.steps
+        if isinstance(found, Proof) and found.failed:
+            self.why[task] = f"not compared: {registry.REFERENCE} cannot step {task.id}: {found.reason}"
 
 
 def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, Proof | Comparing | str]]:

@@ -220,10 +220,10 @@ class RunSpec:
         return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
 
     def conditions(self, besides: Collection[str] = ()) -> dict[str, str]:
-        """Return what rates depend on, in words, by the option that sets it; without the fields ``besides``."""
+        """Return what rates depend on, in words, by field; without the fields ``besides``."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in (*_OF_CELLS, *besides)}
         return {
-            f"--{name}": f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))
+            name: f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))
             for name, value in values.items()
         }
 

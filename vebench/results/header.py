@@ -165,10 +165,13 @@ def what_differs(one: RunRecord, other: RunRecord) -> list[str]:
     ]
 
 
-def how_plans_differ(one: RunRecord, other: RunRecord) -> list[str]:
-    """Return by which options the two runs measured something else, or in another way; not for how long."""
+def how_plans_differ(one: RunRecord, other: RunRecord) -> dict[str, str]:
+    """Return the fields by which the two runs measured something else, or in another way, each with both options.
+
+    For how long they measured is no difference.
+    """
     ours, theirs = (run.spec.conditions(OF_LENGTH) for run in (one, other))
-    return [f"{name} {value} against {theirs[name]}" for name, value in ours.items() if value != theirs[name]]
+    return {name: f"--{name} {value} against {theirs[name]}" for name, value in ours.items() if value != theirs[name]}
 
 
 def measured_in_turn(one: RunRecord, other: RunRecord) -> bool:

@@ -27,7 +27,7 @@ def test_a_failed_cell_is_reported_with_its_reason() -> None:
 def test_failed_repeats_are_counted() -> None:
     cells = (make_cell("for-loop", 1, STEADY), make_cell("for-loop", 1, status="failed", reason="boom", repeat=1))
     ((found,),) = findings(*cells)
-    assert found.message == "1 of 2 repeats: boom"
+    assert found.message == "1 of 2 passes: boom"
 
 
 def test_a_failed_cell_leads_to_its_log_and_the_command_that_measures_it_again() -> None:
@@ -75,7 +75,7 @@ def test_a_repeat_that_the_user_ended_does_not_hide_one_that_failed() -> None:
     reasons = ("boom", "interrupted")
     cells = [make_cell("for-loop", 1, status="failed", reason=why, repeat=repeat) for repeat, why in enumerate(reasons)]
     ((found,),) = findings(*cells)
-    assert (found.code, found.message) == ("failed", "1 of 2 repeats: boom")
+    assert (found.code, found.message) == ("failed", "1 of 2 passes: boom")
 
 
 def test_a_repeat_that_the_user_ended_is_no_finding_once_a_later_one_was_measured_instead() -> None:

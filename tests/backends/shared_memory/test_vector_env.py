@@ -135,6 +135,9 @@ def test_seeds_may_be_listed_or_left_out(build: Build) -> None:
     assert ours.np_random_seed == theirs.np_random_seed
     with pytest.raises(ValueError, match="the length must match num_envs=5"):
         ours.reset(seed=[1, 2])
+    for wrong in (-1, 2**70, 2**63 - 3, True, [0, 1, 2, 3, 2**70], [0, 1, 2, 3, 0.5]):
+        with pytest.raises(ValueError, match=r"^seed must be a whole number from 0 to "):
+            ours.reset(seed=wrong)  # type: ignore[arg-type]  # as some would
 
 
 def test_methods_and_attributes_of_environments_can_be_used(build: Build) -> None:
@@ -229,7 +232,7 @@ def test_spaces_that_do_not_fit_together_are_refused(build: Build, mode: str) ->
         {"batch_size": 9},
         {"cpus": [0], "num_processes": 2},
         *({"spin": spin} for spin in (-1, math.nan, "1", 1e30)),
-        *({"cpus": cpus} for cpus in ([1 << 20] * 5, [-1] * 5, ["0"] * 5)),
+        *({"cpus": cpus} for cpus in ([1 << 20] * 5, [-1] * 5, ["0"] * 5, [True] * 5)),
         *({"num_processes": count} for count in (10**9, 1.5, True)),
         {"context": "odd"},
         {"copy": "no"},

@@ -153,8 +153,11 @@ class Judge:
         if self._known is not None and self.now.seed == self.seeds[0]:
             return reference.Shared(self._known, self._reference)
         if env_id not in self._own:
-            self._own[env_id] = self._spare.pop() if self._spare else self._reference()
-            self._references.append(self._own[env_id])
+            if self._spare:
+                self._own[env_id] = self._spare.pop()
+                self._references.append(self._own[env_id])
+            else:
+                self._own[env_id] = self._reference()
         return self._own[env_id]
 
     def _count_ends(self) -> None:

@@ -149,9 +149,8 @@ class Simulated:
         """Return what vebench makes of the rates."""
         samples = {}
         for key, rates in self.rates.items():
-            of_passes = {number: [fmean(each)] if self.of_compare else each for number, each in rates.items()}
             if rates:
-                samples[key] = Sample.of(of_passes)
+                samples[key] = Sample.of({number: [(rate, 1.0) for rate in each] for number, each in rates.items()})
         return pooled(samples, dict.fromkeys(samples, "calm"))
 
 

@@ -48,10 +48,10 @@ Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
 class Stability:
     """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
 
-    ``fewest_batches`` is how many batches a window of a process held, the fewest mean, None without windows. ``unsettled`` counts
-    processes whose rate had not settled when their warm-up ended. ``aged`` has, for the process of
-    each pass, the windows whose ages are known: the steps that an environment had made in the middle of one, and its
-    rate. See the functions of these names for the others.
+    ``fewest_batches`` is how many batches a window of a process held, the fewest mean, None without windows.
+    ``unsettled`` counts processes whose rate had not settled when their warm-up ended. ``aged`` has, for the process
+    of each pass, the windows whose ages are known: the steps that an environment had made in the middle of one, and
+    its rate. See the functions of these names for the others.
     """
 
     ended: bool = False  # whether any episode ended

@@ -128,7 +128,6 @@ def test_a_command_of_the_readmes_table_works_after_its_own_run(vebench: Command
     assert done.out or "ssh" in done.err
 
 
-@pytest.mark.xfail(reason="the chart is measured again when defaults have settled", strict=True)
 def test_the_readmes_chart_is_of_a_run_by_todays_plan(vebench: Command) -> None:
     assert vebench("run", "--env", "Pong", "--workers", "1..4", "-o", "a.jsonl", "-q", world=fake_world()).status == 0
     assert store.read(CHARTED).header.spec == store.read(Path("a.jsonl")).header.spec

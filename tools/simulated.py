@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from vebench.analysis.pooling import pooled
@@ -105,7 +104,7 @@ class Simulated:
         self, random: Generator, world: World, truth: dict[CellKey, float], machine: Machine | None = None
     ) -> None:
         self.random, self.world, self.truth = random, world, truth
-        self.machine, self.of_compare = machine or Machine(random, world), machine is not None
+        self.machine = machine or Machine(random, world)
         self.rates: dict[CellKey, dict[int, list[float]]] = {key: {} for key in truth}
         self.luck = dict.fromkeys(truth, world.luck)
         backends = list(dict.fromkeys(key.backend for key in truth))

@@ -75,7 +75,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     if recorder is not None:
         loop.keep_first(FIRST)
         recorder.expect(moments)  # what is right at first only differs later
-    draw = Random()  # noqa: S311 - not a secret
+    # All cells of a pass begin at the same share of an episode, so that ratios compare like with like.
+    draw = Random(request.tape_seed)  # noqa: S311 - to be repeated
     # Rows may be ready before they are asked for where some environments work while others are waited for.
     ahead = 2 * info.num_envs // info.batch_size if info.num_envs > info.batch_size else 0
     warmup = warm_up(

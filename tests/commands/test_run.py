@@ -41,7 +41,7 @@ def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_t
     assert "null" in {cell["backend"] for cell in measured}
     for cell in measured:
         assert len(cell["windows"]) >= 3  # one that something else disturbed is measured again
-        assert all(window["ns"] >= 50_000_000 for window in cell["windows"])
+        assert all(window["ns"] > 0 for window in cell["windows"])
         assert cell["warmup_ns"] >= 20_000_000
         assert cell["settled"] in (True, False)
     if pinning.SUPPORTED and header["host"]["usable_cpus"] >= 2:

@@ -258,15 +258,15 @@ def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
 
 def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
     # Two cells: a start of 1 s and about 0.1 s, a warm-up of 1.6 s, 4 windows of 1 s and what comes before each.
-    assert left(list(events_of(plan))[:1]) == (0, "14 s")
-    assert "about 14 s, of which 2 s to start cells" in on_terminal(PlanPage(plan), 100)
+    assert left(list(events_of(plan))[:1]) == (0, "15 s")
+    assert "about 15 s, of which 2 s to start cells" in on_terminal(PlanPage(plan), 100)
 
 
 def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:
     events = list(events_of(plan))
-    assert left(events[:2], step=3.0) == (0, "14 s")
+    assert left(events[:2], step=3.0) == (0, "15 s")
     # The start of the first cell took 3 s, so the other one's will. Two warm-ups and eight windows follow.
-    assert left(events[:3], step=3.0) == (0, "15 s")
+    assert left(events[:3], step=3.0) == (0, "16 s")
     # The first window took 3 s: seven others will, and each end takes 0.1 s. That of the first cell took 3 s.
     assert left(events[:4], step=3.0)[1] == f"{3 + 7 * 3 + 1} s"
     assert left(events[:8], step=3.0)[1] == f"{3 + 4 * 3 + 3} s"
@@ -290,14 +290,14 @@ def test_something_is_left_until_the_last_cell_has_ended(plan: Plan, group: int 
 def test_a_cell_that_fails_early_leaves_nothing_of_its_own_to_wait_for(plan: Plan) -> None:
     first, _, null = plan.cells
     events = [RunStarted(plan), CellStarted(first), CellFinished(first, Outcome("failed", "boom"))]
-    assert left(events, step=0.001) == (4, "7 s")  # those of the other cell, whose end took as long as that of this one
+    assert left(events, step=0.001) == (4, "8 s")  # those of the other cell, whose end took as long as that of this one
     events.append(CellFinished(null, Outcome("failed", "boom")))
     assert left(events, step=0.001)[0] == 8
 
 
 def test_what_until_adds_is_not_part_of_the_time_left(plan: Plan) -> None:
     text = shown([RunStarted(replace(plan, spec=replace(plan.spec, until=0.02)))], terminal=True)
-    assert "about 14 s left in these passes" in text
+    assert "about 15 s left in these passes" in text
 
 
 def test_what_follows_in_a_race_counts_from_the_start(plan: Plan) -> None:
@@ -411,7 +411,7 @@ def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left
     proving = Plan(replace(plan.spec, proof="auto"), plan.cells)
     assert "to compare a sample of rows (--proof off" in on_terminal(PlanPage(proving), 200)
     # As planned: two cells, and of one of them a process that starts and makes all steps again.
-    assert left(events[:1]) == (0, "16 s")
+    assert left(events[:1]) == (0, "17 s")
     *_, state, progress = last(shown(events[:-1], terminal=True, width=150))
     assert "proving that it did the same work, about 3 s at most" in state
     assert "4 of 8 windows, 1 to prove, about" in progress

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import exp, log, log2, sqrt
 from typing import TYPE_CHECKING
 
-from vebench.analysis.statistics import Estimate
+from vebench.analysis.statistics import Estimate, estimate
 from vebench.errors import UsageError
 from vebench.machine.placement import order_of, place
 from vebench.results.header import topology_of
@@ -68,7 +68,7 @@ def amdahl(points: Points, cores: float) -> float:
 def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
     """Return the rate that a backend would reach with ``workers`` workers, or why it cannot be predicted."""
     left_out = {cell.workers: why for cell in curve if (why := _unfit(cell, order))}
-    rates = {cell.workers: cell.frames_per_second for cell in curve if cell.workers not in left_out}
+    rates = {cell.workers: estimate(cell.sample) for cell in curve if cell.workers not in left_out}
     known = {count: rate for count, rate in rates.items() if rate is not None}
     if refused := _refused(curve, order, workers, known, left_out):
         return Forecast(workers, refused=refused)
@@ -83,7 +83,7 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
 
 
 def _unfit(cell: CellSummary, order: CpuOrder) -> str:
-    rate = cell.frames_per_second
+    rate = estimate(cell.sample)
     reasons = {
         cell.status: cell.status != "ok",
         cell.why_struck: cell.struck,

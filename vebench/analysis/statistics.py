@@ -36,7 +36,7 @@ PROCESS_SPREAD = 0.02
 
 # By how much the rates of two runs of one command differ besides, as a standard deviation of log rates: the machine is
 # not the same an hour later. It cancels in ratios of one run. docs/method.md has the runs that it was found from.
-RUN_SPREAD = 0.02
+RUN_SPREAD = 0.05
 
 # Correlation of a window with the one before it. Three to twelve windows are too few to estimate it from.
 WINDOW_CORRELATION = 0.3

@@ -68,7 +68,7 @@ def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> No
 
 
 def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(with_points: Command) -> None:
-    points = "for-loop, 1 worker: 378.429 400 422.801\nfor-loop, 2 workers: 756.858 800 845.601\n"
+    points = "for-loop, 1 worker: 359.933 400 444.527\nfor-loop, 2 workers: 719.866 800 889.055\n"
     assert with_points("report", "a.jsonl", "-f", "points") == Result(0, points, "")
     assert with_points("report", "a.jsonl", "-o", "a.pts") == Result(0, "", "")
     assert Path("a.pts").read_text() == points

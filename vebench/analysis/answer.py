@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import of_key
 from vebench.analysis.rules import WIDE, ageing
 from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_beside_others
-from vebench.analysis.windows import trend
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 # Fewer workers that are slower than the winner are mentioned if they lose at most a fifth of its rate.
 _WORTH_A_WORD = 0.8
+_APART = 2  # ages of environments that are compared: the larger over the smaller
 
 
 class Reason(Enum):
@@ -41,7 +41,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
-    AGED = auto()  # rates change with the steps of environments, and at equal steps another cell may be the fastest
+    AGED = auto()  # rates change with the steps of environments, and those of cells had made different numbers of them
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         labels = {cell.label for cell in (fastest, *tied)}
         sizes = [cell for cell in known if cell.label in labels and cell not in (fastest, *tied)]
         candidates = (fastest, *tied, *_tied(fastest, sizes))
-        if _another_at_equal_ages(candidates, valid, cells):
+        if _are_younger(candidates, valid, cells):
             reason = Reason.AGED
     if reason is None:
         fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.disturbed))
@@ -159,21 +159,19 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
     return (*kind, cell.workers, cell.envs_per_worker, rank(cell.backend))
 
 
-def _another_at_equal_ages(candidates: Cells, valid: Cells, cells: Cells) -> bool:
-    """Return whether another cell may be the fastest where environments have made equally many steps.
+def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
+    """Return whether a cell may owe its rate to how few steps its environments had made, or how many.
 
-    The rates of all are taken to change with age as the plain loop's: by either end of the interval of its slope, or as
-    much as at one of its sizes, since the slope itself may change with age.
+    That is so if the plain loop's rate changes with them, and another cell's had made twice as many, or half.
     """
-    loops = [cell for cell in cells if cell.label == REFERENCE]
-    found, ages = ageing(loops), {cell.key: cell.stability.age for cell in valid if cell.stability.age is not None}
-    if found is None or len(ages) < len(valid):
+    found = ageing(cell for cell in cells if cell.label == REFERENCE)
+    # Their logarithms.
+    ages = {cell.key: cell.stability.age for cell in valid if cell.stability.age is not None}
+    mine = [ages[cell.key] for cell in candidates if cell.key in ages]
+    if found is None or not mine:
         return False
-    half, of_sizes = found.slope.error.half_width(), [trend(cell.stability.aged) for cell in loops]
-    slopes = [found.slope.log - half, found.slope.log + half, *(one.log for one in of_sizes if one is not None)]
-    return any(
-        max(valid, key=lambda cell: log(cell.rate) - slope * ages[cell.key]) not in candidates for slope in slopes
-    )
+    slows_down = found.slope.log < 0
+    return (max(ages.values()) - min(mine) if slows_down else max(mine) - min(ages.values())) > log(_APART)
 
 
 def _uncontested(choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]) -> Reason | None:

@@ -302,12 +302,12 @@ def test_odd_ones_are_judged_by_rows(verify: Verify, env: str, status: int, verd
 
 
 def test_the_generator_that_all_environments_share_is_named(verify: Verify, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "draws_globally.py").write_text(
         "import gymnasium, numpy\n\n"
         "def make():\n    env = gymnasium.make('CartPole-v1')\n"
         "    return gymnasium.wrappers.TransformReward(env, lambda _: numpy.random.random())\n"
     )
-    status, (verdict,) = verify("-e", "mine:make", "-b", "gym-sync", "--steps", "30")
+    status, (verdict,) = verify("-e", "draws_globally:make", "-b", "gym-sync", "--steps", "30")
     assert (status, verdict["verdict"]) == (3, "unverified")
     assert "np.random" in verdict["reason"]
 

@@ -41,7 +41,7 @@ class Reason(Enum):
     DOUBTED = auto()  # one backend at most is left without those that are in doubt
     ALONE = auto()  # there is nothing to compare it with
     WIDE = auto()  # the highest rate is uncertain, and another backend is not distinguishable from it
-    AGED = auto()  # rates change with the steps of environments, and those of cells had made different numbers of them
+    AGED = auto()  # rates change with the steps of environments, and cells had made different numbers of steps
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,13 @@ def _simplest_first(cell: CellSummary) -> tuple[bool, bool, bool, int, int, tupl
 
 
 def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
-    """Return whether a cell may owe its rate to how few steps its environments had made, or how many.
+    """Return whether a candidate may be fast only because its environments had made fewer steps than others.
 
-    That is so if the plain loop's rate changes with them, and another cell's had made twice as many, or half.
+    Only if the plain loop slows down with steps, and environments of another cell had made more than twice the steps.
+    If the plain loop speeds up, the other way round.
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
-    # Their logarithms.
+    # Logarithms of steps.
     ages = {cell.key: cell.stability.age for cell in valid if cell.stability.age is not None}
     mine = [ages[cell.key] for cell in candidates if cell.key in ages]
     if found is None or not mine:

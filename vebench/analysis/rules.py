@@ -66,7 +66,7 @@ class Ageing(NamedTuple):
 
 
 def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
-    """Return how the rate of cells that do alike changes with the steps of an environment, None if it does not."""
+    """Return how the rate of similar cells changes with the steps of an environment, None if it does not."""
     aged = tuple(each for cell in cells if not cell.disturbed for each in cell.stability.aged)
     slope, ages = trend(aged), [age for _, points in aged for age, _ in points]
     if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
@@ -421,10 +421,10 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 def _episodes(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     """Yield a finding if resets take much of the time, and windows held few of them.
 
-    How long episodes and resets are is a matter of the task: a plain loop of one environment knows best.
+    The lengths of episodes and resets belong to the task. A plain loop of one environment shows them best.
     """
     loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).stability
-    # Of each environment in a pass.
+    # Steps of each environment in a pass.
     steps = (cell.rows - cell.resets) / max(1, cell.num_envs) / max(1, cell.sample.processes)
     if loop.reset_share > _RESETS_MATTER and steps < _ENOUGH_EPISODES * loop.episode:
         seen = steps / loop.episode

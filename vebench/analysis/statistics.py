@@ -34,8 +34,8 @@ CONFIDENCE = 0.95
 # wrong, ASPLOS 2009; T. Kalibera, R. Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
 PROCESS_SPREAD = 0.02
 
-# By how much the rates of two runs of one command differ besides, as a standard deviation of log rates: the machine is
-# not the same an hour later. It cancels in ratios of one run. docs/method.md has the runs that it was found from.
+# Standard deviation of log rates between runs of one command. The machine is not the same an hour later. The effect
+# cancels in ratios within a run. docs/method.md has the runs from which it was measured.
 RUN_SPREAD = 0.05
 
 # Correlation of a window with the one before it. Three to twelve windows are too few to estimate it from.
@@ -127,9 +127,9 @@ class Sample:
     def of(cls, processes: Mapping[int, Sequence[Counts]]) -> Sample:
         """Return the sample of a cell, given what the windows of each pass counted, and in which time.
 
-        A rate is the sum of counts over the sum of times: a window without a slow reset and one that holds little else
-        have rates that no median brings together. The values of one process are those by which the variance of such a
-        ratio is estimated (W. Cochran, Sampling Techniques, 1977, section 6.4). Passes without windows do not count.
+        A rate is the sum of counts over the sum of times. A median of windows would miss slow resets. For one process,
+        the values are linearised, so that their variance is that of the ratio (W. Cochran, Sampling Techniques, 1977,
+        section 6.4). Passes without windows do not count.
         """
         measured = {number: windows for number, windows in processes.items() if windows}
         rates = {number: _over_all(windows) for number, windows in measured.items()}
@@ -463,7 +463,7 @@ def estimate(sample: Sample) -> Estimate | None:
 
 
 def estimate_of_rate(sample: Sample) -> Estimate | None:
-    """Return the same with an interval that holds for other runs on the same machine, too."""
+    """Return the estimate of a rate. Its interval also holds for other runs on the same machine."""
     if (found := sample.alone) is None:
         return estimate(sample)
     return around(sample.level, summed([found.error, Error(RUN_SPREAD**2, inf)]).half_width())

@@ -98,7 +98,7 @@ def _measured(run: Run) -> dict[CellKey, tuple[list[CellRecord], Counting]]:
 
 
 def _observed(counted: Counting, header: RunRecord) -> Counting:
-    """Return the windows of each process, or all of them as one: those of a comparison are short."""
+    """Return the windows of each process. In a comparison windows are short, so return them as one."""
     if header.interpreter is None or len(counted) == 1:
         return counted
     return [(record, [all_of(windows)] if windows else []) for record, windows in counted]

@@ -55,9 +55,9 @@ class Stability:
     """
 
     ended: bool = False  # whether any episode ended
-    # The share of time that resets take, at the least, 0 to 1; if no episode ended, that of the first reset.
+    # Share of time that resets take, 0 to 1, a lower bound. If no episode ended, the share of the first reset.
     reset_share: float = 0.0
-    episode: float = 0.0  # steps of an episode, the mean; if no episode ended, those that a process made
+    episode: float = 0.0  # mean steps of an episode; if no episode ended, the steps of a process
 
     outliers: int = 0
     drift: float = 0.0
@@ -117,8 +117,8 @@ def _ages(record: CellRecord, windows: Sequence[Window]) -> tuple[tuple[float, f
 def trend(aged: Aged) -> Contrast | None:
     """Return the slope of log rates over log ages, with its error; None without three windows of one process.
 
-    The slope of each pass is one observation. What windows within processes show of the variance counts for ``COMMON``
-    degrees of freedom beside it, and allows for ``WINDOW_CORRELATION``.
+    The slope of each pass is one observation. The variance within processes counts for ``COMMON`` degrees of freedom,
+    and allows for ``WINDOW_CORRELATION``.
     """
     passes, left, freedom = dict[int, list[tuple[float, float]]](), 0.0, 0  # weights, and slopes times them
     for number, points in aged:
@@ -210,10 +210,10 @@ def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
 
 
 def reset_share(records: Sequence[CellRecord], windows: Sequence[Window]) -> float:
-    """Return which share of the time resets take, 0 to 1, less two standard errors.
+    """Return the share of the time that resets take, 0 to 1, less two standard errors.
 
-    Each window is so many steps and so many resets long: a regression through the origin, with variances in proportion
-    to the times. If no episode ended, all that is known is how long the first reset took.
+    Regress the times of windows on their steps and resets, through the origin, with variances in proportion to times.
+    If no episode ended, use the time of the first reset.
     """
     resets = sum([one.resets for one in windows])
     span = sum([one.ns for one in windows])
@@ -251,7 +251,7 @@ def that_count(records: Sequence[CellRecord]) -> Counting:
 def _calm(record: CellRecord) -> Sequence[Window]:
     """Return the calm windows of a process: all or none of them if their lengths differ much.
 
-    Those with a slow reset are longer, and so more often disturbed: the others alone would be too fast.
+    Windows with a slow reset are longer, so they are disturbed more often. The other windows alone would be too fast.
     """
     windows = record.windows
     calm = [window for window in windows if window.calm(len(record.cpus))]

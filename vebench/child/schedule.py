@@ -38,10 +38,9 @@ _NANO = 1e9
 class Windows:
     """Measures the windows of a cell in the mode of its request, and answers each.
 
-    Windows sample the time that the cell spends stepping without regard to where its episodes are. Each is due at a
-    time of that clock, with drawn pauses between them. A window begins with the first batch after it is due and ends
-    with the first batch after the next pause is due, however long that batch takes: so a slow reset counts for as much
-    as it takes of the whole. See docs/method.md.
+    Windows sample the time that the cell spends stepping, without regard to its episodes. Each window is due at a time
+    of that clock, with drawn pauses between windows. It begins with the first batch after it is due, and ends with the
+    first batch after the next pause is due. So a slow reset counts for its share of the time. See docs/method.md.
 
     The parent has its own clock: it is notified right before a window, and once the kernel's counters are read after
     it, as reading those of many processes takes long and must not be taken for a part of the window. The clock is read
@@ -219,7 +218,7 @@ class Warmup(NamedTuple):
     """How long a warm-up took, whether the rate had settled when it ended (None if not checked), pace and rate.
 
     ``pace`` is how many batches fit between two clock readings in a window. ``rows_per_second`` is None if unknown.
-    ``late_ns`` is how much longer than it was due to the last batch made it.
+    ``late_ns``: by how much the last batch overran the end of the warm-up.
     """
 
     ns: int

@@ -220,7 +220,7 @@ class RunSpec:
         return workers in counts and (not self.backends or backend in {one.label for one in self.backends})
 
     def conditions(self, besides: Collection[str] = ()) -> dict[str, str]:
-        """Return what rates depend on, in words, by field; without the fields ``besides``."""
+        """Return the conditions on which rates depend, in words, by field, except the fields ``besides``."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in (*_OF_CELLS, *besides)}
         return {
             name: f"{value:g}" if isinstance(value, float) else getattr(value, "label", str(value))

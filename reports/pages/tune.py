@@ -6,13 +6,13 @@ import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import Doubt
+from vebench.analysis.findings import Code
 from vebench.analysis.rules import unusable, why_never
 from vebench.analysis.summary import summarise
-from vebench.analysis.tuning import EPISODES, Lack, bends, exchange, missed_resets, training_gain
+from vebench.analysis.tuning import Lack, bends, exchange, training_gain
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.tuning import Choice, Exchange, Latency, MissedResets, Rival
+    from vebench.analysis.tuning import Choice, Exchange, Latency, Rival
     from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
     from vebench.results.records import Run
@@ -137,7 +137,7 @@ class TunePage(DataPage):
         """The answer, how it compares with the fastest, its effect on training, and last what to measure next."""
         return (
             *(self.headline, *self._why(), *self._bends(), *self._matters(), f"{self.certainty}."),
-            *(() if self.missed is None else self._resets(self.missed)),
+            *self._resets(),
         )
 
     @property
@@ -186,7 +186,6 @@ class TunePage(DataPage):
             if chosen is None or chosen.learning is None
             else {**asdict(chosen.learning), "times_that_of_a_loop": self._gain},
             "steps": None if self.steps is None else asdict(self.steps),
-            "missed_resets": None if self.missed is None else asdict(self.missed),
             "exchange": None
             if found is None
             else {
@@ -276,29 +275,17 @@ class TunePage(DataPage):
         found = (exchange(cell, self._cells) for cell in (chosen, *(rival.cell for rival in self.choice.rivals)))
         return next((one for one in found if one is not None), None)
 
-    @property
-    def missed(self) -> MissedResets | None:
-        """The share of resets that the windows of the recommended setting miss, None if it is small."""
-        chosen = self.choice.chosen
-        if self.steps is None or chosen is None:
-            return None
-        return missed_resets(self.steps, chosen, self.wish.tolerance)
-
-    def _resets(self, missed: MissedResets) -> Iterator[str]:
-        """Yield what windows shorter than episodes miss, and the command that measures it."""
+    def _resets(self) -> Iterator[str]:
+        """Yield that windows of the recommended setting hold too few slow resets, and the command to measure them."""
         chosen = self.choice.chosen
         if chosen is None:
             return
-        measure = (
-            f"vebench run -e {shlex.quote(short_name(self.env))} -b {shlex.quote(f'{REFERENCE},{chosen.label}')} "
-            f"-w {chosen.workers} --envs-per-worker {chosen.envs_per_worker} --duration {ceil(missed.seconds)}"
-        )
-        most = "" if self.steps is not None and self.steps.ends else "up to "
-        yield (
-            f"These rates include few resets, which take {most}{missed.share:.0%} of an environment's time in the long "
-            f"run: windows hold fewer than {EPISODES} episodes of each environment. This favours settings with many "
-            f"environments. To include resets, measure with: {measure}"
-        )
+        for finding in chosen.findings:
+            if finding.code is Code.FEW_RESETS:
+                backends = shlex.quote(f"{REFERENCE},{chosen.label}")
+                command = f"vebench run -e {shlex.quote(short_name(self.env))} -b {backends} -w {chosen.workers}"
+                size = f"--envs-per-worker {chosen.envs_per_worker}"
+                yield f"For this task, {finding.message}: {finding.remedy}, in {command} {size}"
 
     def _bends(self) -> Iterator[str]:
         """Yield the shares of its rate that fewer workers, or other numbers of environments per worker, reach."""

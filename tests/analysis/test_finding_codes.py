@@ -76,7 +76,7 @@ OF_CELLS: list[tuple[Code, tuple[CellRecord, ...]]] = [
     (Code.UNVERIFIED, (make_cell("gym-sync", 1, STEADY, proof=CellProof("unverified", reason="it gave no answer")),)),
     (Code.INVALID_VALUES, (make_cell("gym-sync", 1, STEADY, proof=CellProof("identical", invalid="NaN")),)),
     (Code.OUTLIERS, (make_cell(steps=(*STEADY, *STEADY, 1002, 998, 1003, 800)),)),
-    (Code.SHORT_WINDOWS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=501, resets=1))),)),
+    (Code.FEW_RESETS, (make_cell(windows=(*window()[:3], Window(ns=10**9, rows=501, resets=1))),)),
     (Code.SLOWER, (LOOP, make_cell("gym-sync", 1, STEADY))),
     (Code.SLOWER, (make_cell("shm-sync", 1, FAST), make_cell("shm-sync", 2, STEADY, processes=2))),
     (Code.FALLBACK, (make_cell("fast-sync", 1, STEADY, own_classes=REFUSED),)),

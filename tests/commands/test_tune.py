@@ -15,7 +15,7 @@ from support.paced import paced, world_of
 from vebench.analysis import statistics
 from vebench.analysis.summary import summarise
 from vebench.backends.registry import find
-from vebench.child.answers import Done, Proof, Timed
+from vebench.child.answers import Done, Proof, Ready, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
 from vebench.commands import tune
@@ -364,7 +364,8 @@ class Taking:
             self.clock.now += takes
             if isinstance(cell.job, Timing):
                 return [Timed(50, int(self.step * 1e9), int(self.step * 1e9), 5, int(self.reset * 1e9), 10**7)]
-            return paces(cell, spec)
+            reset_ns = int(self.reset * cell.shape.num_envs * 1e9)
+            return [replace(each, reset_ns=reset_ns) if isinstance(each, Ready) else each for each in paces(cell, spec)]
 
         self.world = replace(world_of(script, 4, self.start), clock=self.clock)
 
@@ -406,22 +407,13 @@ def test_the_budget_is_kept_where_steps_and_resets_are_slow_and_there_is_an_answ
     assert any(one["why"].startswith("startup takes more than") for one in found["not_tried"])
 
 
-@pytest.mark.parametrize(("reset", "share"), [(0.5, 1 / 3), (0.01, None)])
-def test_resets_that_windows_are_too_short_to_meet_are_told_with_what_to_measure_instead(
-    vebench: Command, reset: float, share: float | None
+@pytest.mark.parametrize(("reset", "told"), [(0.5, True), (0.001, False)])
+def test_resets_that_windows_do_not_hold_are_told_with_what_to_measure_instead(
+    vebench: Command, reset: float, told: bool
 ) -> None:
-    """50 steps of 20 ms were seen, and no end."""
-    found = Taking(step=0.02, reset=reset).tune(vebench, "--budget", "60s")
-    if share is None:
-        assert found["missed_resets"] is None
-        return
-    assert found["missed_resets"]["share"] == pytest.approx(share)
-    chosen = found["chosen"]
-    each = chosen["steps_per_second"]["median"] / chosen["num_envs"]
-    assert found["missed_resets"]["seconds"] == pytest.approx(2 * 50 / each)
     said = Taking(step=0.02, reset=reset).text(vebench, "--budget", "60s")
-    assert "These rates include few resets, which take up to 33% of an environment's time" in said
-    assert f"--envs-per-worker {chosen['envs_per_worker']} --duration " in said
+    assert ("resets may take" in said) == told
+    assert ("--duration" in said) == told
 
 
 @pytest.mark.parametrize("load", [1.0, 3.0, 8.0])

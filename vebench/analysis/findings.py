@@ -81,7 +81,8 @@ class Code(StrEnum):
     DRIFTING = "drifting", Gravity.WARNING  # the rate changed while it was measured, or when warm-up ended
     AGEING = "ageing", Gravity.WARNING  # the rate depends on how many steps an environment has made
     LOOP_COST = "loop-cost", Gravity.WARNING  # the rate is too low, by a share that is known only roughly
-    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches, or miss the resets of several episodes
+    SHORT_WINDOWS = "short-windows", Gravity.WARNING  # windows have few batches
+    FEW_RESETS = "few-resets", Gravity.WARNING  # resets take much of the time, and windows hold few of them
     UNVERIFIED = "unverified", Gravity.WARNING  # a speedup means nothing if the work differs
     INVALID_VALUES = "invalid-values", Gravity.WARNING  # the environment's fault: the work may still be the same
     CLOCKS = "clocks", Gravity.WARNING

@@ -431,7 +431,7 @@ def _episodes(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         many = ceil(sweep.head.spec.duration * _ENOUGH_EPISODES / max(seen, 1 / _ENOUGH_EPISODES))
         most = "" if loop.ended else "may "
         message = f"resets {most}take {loop.reset_share:.0%} of the time, and windows hold too few of them"
-        yield Finding(Code.SHORT_WINDOWS, message, f"measure with --duration {many}")
+        yield Finding(Code.FEW_RESETS, message, f"measure with --duration {many}")
 
 
 def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[Finding, ...]:

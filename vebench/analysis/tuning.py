@@ -56,8 +56,6 @@ _LEAST_PATIENCE = 5.0
 MOST_SLOWDOWN = 10.0  # more was a pause, which does not predict what follows
 # Measuring a cell for the first time may take this share of the budget, or twice what the cheapest takes.
 _MOST_SHARE, _TIMES_CHEAPEST = 0.1, 2.0
-# Windows with this many episodes of each environment contain resets as often as in the long run.
-EPISODES = 2
 
 
 class Setting(NamedTuple):
@@ -478,28 +476,6 @@ class Latency:
 
     p50_ns: int
     p99_ns: int
-
-
-@dataclass(frozen=True)
-class MissedResets:
-    """What windows that are shorter than episodes leave out: the resets.
-
-    ``share``: how much of an environment's time its resets take in the long run, at the most. ``seconds``: how long a
-    window would have to be to hold ``EPISODES`` of each environment, at the least if no episode's end was seen.
-    """
-
-    share: float
-    seconds: float
-
-
-def missed_resets(steps: Timed, cell: CellSummary, tolerance: float) -> MissedResets | None:
-    """Return what the windows of a cell miss of the resets; None if those are met, or take less than the tolerance."""
-    length = steps.steps / max(1, steps.ends)
-    share = steps.reset_p50_ns / (steps.reset_p50_ns + length * steps.step_p50_ns)
-    seen = cell.rows / cell.num_envs / max(1, cell.repeats)  # of each environment: every pass begins anew
-    if share <= tolerance or seen >= EPISODES * length or cell.steps_per_second is None:
-        return None
-    return MissedResets(share, EPISODES * length * cell.num_envs / cell.steps_per_second.median)
 
 
 def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep | None) -> float | None:

@@ -271,11 +271,11 @@ def test_an_outlier_is_reported_and_kept() -> None:
 @pytest.mark.parametrize(
     ("windows", "reset_ms", "found"),
     [
-        ([(1000, 0), (500, 1), (1000, 0), (1000, 0)], 0, ["short-windows"]),  # a reset of half a second
+        ([(1000, 0), (500, 1), (1000, 0), (1000, 0)], 0, ["few-resets"]),  # a reset of half a second
         ([(500, 1)] * 4, 0, []),  # the same in each window: then rates are right
         ([(1000, 0), (500, 1)] * 10, 0, []),  # enough of them
         ([(1000, 0), (996, 1), (1000, 0), (1000, 0)], 0, []),  # of a few milliseconds
-        ([(1000, 0)] * 4, 1000, ["short-windows"]),  # no episode ended, and the first reset was slow
+        ([(1000, 0)] * 4, 1000, ["few-resets"]),  # no episode ended, and the first reset was slow
         ([(1000, 0)] * 4, 20, []),
     ],
 )
@@ -284,7 +284,7 @@ def test_windows_with_too_few_slow_resets_are_reported(
 ) -> None:
     measured = tuple(Window(ns=10**9, rows=steps + resets, resets=resets) for steps, resets in windows)
     record = replace(make_cell(windows=measured, num_envs=1, batch_size=1), reset_ns=reset_ms * 10**6)
-    assert [code for code in codes(record)[0] if code == "short-windows"] == found
+    assert [code for code in codes(record)[0] if code == "few-resets"] == found
 
 
 def test_more_workers_than_cpus_are_reported_unless_skipped() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Options = Mapping[str, OptionValue]
 
 # A contestant is a backend to choose. So is the reference; the rows of all others must equal its own, and speedups are
-# relative to it. The ceiling, null and the yardstick are rows that others are compared with.
+# relative to it. The ceiling, null and the yardstick are rows for comparison.
 Role = Literal["contestant", "reference", "ceiling", "null", "yardstick"]
 
 # What steps environments: the calling process, a process for each environment or each worker, or a process or thread
@@ -147,7 +147,7 @@ class BackendEntry:
     # Only this excuses a backend from being compared, never what its adapter says.
     chance: Callable[[Task], str | None] = lambda _task: None
     no_ops: int = 1  # of each reset in the exact variant of a game on which it is compared
-    asynchronous: bool = False  # environments that are not in the last batch step while a policy acts
+    asynchronous: bool = False  # environments outside the last batch step while a policy acts
     by_default: bool = True  # a run that names no backends measures it
     gymnasium_api: bool = False  # what steps with it needs Gymnasium's own ``Env`` or ``VectorEnv`` alone
     lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build what a cell built with the library

@@ -72,7 +72,7 @@ CELLS = (Cell(1), Cell(1, slowness=1.1), Cell(4), Cell(4, slowness=1.1), Cell(4,
 
 
 class Loop:
-    """A loop over a cell's environments, in simulated time. Its methods are those of ``vebench.child.loop.Loop``."""
+    """A loop over a cell's environments, in simulated time, with the methods of ``vebench.child.loop.Loop``."""
 
     def __init__(self, cell: Cell, world: World, random: Random, luck: float) -> None:
         self.now, self.batches, self.ends, self.num_envs = 0, 0, 0, cell.envs

@@ -44,7 +44,7 @@ class WorkerError(RuntimeError):
 class BrokenOffError(WorkerError):
     """A call has not ended: not all environments may have stepped, or been reset. Reset or close all.
 
-    ``here``: it is a call of this thread, which an interrupt has aborted.
+    ``here``: an interrupt aborted a call of this thread.
     """
 
     def __init__(self, *, here: bool) -> None:

@@ -101,13 +101,13 @@ class RunPage(DataPage):
 
 
 class EarlyPage(RunPage):
-    """The tables alone of a run that goes on, and what is ahead. A few windows of one process name no winner."""
+    """The tables of a run that goes on, and the cells that are ahead. A few windows of one process name no winner."""
 
     early = True
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """As those of a run, with the highest rate of each task instead of its answer."""
+        """The documents of a run, with the highest rate of each task in place of the answer."""
         (section,) = self.sections
         ahead: dict[str, AnswerText] = {}
         for cell in fastest_first(cell for cell in section.cells if not cell.struck):

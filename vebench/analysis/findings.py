@@ -26,8 +26,8 @@ _LITTLE_SHARED_MEMORY = 128 * MEBIBYTE
 # The share of the allowed CPUs' time that other processes may use before figures are in doubt.
 _OTHERS_SHARE = 0.05
 NO_REASON = "no reason was recorded"  # why a cell failed
-# What the reason of a failure shows, and what helps; the first that fits. {spawned} is the backend with processes that
-# are not forked: for those that have such an option.
+# Patterns in the reason of a failure, each with its remedy; the first match counts. {spawned} is the backend with
+# processes that are spawned, not forked. Remedies with it are for backends that have the option.
 _WAYS_OUT = (
     (r"Too many open files", "allow more open files (ulimit -n 65536), or measure fewer environments"),
     (r"daemonic processes", "choose a backend without workers, or let the environment start its process by subprocess"),
@@ -124,7 +124,7 @@ class Surroundings:
 
 
 def way_out(reason: str, spawned: str = "") -> str:
-    """Return what helps against this reason of a failure, and ``; `` after it; empty if that is unknown."""
+    """Return the remedy for this reason of a failure, followed by ``; ``. Empty if none is known."""
     known = (way for pattern, way in _WAYS_OUT if re.search(pattern, reason) and (spawned or "{spawned}" not in way))
     return next((f"{way.format(spawned=spawned)}; " for way in known), "")
 

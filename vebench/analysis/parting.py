@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     Episode = tuple[list[float], list[list[float]]]
 
 _MOST_RUNS = 400  # of cases, to find a small one
-_SEEDS = 20  # that are tried for a smaller one
+_SEEDS = 20  # tried for a smaller example
 _FLAGS = ("rewards", "terminated", "truncated")
 LEVEL, _TESTS = 0.05, 4  # of the tests of distributions, all together, and how many they are
-_POWER = 1.645  # standard errors: what shows in 95 % of runs is as far beyond what is significant
+_POWER = 1.645  # standard errors from a significant difference to one that 95 % of runs show
 _SHUFFLES = 999
 _FLOOR = 1e-4  # standard deviations of an outcome: less may be rounding
 _MOST_STEPS, _FEW, _MOST_COLUMNS = 20_000, 20, 24
@@ -199,7 +199,7 @@ def _infos(a: Sequence[Any], b: Sequence[Any], tally: Tally) -> Iterator[tuple[s
 
 
 def remembers(used: Answer, alone: Answer, tally: Tally) -> bool:
-    """Return whether rows of the second segment of a case differ from those of the segment alone."""
+    """Return whether the second segment of a case gives other rows than the same segment alone."""
     rows = [[(0, *row[1:]) for row in each if row[0]] for each in used["rows"]]
     return first_parting({**used, "rows": rows}, alone, tally) is not None
 
@@ -437,10 +437,10 @@ def distributions(one: Sequence[Episode], other: Sequence[Episode]) -> tuple[lis
 
 
 def _steps_apart(episodes: Sequence[list[list[float]]], labels: NDArray[Any], width: int) -> tuple[float, float]:
-    """Return the p-value of what steps lead to, and the shift of an outcome that shows, in its standard deviations.
+    """Return the p-value of step outcomes, and the shift of an outcome that 95 % of runs show, in standard deviations.
 
-    One regression for both sides predicts outcomes from the observation, of ``width`` numbers, and the action. What it
-    does not explain is added up over each episode: times each predictor, and squared.
+    One regression for both sides predicts outcomes from the observation, of ``width`` numbers, and the action. Its
+    residuals are added up over each episode: times each predictor, and squared.
     """
     every = 1 + sum(map(len, episodes)) // _MOST_STEPS
     kept = [np.array(each[number % every % len(each) :: every]) for number, each in enumerate(episodes)]

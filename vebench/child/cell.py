@@ -77,7 +77,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         recorder.expect(moments)  # what is right at first only differs later
     # All cells of a pass begin at the same share of an episode, so that ratios compare like with like.
     draw = Random(request.tape_seed)  # noqa: S311 - to be repeated
-    # Rows may be ready before they are asked for where some environments work while others are waited for.
+    # An asynchronous backend may have rows ready before they are asked for.
     ahead = 2 * info.num_envs // info.batch_size if info.num_envs > info.batch_size else 0
     warmup = warm_up(
         loop,

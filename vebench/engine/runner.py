@@ -383,7 +383,7 @@ class _PlainLoop:
         self._tried: dict[Task, int] = {}
 
     def try_on(self, cell: Cell, job: Proving) -> None:
-        """Let it make the steps of a job on a cell's task, unless it has made as many."""
+        """Step the plain loop on a cell's task, unless it has made the steps of the job before."""
         if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
             own = replace(cell, backend=_LOOP, python="")
             *_, (_, found) = _proven(own, job, self._launch)

@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.leaks import are_gone, segments
 from support.places import ENVIRONMENTS
+from support.waiting import eventually
 from various import MuteError, Troubled, UnpicklableError
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, WorkerError
@@ -248,7 +250,13 @@ def test_close_waits_for_environments_that_save_what_they_have(tmp_path: Path, m
 
 def test_ctrl_c_ends_a_close_that_hangs(tmp_path: Path) -> None:
     ours = SharedMemoryVectorEnv([partial(ClosesSlowly, 600, tmp_path)] * 2)
-    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+
+    def interrupt() -> None:
+        assert eventually(lambda: "has_ended" in {frame.f_code.co_name for frame, _ in walk_stack(frames()[main])})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    frames, main = sys._current_frames, threading.get_ident()  # noqa: SLF001 - as its documentation has it
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         ours.close()
     assert multiprocessing.active_children() == []

@@ -274,6 +274,15 @@ def hanging(**options: Any) -> tuple[SharedMemoryVectorEnv, Any]:  # noqa: ANN40
     return envs, stepping
 
 
+def test_close_ends_all_though_its_warning_is_an_error() -> None:
+    envs = make(caller_steps=False)
+    envs.reset()
+    envs.step_async(ACTIONS)
+    with pytest.raises(UserWarning, match="pending call to `step`"):
+        envs.close()
+    assert multiprocessing.active_children() == []
+
+
 def test_close_from_another_thread_ends_a_step_that_waits() -> None:
     envs, stepping = hanging()
 
@@ -288,6 +297,7 @@ def test_close_from_another_thread_ends_a_step_that_waits() -> None:
     closer.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*pending call to `step`")  # where the interrupt comes before the wait
 @pytest.mark.parametrize("batch_size", [2, 1])
 def test_close_ends_a_hanging_step_that_was_interrupted(batch_size: int) -> None:
     envs, stepping = hanging(batch_size=batch_size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from dataclasses import fields
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -16,13 +15,9 @@ from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
 import vebench
 import vebench.backends
 import vebench.reports
-from vebench import cli
 from vebench.analysis import findings
-from vebench.backends.environments.suites import SUITES
-from vebench.backends.packages import BASE
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
 from vebench.interpreters.guarded import link_packages
-from vebench.results.records import CellRecord
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),
@@ -44,6 +39,10 @@ FLOORS = (
     "analysis",
     "reports",
     "commands",
+    "gates",
+    "equality",
+    "tune",
+    "share",
     "api",
     "pytest_plugin",
     "testing",
@@ -51,6 +50,8 @@ FLOORS = (
     "cli",
     "__main__",
 )
+# Features: each has its commands, its analysis and its pages, and no other feature knows it. The core is below.
+SLICES = ("gates", "equality", "tune", "share")
 # What runs in the interpreter that steps environments: whole folders, and what they all may import.
 CHILD_SIDE = ("vebench.child", "vebench.machine", "vebench.backends")
 CHILD_MAY_IMPORT = ("vebench", "vebench.errors", *CHILD_SIDE)
@@ -82,8 +83,6 @@ OPEN_TO_ALL = {
 OPEN_TO_PROOFS = {"vebench.child.proof.reference": {"vebench.backends.for_loop"}}
 # Subclasses of what their library has: it is imported with them, and they on use.
 WITH_THEIR_LIBRARY = {"vebench.child.network"}
-COMMANDS = tuple(command.callback.__name__.strip("_") for command in cli.app.registered_commands)
-WITH_MODULES = set(COMMANDS) - {"help", "history", "list"}  # shown by the module of report, and by a page alone
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}
 
 pytestmark = pytest.mark.xdist_group("structure")  # every module is parsed once
@@ -185,6 +184,16 @@ def test_no_import_goes_up() -> None:
     assert higher == set()
 
 
+def test_no_slice_imports_a_slice() -> None:
+    across = {
+        (module, other)
+        for module, path in MODULES.items()
+        for other in imports(path)
+        if floor(module) in SLICES and floor(other) in SLICES and floor(module) != floor(other)
+    }
+    assert across == set()
+
+
 def test_no_imports_go_in_a_circle_not_even_those_for_types() -> None:
     try:
         # But for the package, whose interface for Python is loaded on use.
@@ -222,27 +231,15 @@ def test_in_reports_the_model_knows_no_result_a_page_no_format_and_a_format_of_d
     assert reached(*(f"formats.{name}" for name in of_documents)) & {*below("vebench.reports.pages")} == set()
 
 
-def test_the_module_of_a_command_is_imported_by_the_command_line_and_the_interfaces_for_python_alone() -> None:
-    modules_of_commands = {f"vebench.commands.{command}" for command in WITH_MODULES}
-    found = {(name, module) for name, path in MODULES.items() for module in imports(path) & modules_of_commands}
-    others = {
-        *(("vebench.api", f"vebench.commands.{command}") for command in ("check", "compare", "verify")),
-        ("vebench.pytest_plugin", "vebench.commands.compare"),
-        *((f"vebench.commands.{command}", "vebench.commands.verify") for command in ("pair", "run", "tune")),
-        ("vebench.commands.bisect", "vebench.commands.compare"),
-    }
-    assert found == {("vebench.cli", module) for module in modules_of_commands} | others
-
-
-def test_each_command_is_the_module_of_its_name() -> None:
-    called = {
+def test_each_command_is_imported_from_a_module_of_commands_or_of_a_slice() -> None:
+    imported = {
         f"{node.module}.{alias.name}"
         for node in parsed(MODULES["vebench.cli"])
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == "command"
     }
-    assert called == {f"vebench.commands.{command}" for command in WITH_MODULES}
+    assert {floor(name) for name in imported} <= {"commands", *SLICES}
 
 
 def test_only_backends_import_one_backend_or_one_suite() -> None:
@@ -260,35 +257,6 @@ def test_only_backends_import_one_backend_or_one_suite() -> None:
         if text.startswith("vebench.backends.")
     }
     assert named == set()
-
-
-def test_only_backends_ask_for_a_backend_a_suite_or_a_library_by_name_or_a_part_of_it() -> None:
-    names = {
-        *BY_NAME,
-        *(entry.library for entry in ENTRIES if entry.library),
-        *(name for package in PACKAGES if package not in BASE for name in (package.name, package.module)),
-        *(name for suite in SUITES.values() for name in (suite.name, suite.title, *suite.drifting_engines)),
-        *(suite.namespace for suite in SUITES.values() if suite.namespace),
-    }
-    begins = {name.casefold()[:length] for name in names for length in range(len("gym"), len(name) + 1)}
-    ends = {name[start:] for name in BY_NAME for start in range(len(name) - len("gym") + 1)}
-    keys = {field.name for field in fields(CellRecord)}  # a backend may have the name of one, such as "threads"
-    keys |= {
-        "thread",
-        "free",
-        "half",
-        "stable",
-        "sample",
-        "async",
-        "parallel",
-        "core",
-        "ray",  # a way to reach hosts, too
-        "yardstick",  # what check divides by, too
-        "mem",  # a detail of --pin
-        "open",  # a division of submissions
-    }  # words of the language that begin or end such a name
-    asked = {(module, text.casefold()) for module in OUTSIDE_BACKENDS for text in texts(MODULES[module])}
-    assert {(module, text) for module, text in asked if text in (begins | ends) - keys} == set()
 
 
 def test_only_backends_have_the_name_of_one_in_their_messages() -> None:

@@ -44,8 +44,8 @@ def by_vebench(library: str, task: str, workers: int) -> float:
     """Return the median rate that vebench gives, in rows/s."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
-        arguments = ["-e", task, "-b", library, "-w", str(workers), "--rounds", WINDOWS, "--duration", SECONDS]
-        plain = ["--set", "base=false", "--repeats", "1", "--proof", "off", "--pin", "none", "-q", "-o", str(path)]
+        arguments = ["-e", task, "-b", library, "-w", str(workers), "--windows", WINDOWS, "--duration", SECONDS]
+        plain = ["--set", "base=false", "--passes", "1", "--proof", "off", "--pin", "none", "-q", "-o", str(path)]
         subprocess.run([sys.executable, "-m", "vebench", "run", *arguments, *plain], check=True)
         windows = json.loads(path.read_text().splitlines()[1])["windows"]
     return statistics.median(window["rows"] / window["ns"] * 1e9 for window in windows)

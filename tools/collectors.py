@@ -234,7 +234,7 @@ def one_round(name: str, task: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         asked = ["-e", task, "-b", name, "-w", "1" if name == "for-loop" else WORKERS, "--envs-per-worker", ENVS]
-        windows = ["--rounds", "3", "--duration", "1", "--repeats", "1"]
+        windows = ["--windows", "3", "--duration", "1", "--passes", "1"]
         plain = ["--set", "base=false", "--proof", "off", "-q", "-o", str(path)]
         subprocess.run([sys.executable, "-m", "vebench", "run", *asked, *windows, *plain], check=False)
         cells = [json.loads(line) for line in path.read_text().splitlines()[1:]]

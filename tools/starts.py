@@ -21,11 +21,11 @@ from vebench.analysis.statistics import student_quantile
 
 BACKENDS = ("for-loop", "gym-sync", "gym-async", "shm-sync", "fast-sync", "fast-async", "envpool-sync", "null")
 PLAIN = (
-    "--rounds",
+    "--windows",
     "4",
     "--duration",
     "0.3",
-    "--repeats",
+    "--passes",
     "1",
     "--proof",
     "off",

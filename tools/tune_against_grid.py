@@ -92,7 +92,7 @@ def measure_final(env: str, places: Sequence[str], file: Path) -> dict[str, floa
             tuple(sorted(set(map(int, envs)))),
             only=tuple(places),
             repeats=FINAL_PASSES,
-            rounds=5,
+            windows=5,
             duration=0.2,
             warmup=0.3,
             interleave=True,

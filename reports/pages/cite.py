@@ -71,7 +71,7 @@ class CitePage(DataPage):
         """What decides the figures: the plan, the machine, the versions and the day."""
         head, host = self.header, self.header.host
         packages = [f"{name} {version}" for name, version in head.packages.items() if name != "vebench"]
-        passes = f"{head.spec.repeats} passes of {head.spec.rounds} windows of {head.spec.duration:g} s"
+        passes = f"{head.spec.passes} passes of {head.spec.windows} windows of {head.spec.duration:g} s"
         what = f"suite {head.spec.suite}" if head.spec.suite else passes
         return one_line(
             f"Measured with vebench {head.packages.get('vebench', '')} ({what}) on "

@@ -236,15 +236,15 @@ def _complete(it: _Examined) -> Found:
     planned = {CellKey(env, label, workers, 1) for env in spec.envs for label in asked for workers in spec.workers}
     planned |= {CellKey(env, name, 1, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
     for key in sorted(planned | passes.keys()):
-        if passes.get(key) != {*range(spec.repeats)}:
+        if passes.get(key) != {*range(spec.passes)}:
             yield "cells of the plan are missing", _cell(key)
     if it.header.cells != len(it.cells):
         yield f"there are {len(it.cells)} cells, and {it.header.cells} were planned"
     if not asked & {cell.label for cell in it.competing}:
         yield "no backend was measured"
     for cell in it.well:
-        if len(cell.windows) < spec.rounds:
-            yield f"there are fewer than {spec.rounds} windows", _place(cell)
+        if len(cell.windows) < spec.windows:
+            yield f"there are fewer than {spec.windows} windows", _place(cell)
 
 
 def _one_run(it: _Examined) -> Found:

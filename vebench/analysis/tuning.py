@@ -237,7 +237,7 @@ class Costs:
         spec, shape = self.spec, cell.shape
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
-        turns = spec.rounds * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
+        turns = spec.windows * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
         return self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END_S
 
     def patience(self, cell: Cell, left: float, share: float = PATIENT_SHARE) -> float:

@@ -241,7 +241,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
                     return True
                 return False
 
-            first, every = min(before.header.spec.repeats, _FIRST_PASSES), frozenset(cell.key for cell in gated)
+            first, every = min(before.header.spec.passes, _FIRST_PASSES), frozenset(cell.key for cell in gated)
             found = gate.until_decided(look, one_pass, first, every, started, request.budget, world.clock, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
@@ -259,7 +259,7 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], strictness: Ma
     in_vain = [group for group in known if group.verdict == "inconclusive"]
     instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
     tolerance = f"--tolerance {request.tolerance:.3g}"
-    remedy = f"measure a baseline with more --repeats, allow more than {tolerance}, or {instead}"
+    remedy = f"measure a baseline with more --passes, allow more than {tolerance}, or {instead}"
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
@@ -288,7 +288,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         workers=tuple(sorted({cell.workers for cell in named})),
         backends=tuple({cell.label: cell.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
-        repeats=min(spec.repeats, gate.FEWEST_PASSES),
+        passes=min(spec.passes, gate.FEWEST_PASSES),
         race=False,
         until=None,
     )

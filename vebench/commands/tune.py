@@ -139,7 +139,7 @@ def _race(  # noqa: PLR0913, PLR0917 - what a race needs
 def settings_to_try(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
     # Many short windows: processes differ more than windows do.
-    spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, rounds=_ROUNDS, base=True, interleave=True)
+    spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, windows=_ROUNDS, base=True, interleave=True)
     spec = replace(spec, isolation=FORK)
     check_spec(spec)
     if len(spec.envs) != 1:
@@ -307,7 +307,7 @@ class _Racing:
 
     def _latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
         """Return how long each of these waits for a batch, as far as there is time: what acts does so at once."""
-        acting = replace(self._plan.spec, policy=_AT_ONCE, rounds=1, warmup=_WARMUP_S, duration=_LATENCY_S)
+        acting = replace(self._plan.spec, policy=_AT_ONCE, windows=1, warmup=_WARMUP_S, duration=_LATENCY_S)
         planned = {cell.key.without_repeat: cell for cell in self._plan.cells}
         found = {}
         for number, summary in enumerate(cells):

@@ -16,11 +16,11 @@ import msgspec
 
 from vebench import __version__
 from vebench.machine.topology import flat
-from vebench.plan.frozen import FROZEN
-from vebench.results import submission
+from vebench.plan.suites import FROZEN
 from vebench.results.header import topology_record
 from vebench.results.records import HostRecord
-from vebench.results.submission import InstalledPackage, Interval, MachineRecord, Manifest, Result
+from vebench.share import folder as submission
+from vebench.share.folder import InstalledPackage, Interval, MachineRecord, Manifest, Result
 
 CPUS = ("Model A 16-Core Processor", "Model B @ 2.40GHz", "Model C", "Model D 96-Core Processor")
 # How fast each backend is with one worker, relative to a loop, and how much of a worker each further one adds.

@@ -16,9 +16,9 @@ from support.browser import Browser
 from support.commands import Command
 from support.records import make_header
 
-from vebench.plan.frozen import FROZEN
-from vebench.results import submission
-from vebench.results.submission import InstalledPackage, Interval, MachineRecord, Manifest, Result
+from vebench.plan.suites import FROZEN
+from vebench.share import folder as submission
+from vebench.share.folder import InstalledPackage, Interval, MachineRecord, Manifest, Result
 
 SUITE = FROZEN["classic-3/1"]
 HOSTILE = '<script>document.title="acted"</script><img src=x onerror=alert(1)>"\'></td>{{7*7}}\u202e\x07' + "x" * 120

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.analysis.submission import AS_WRITTEN, Refusal, refusals
 from vebench.errors import RunFileError, one_line
-from vebench.reports.pages.submission import CheckedPage
-from vebench.results import submission
+from vebench.share import folder as submission
+from vebench.share.checks import AS_WRITTEN, Refusal, refusals
+from vebench.share.submission_page import CheckedPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

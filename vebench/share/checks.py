@@ -29,12 +29,12 @@ from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
 from vebench.errors import UsageError, VebenchError, harmless, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.cells import CellKey
-from vebench.plan.frozen import FROZEN, FrozenSuite
 from vebench.plan.known_work import DISTRIBUTION, SAME
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.suites import FROZEN, FrozenSuite
 from vebench.plan.tasks import TASKS, recorded_task
 from vebench.results.header import machine_fingerprint, topology_of
-from vebench.results.submission import FILES, RUN, SUBMISSION_SCHEMA, Interval, Result
+from vebench.share.folder import FILES, RUN, SUBMISSION_SCHEMA, Interval, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord, Run, RunRecord
-    from vebench.results.submission import Division, Submission
+    from vebench.share.folder import Division, Submission
 
 _LONGEST_TEXT = 2000
 _MOST_PLACES = 3

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vebench.analysis import submission as checks
-from vebench.analysis.submission import command_of, division_of, results_of, suite_of
 from vebench.analysis.summary import summarise
 from vebench.errors import UsageError, one_line
 from vebench.reports.console import show
 from vebench.reports.figures import without_folders
-from vebench.reports.pages.submission import SubmissionPage
-from vebench.results import store, submission
+from vebench.results import store
 from vebench.results.records import sealed
+from vebench.share import checks
+from vebench.share import folder as submission
+from vebench.share.checks import command_of, division_of, results_of, suite_of
+from vebench.share.submission_page import SubmissionPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.packages import JINJA2, how_to_install, importable
 from vebench.errors import RunFileError, UsageError, one_line
-from vebench.reports import console, site
+from vebench.reports import console
 from vebench.reports.figures import counted
-from vebench.results import submission
+from vebench.share import folder as submission
+from vebench.share import site_pages as site
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from support.commands import Command
 from support.fakes import IDENTICAL, FakeStart, Script
 from support.paced import paced, world_of
 
-from vebench.plan.frozen import FROZEN
-from vebench.results.submission import FILES, MANIFEST
+from vebench.plan.suites import FROZEN
+from vebench.share.folder import FILES, MANIFEST
 
 Record = dict[str, Any]
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import chain
 from math import ceil, floor, log2, log10
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,20 +25,21 @@ from vebench import __version__
 from vebench.analysis.statistics import Estimate
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import RunFileError
-from vebench.plan.frozen import FROZEN
 from vebench.plan.known_work import SAME
+from vebench.plan.suites import FROZEN
 from vebench.reports import figures
 from vebench.reports.formats import html
 from vebench.reports.plots import LONGEST, SERIES
-from vebench.results.submission import FILES, SUBMISSION_SCHEMA
+from vebench.share.folder import FILES, SUBMISSION_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from vebench.results.submission import InstalledPackage, Interval, MachineRecord, Manifest, Result, Submission
+    from vebench.share.folder import InstalledPackage, Interval, MachineRecord, Manifest, Result, Submission
 
     Series = dict[str, list[tuple[float, Interval]]]  # by name, each at its place on the axis
 
+_TEMPLATES = Path(__file__).with_name("templates")
 FOLDERS = ("backends", "machines", "submissions", "tasks")
 _LEAST, _MOST = 1e-3, 1e12  # frames/s: axes end somewhere
 _LONGEST_SLUG = 40
@@ -183,7 +185,7 @@ def pages(entries: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Iter
     for group, row in ((group, row) for group, rows in found.items() for row in rows):
         backends[row.result.backend][group].append(row)
     of_backends = {name: f"backends/{slug(name)}.html" for name in sorted(backends)}
-    environment = html.environment(str)
+    environment = html.environment(str, _TEMPLATES)
     environment.filters.update(
         short=_short,
         rate=lambda rate: figures.rate(_estimate(rate)) if rate else figures.DASH,
@@ -193,9 +195,11 @@ def pages(entries: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Iter
         size=figures.size,
         compared=rate_of,
     )
-    script = "".join((html.TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.js", "site/site.js"))
+    scripts = (html.TEMPLATES / "report.js", _TEMPLATES / "site.js")
+    styles = (html.TEMPLATES / "report.css", _TEMPLATES / "site.css")
+    script = "".join(path.read_text(encoding="utf-8") for path in scripts)
     environment.globals.update(
-        css="".join((html.TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "site/site.css")),
+        css="".join(path.read_text(encoding="utf-8") for path in styles),
         script=script,
         hash=b64encode(sha256(script.encode()).digest()).decode(),
         version=__version__,
@@ -210,7 +214,7 @@ def pages(entries: Sequence[Entry], left_out: Sequence[tuple[str, str]]) -> Iter
 
     def render(template: str, path: str, **content: object) -> tuple[str, str]:
         up = "../" * path.count("/")
-        return path, environment.get_template(f"site/{template}.html.jinja").render(content, path=path, up=up)
+        return path, environment.get_template(f"{template}.html.jinja").render(content, path=path, up=up)
 
     for group, rows in found.items():
         yield render("task", paths[group], group=group, rows=rows, charts=_over_machines(rows))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from vebench.analysis.summary import summarise
 from vebench.commands.planning import known
 from vebench.errors import UsageError, one_line
-from vebench.reports.pages.cite import CitePage
 from vebench.results import store
 from vebench.results.records import with_current_verdicts
+from vebench.share.cite_page import CitePage
 
 if TYPE_CHECKING:
     from pathlib import Path

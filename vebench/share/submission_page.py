@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Page, Remark, Table, TableRow, Text
-from vebench.results.submission import MANIFEST, RUN
+from vebench.share.folder import MANIFEST, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from vebench.analysis.submission import Refusal
-    from vebench.results.submission import Submission
+    from vebench.share.checks import Refusal
+    from vebench.share.folder import Submission
 
 _MEANING = {
     RUN: "the plan, the machine, and all windows and proofs, without folders of this machine",

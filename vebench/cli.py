@@ -446,8 +446,8 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands import pair as of_two
-        from vebench.commands.verify import drawn_seed
+        from vebench.commands.verdicts import drawn_seed
+        from vebench.equality import diff as of_two
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
         seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
@@ -458,7 +458,7 @@ def verify(
     for name, given in (("--within", within), ("--policy", policy)):
         if given:
             raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
-    from vebench.commands import verify as command
+    from vebench.equality import verify as command
 
     spec = options.spec_from(context)
     seed = context.params["seed"]

@@ -18,6 +18,7 @@ from vebench.analysis.summary import summarise
 from vebench.analysis.tuning import choose
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
+from vebench.equality.verify_page import VerifyPage
 from vebench.interpreters.candidates import Candidate
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
@@ -33,7 +34,6 @@ from vebench.reports.pages.machine import MachinePage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.tune import TunePage, Wish
-from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.checks import Refusal
 from vebench.share.cite_page import CitePage, Quote

@@ -1,7 +1,4 @@
-"""``vebench verify``, and what ``run`` and ``tune`` verify first: backends are compared with the reference.
-
-Verdicts on the work of known backends and tasks are kept for later runs.
-"""
+"""Compares backends with the reference for ``verify``, ``run`` and ``tune``, and keeps the verdicts for later runs."""
 
 from __future__ import annotations
 
@@ -11,26 +8,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vebench.backends import bracketed, registry
-from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.suites import OTHER
 from vebench.child.answers import Comparing
 from vebench.child.request import Proving
-from vebench.commands.planning import interpreters_of, known
+from vebench.commands.planning import interpreters_of
 from vebench.engine.runner import verified
-from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan import known_work
 from vebench.plan.cells import expand, placement_of, report_order
-from vebench.plan.known_work import BEST_FIRST, SAME, Knowledge, Known
-from vebench.plan.spec import FORK, check_count
+from vebench.plan.known_work import BEST_FIRST, Knowledge, Known, concluded
+from vebench.plan.spec import FORK
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
-from vebench.reports.pages.verify import VerifyPage, why_not_identical
 from vebench.results import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from vebench.child.answers import Proof
     from vebench.commands.session import World
@@ -38,42 +32,10 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-_DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
-MAX_STEPS = 10_000_000
 # A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
 # MuJoCo after 1,000 steps, and in most games about then.
 SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
 _LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
-# A comparison over this many steps counts even if no episode ends in it.
-_ENOUGH_STEPS = 5000
-
-
-def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
-    """Compare backends with the reference, and return the verdicts.
-
-    Only the tasks, backends and timeout of ``asked`` are used. Without a ``seed``, one is drawn. Each backend steps
-    ``num_envs`` environments, ``steps`` steps each, at least.
-    """
-    check_count("--steps", steps, 1, MAX_STEPS)
-    check_count("--num-envs", num_envs, 1, MAX_COUNT)
-    if asked.backends and all(choice.entry.reference_row for choice in asked.backends):
-        rows = " and ".join(sorted({choice.name for choice in asked.backends}))
-        raise UsageError(f"--backend: {rows} cannot be compared with {registry.REFERENCE}: name another backend")
-    spec = replace(asked, workers=(num_envs,), seed=drawn_seed() if seed is None else seed)
-    try:
-        proofs = _prove(spec, steps, known(), world, in_full=False)
-    except KeyboardInterrupt:
-        raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
-    return VerifyPage(tuple(proofs), steps, spec)
-
-
-def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
-    """Return the exit status: 1 if a backend does other work or failed, 3 if none could be compared."""
-    verdicts = {proof.verdict for _, proof in proofs}
-    crashed = any(proof.failed and cell.skip is None for cell, proof in proofs)
-    if crashed or "different" in verdicts:
-        return _DIFFERENT
-    return _INCONCLUSIVE if verdicts <= {"unverified"} else _DONE
 
 
 def learn(
@@ -97,7 +59,7 @@ def learn(
         base=False,
         seed=drawn_seed(),
     )
-    for cell, proof in _prove(short, steps, knowledge, world, in_full=True, episode=episode):
+    for cell, proof in prove(short, steps, knowledge, world, in_full=True, episode=episode):
         arguments = cell.task.arguments
         if episode is None or proof.failed or arguments.pop(_LIMIT, None) != episode:
             continue
@@ -107,7 +69,7 @@ def learn(
         knowledge.add(whole, cell.backend, replace(found, reason=why))
 
 
-def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
+def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
     spec: RunSpec, steps: int, knowledge: Knowledge, world: World, *, in_full: bool, episode: int | None = None
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
@@ -160,13 +122,6 @@ def _prove(  # noqa: PLR0913 - what is compared, what is known, and where it goe
 def drawn_seed() -> int:
     """Return a random seed, short enough to be typed."""
     return secrets.randbelow(1_000_000)
-
-
-def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
-    """Return what follows from a proof: little if no episode has ended, because backends differ most at resets."""
-    if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
-        return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
-    return Known(proof.verdict, why_not_identical(proof), steps, num_envs)
 
 
 def _words(found: Known) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vebench.equality.example import made, place
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, DataPage, Document
-from vebench.reports.pages.example import made, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vebench.analysis.parting import Case, Parting, Tally
+    from vebench.equality.differences import Case, Parting, Tally
 
 _MEANINGS = {
     "identical": "the same bytes of observations, the same rewards, flags and infos, in all rows that were compared",

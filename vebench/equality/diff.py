@@ -22,15 +22,17 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from vebench.analysis import parting as analysis
-from vebench.analysis.parting import Case, Limit, Parting, Segment, Tally
 from vebench.backends import trees
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.making import sample
 from vebench.backends.interface import ActionSpace
 from vebench.child.pair import array_of
 from vebench.child.policy import parse_policy
-from vebench.commands.verify import MAX_STEPS
+from vebench.equality import differences as analysis
+from vebench.equality.diff_page import PairPage, Verdict
+from vebench.equality.differences import Case, Limit, Parting, Segment, Tally
+from vebench.equality.example import example
+from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
 from vebench.interpreters.guarded import Guarded
@@ -39,8 +41,6 @@ from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.plan.spec import check_count
 from vebench.reports import console
 from vebench.reports.figures import counted
-from vebench.reports.pages.example import example
-from vebench.reports.pages.pair import PairPage, Verdict
 from vebench.results import paths
 
 if TYPE_CHECKING:

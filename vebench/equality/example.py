@@ -15,7 +15,7 @@ from vebench.reports.figures import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.parting import Case, Parting
+    from vebench.equality.differences import Case, Parting
     from vebench.interpreters.subject import Subject
 
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}

@@ -14,7 +14,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.child import trials
 from vebench.child.request import Proving
 from vebench.errors import one_line
-from vebench.plan.known_work import SAME
+from vebench.plan.known_work import SAME, declared, reasons_of, why_not_identical
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import figures
@@ -101,13 +101,6 @@ class VerifyPage(DataPage):
         return one_line(f"vebench verify {shlex.join(words)}")
 
 
-def why_not_identical(proof: Proof) -> str:
-    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
-    if proof.fault:
-        return one_line(proof.fault)
-    return one_line("; ".join(_why(proof)))
-
-
 def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
     if not page.proofs:
         return
@@ -157,24 +150,6 @@ def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
     return TableRow(one_line(cell.backend.label), texts[:columns])
 
 
-def _why(proof: Proof) -> list[str]:
-    """Return what a reader needs to know beyond the verdict, in lines."""
-    lines = [text for text in (proof.fault, proof.reason) if text]
-    if (first := proof.mismatch) is not None:
-        size = "" if first.size is None else f" (off by {first.size:.3g})"
-        place = f"environment {first.env_id}, step {first.step}"
-        lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
-    lines += _declared(proof)
-    if proof.verdict in SAME and not proof.ends:
-        lines.append("no episode ended: use a larger --steps")
-    return lines
-
-
-def _declared(proof: Proof) -> list[str]:
-    share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
-    return [f"declared{share}: {text}" for text in proof.allowed]
-
-
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
     """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first.
 
@@ -184,7 +159,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
         no_end = proof.verdict in SAME and not proof.ends
         if cell.skip is not None or (proof.verdict in SAME and not no_end):
             continue
-        lines = ["no episode ended"] if no_end else _why(proof)
+        lines = ["no episode ended"] if no_end else reasons_of(proof)
         if proof.log:
             lines.append(f"what it printed: {proof.log}")
         first, *others = map(one_line, lines or ["no reason was given"])
@@ -213,7 +188,7 @@ def _remarks(proof: Proof) -> Iterator[str]:
     if proof.own_classes is not None:
         yield proof.own_classes.words
     if proof.verdict in SAME:
-        yield from filter(None, (proof.reason, *_declared(proof)))
+        yield from filter(None, (proof.reason, *declared(proof)))
     if proof.simulated is not None and proof.frames_from not in (None, THE_SIMULATOR):
         yield f"frames by {proof.frames_from}"
     for engine in proof.engines:

@@ -12,7 +12,7 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.analysis.parting import LEVEL, Limit, distributions
+from vebench.equality.differences import LEVEL, Limit, distributions
 
 # A module of a user: CartPole as it is, and with one thing changed.
 MINE = """

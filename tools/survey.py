@@ -50,9 +50,8 @@ from vebench.errors import VebenchError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
-from vebench.plan.known_work import SAME
+from vebench.plan.known_work import SAME, why_not_identical
 from vebench.plan.tasks import KNOWN, TASKS
-from vebench.reports.pages.verify import why_not_identical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,9 +17,11 @@ import msgspec
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import check as checking
 from vebench.commands import compare as comparing
-from vebench.commands import gate, pair, planning
-from vebench.commands import verify as verifying
+from vebench.commands import gate, planning
 from vebench.commands.session import World, session
+from vebench.commands.verdicts import drawn_seed
+from vebench.equality import diff
+from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
@@ -36,14 +38,14 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
-    from vebench.analysis.parting import Parting
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
+    from vebench.equality.diff_page import PairPage
+    from vebench.equality.differences import Parting
+    from vebench.equality.verify_page import VerifyPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
     from vebench.reports.pages.check import CheckPage
-    from vebench.reports.pages.pair import PairPage
-    from vebench.reports.pages.verify import VerifyPage
 
     Texts = str | Sequence[str]
     Counts = int | str | Sequence[int]
@@ -254,7 +256,7 @@ class PairVerification(Result):
     @property
     def status(self) -> int:
         """The exit status of ``vebench verify A B``, which is 0 (same work), 1 (not) or 3 (cannot be told)."""
-        return pair.status(self.page)
+        return diff.status(self.page)
 
 
 def measure(
@@ -469,12 +471,12 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     """
     with _quietly(progress=progress):
         if b is not None:
-            drawn = verifying.drawn_seed() if seed is None else seed
+            drawn = drawn_seed() if seed is None else seed
             waits = spec_of({"envs": (), "workers": 1, "timeout": timeout}).timeout
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
             acting = None if policy is None else _name_of(policy)
-            request = pair.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
-            return PairVerification(pair.compared(request))
+            request = diff.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
+            return PairVerification(diff.compared(request))
         asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
         page = verifying.compared(spec_of(asked), seed, world or World(), num_envs=num_envs, steps=steps)
         return Verification(page)

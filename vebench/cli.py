@@ -446,8 +446,8 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands import pair as of_two
-        from vebench.commands.verify import drawn_seed
+        from vebench.commands.verdicts import drawn_seed
+        from vebench.equality import diff as of_two
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
         seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
@@ -458,7 +458,7 @@ def verify(
     for name, given in (("--within", within), ("--policy", policy)):
         if given:
             raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
-    from vebench.commands import verify as command
+    from vebench.equality import verify as command
 
     spec = options.spec_from(context)
     seed = context.params["seed"]
@@ -485,7 +485,7 @@ def submit(
     vebench run --suite classic-3 -o classic.jsonl
     vebench submit classic.jsonl -o submissions/my-machine
     """
-    from vebench.commands import submit as command
+    from vebench.share import make as command
 
     return command.submit(run, output)
 
@@ -504,7 +504,7 @@ def check_submission(
     \b
     vebench check-submission submissions/*/
     """
-    from vebench.commands import check_submission as command
+    from vebench.share import check as command
 
     _, outlet = options.outlet("submission", None, form, measures=False)
     return command.check(folders, outlet)
@@ -524,7 +524,7 @@ def cite(
     vebench cite pong.jsonl
     vebench cite pong.jsonl -o pong.bib
     """
-    from vebench.commands import cite as command
+    from vebench.share import cite as command
 
     _, outlet = options.outlet("cite", output, measures=False)
     command.cite(run, outlet)
@@ -546,7 +546,7 @@ def site(
     \b
     vebench site submissions -o site
     """
-    from vebench.commands import site as command
+    from vebench.share import site as command
 
     return command.build(folder, output)
 

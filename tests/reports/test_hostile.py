@@ -26,6 +26,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
+from vebench.equality.verify_page import VerifyPage
 from vebench.errors import one_line
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
@@ -39,7 +40,6 @@ from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
-from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import Run, TopologyRecord
 
 Saved = Callable[[Format, str], "list[Written]"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from math import log
 from random import Random
 
-from vebench.analysis.history import FEWEST, RECENT, PastRun, Point, Series, SeriesKey, change_points, with_changes
+from vebench.gates.series import FEWEST, RECENT, PastRun, Point, Series, SeriesKey, change_points, with_changes
 from vebench.plan.cells import CellKey
 
 RUNS, AT, NEAR, NOISE, DROP = 60, 40, 5, 0.03, 0.92

@@ -14,8 +14,8 @@ import numpy as np
 from coverage import Tally
 from simulated import TRUE_RATE, Plan, Simulated, World, one_pass
 
+from vebench.analysis.race import affordable, may_be_fastest, standing
 from vebench.analysis.statistics import estimate, ratio
-from vebench.analysis.tuning import affordable, may_be_fastest, standing
 from vebench.plan.cells import CellKey
 from vebench.plan.spec import EFFORTS, PASSES_OF_ALL
 

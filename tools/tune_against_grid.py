@@ -28,11 +28,11 @@ from vebench.backends.registry import ENTRIES
 from vebench.commands.planning import known
 from vebench.commands.run import start
 from vebench.commands.session import World
-from vebench.commands.tune import settings_to_try, wish
 from vebench.plan.grammar import parse_backends, parse_envs
 from vebench.plan.spec import RunSpec
 from vebench.results import store
 from vebench.results.records import with_current_verdicts
+from vebench.tune.command import settings_to_try, wish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overlo
 import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
-from vebench.commands import check as checking
-from vebench.commands import compare as comparing
-from vebench.commands import gate, pair, planning
+from vebench.commands import pair, planning
 from vebench.commands import verify as verifying
 from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
+from vebench.gates import check as checking
+from vebench.gates import compare as comparing
+from vebench.gates import gate
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from vebench.analysis.parting import Parting
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
+    from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
-    from vebench.reports.pages.check import CheckPage
     from vebench.reports.pages.pair import PairPage
     from vebench.reports.pages.verify import VerifyPage
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vebench.reports import figures
 from vebench.reports.document import Table, TableRow, Text
-from vebench.reports.pages.check import cell_name
+from vebench.reports.verdicts import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

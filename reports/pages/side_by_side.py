@@ -16,8 +16,8 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
 from vebench.reports.pages.answer import setting_of
-from vebench.reports.pages.check import explained
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
+from vebench.reports.verdicts import explained
 from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import ENTRIES
 from vebench.child import probe
-from vebench.errors import StorageError, one_line
+from vebench.errors import StorageError, UsageError, one_line, shown
 from vebench.files import contents, decoded
 from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _MARK = "vebench.json"  # written last: a folder without it is unfinished
 _PATIENCE_S = 10.0
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
+_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
+_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
 
 
 class NotHadError(Exception):
@@ -165,6 +169,25 @@ def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded
         errors = [line for line in lines if line.lower().startswith("error")] or lines
         cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else f"{command[0]} ended with status {status}"
         raise NotHadError(cause)
+
+
+def releases_of(package: str) -> list[str]:
+    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
+
+    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
+    """
+    if not _PACKAGE.fullmatch(package):
+        raise UsageError(f"--package {shown(package)}: must be the name of a package")
+    # ``pip index versions`` lists what was yanked, too.
+    options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
+    command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    found = _ON_OFFER.search(done.stderr)
+    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
+    if not versions:
+        *_, why = done.stderr.splitlines() or ["pip found no release"]
+        raise UsageError(f"--package {shown(package)}: {one_line(why)}")
+    return versions
 
 
 def cache_folder() -> Path:

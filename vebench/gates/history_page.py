@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from typing import TYPE_CHECKING
 
-from vebench.analysis.history import FEWEST, LEAST, RECENT, run_spread
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
+from vebench.gates.series import FEWEST, LEAST, RECENT, run_spread
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.pages.check import cell_name
+from vebench.reports.verdicts import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.history import History, Series
+    from vebench.gates.series import History, Series
     from vebench.reports.document import Tone
 
 _COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")

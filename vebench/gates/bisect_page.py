@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.bisection import CERTAIN
 from vebench.errors import one_line
+from vebench.gates.bisection import CERTAIN
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.pages.check import cell_name
+from vebench.reports.verdicts import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vebench.analysis.bisection import Answer, Ratio
-    from vebench.interpreters.candidates import Candidate
+    from vebench.gates.bisection import Answer, Ratio
+    from vebench.gates.candidates import Candidate
     from vebench.plan.cells import CellKey
     from vebench.reports.document import Tone
 

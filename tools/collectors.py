@@ -218,7 +218,7 @@ def as_text(rates: list[float]) -> str:
 
 def one_round(name: str, task: str) -> list[float]:
     """Return the median rate of one process's windows, in a list that is empty if it failed."""
-    from vebench.interpreters.made import python_of
+    from vebench.interpreters.venvs import python_of
 
     interpreter = TOLD[name][0]
     if interpreter:

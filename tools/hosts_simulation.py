@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vebench.backends.interface import Setup, Task
 from vebench.child.request import Request, Settings
 from vebench.child.window import Window
+from vebench.engine.cell_process import FarCell
 from vebench.engine.interface import CellError
 from vebench.engine.launcher import FAR_LEAD_NS, Replicas
-from vebench.engine.running import FarCell
 from vebench.hosts.site import Site, payload
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(TESTS))
 from support import driving  # noqa: E402 - found by the line above
 
 from vebench.analysis.summary import summarise  # noqa: E402 - as above
-from vebench.interpreters.made import python_of  # noqa: E402 - as above
+from vebench.interpreters.venvs import python_of  # noqa: E402 - as above
 from vebench.machine.pinning import ONE_THREAD_EACH  # noqa: E402 - as above
 from vebench.reports import figures  # noqa: E402 - as above
 from vebench.reports.pages.answer import code_of  # noqa: E402 - as above

@@ -20,8 +20,8 @@ from vebench.commands.gate import DONE, NO_ANSWER, UNDECIDED
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
 from vebench.files import decoded
 from vebench.interpreters import candidates
-from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.made import NotHadError
+from vebench.interpreters.process_guard import ProcessGuard
+from vebench.interpreters.venvs import NotHadError
 from vebench.plan.cells import CellKey  # noqa: TC001 - msgspec reads the annotations
 from vebench.reports import console, figures
 from vebench.reports.pages.bisect import BisectPage
@@ -94,7 +94,7 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Guarded() as guarded, _opened(path, head, resume=resume is not None) as file:
+        with ProcessGuard() as guarded, _opened(path, head, resume=resume is not None) as file:
             page = _Bisection(request, known, file, guarded.scratch, world).page()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"

@@ -23,7 +23,7 @@ from vebench.backends.registry import REFERENCE
 from vebench.child.answers import WorkVerdict
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.made import cache_folder
+from vebench.interpreters.venvs import cache_folder
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import TASKS

@@ -28,7 +28,7 @@ from vebench.engine.launcher import Launcher
 from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.hosts import site
-from vebench.interpreters import interpreter, made
+from vebench.interpreters import interpreter, venvs
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
@@ -80,6 +80,8 @@ class World:
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
     releases: Callable[[str], list[str]] = made.releases_of
     install: Callable[[Sequence[str], Path], str] = made.install
+    releases: Callable[[str], list[str]] = candidates.releases_of
+    install: Callable[[Sequence[str], Path], str] = venvs.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

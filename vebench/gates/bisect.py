@@ -19,8 +19,8 @@ from vebench.gates import bisection, candidates, compare
 from vebench.gates.bisect_page import BisectPage
 from vebench.gates.bisection import Ratio
 from vebench.gates.gate import DONE, NO_ANSWER, UNDECIDED
-from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.made import NotHadError
+from vebench.interpreters.process_guard import ProcessGuard
+from vebench.interpreters.venvs import NotHadError
 from vebench.plan.cells import CellKey  # noqa: TC001 - msgspec reads the annotations
 from vebench.reports import console, figures
 from vebench.results import paths
@@ -92,7 +92,7 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Guarded() as guarded, _opened(path, head, resume=resume is not None) as file:
+        with ProcessGuard() as guarded, _opened(path, head, resume=resume is not None) as file:
             page = _Bisection(request, known, file, guarded.scratch, world).page()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"

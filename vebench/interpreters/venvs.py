@@ -22,8 +22,8 @@ from vebench.backends.registry import ENTRIES
 from vebench.child import probe
 from vebench.errors import StorageError, UsageError, one_line, shown
 from vebench.files import contents, decoded
-from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
+from vebench.interpreters.process_guard import ProcessGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
     planned = _planned(installation)
     base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
     log_file = folder.with_suffix(".log")
-    with Guarded() as guarded, log_file.open("w+b") as log:
+    with ProcessGuard() as guarded, log_file.open("w+b") as log:
         try:
             pip = _new_python(folder, guarded, log)
             for name, text in installation.files.items():
@@ -139,12 +139,12 @@ def install(requirements: Sequence[str], folder: Path) -> str:
 
     Nothing that is started outlives this call. Raises NotHadError if something cannot be installed.
     """
-    with Guarded() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
+    with ProcessGuard() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
         _call([*_new_python(folder, guarded, log), *requirements], {}, guarded, log)
     return str(_python_in(folder))
 
 
-def _new_python(folder: Path, guarded: Guarded, log: IO[bytes]) -> list[str]:
+def _new_python(folder: Path, guarded: ProcessGuard, log: IO[bytes]) -> list[str]:
     """Make a virtual environment in ``folder``, and return the command that installs packages into it."""
     uv = shutil.which("uv")
     mine = str(_python_in(folder))
@@ -153,7 +153,7 @@ def _new_python(folder: Path, guarded: Guarded, log: IO[bytes]) -> list[str]:
     return [uv, "pip", "install", "--python", mine] if uv else [mine, "-I", "-m", "pip", "install"]
 
 
-def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: IO[bytes]) -> None:
+def _call(command: Sequence[str], variables: Mapping[str, str], guarded: ProcessGuard, log: IO[bytes]) -> None:
     """Run a command to its end; nothing of it is left, whatever is raised.
 
     Raises NotHadError if it fails, with the last line of its log that is an error, or the last of all.

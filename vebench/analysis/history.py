@@ -50,7 +50,7 @@ RECENT = 5
 FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
-# the correlation of runs less well, and CI looks at them after each run (tools/history.py).
+# the correlation of runs less well, and CI looks at them after each run.
 LEVEL = 0.002
 _LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half

@@ -23,7 +23,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.columns import with_findings
-from vebench.reports.verdicts import cell_name, sentence
+from vebench.reports.verdicts import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,7 +164,7 @@ def junit(page: VerdictPage) -> str:
         skipped=str(elements.count("skipped")),
     )
     for cell, element in zip(cells, elements, strict=True):
-        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=cell_name(cell.key))
+        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=figures.cell_name(cell.key))
         if element is not None:
             ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
         ET.SubElement(case, "system-out").text = sentence(cell)

@@ -78,9 +78,7 @@ class World:
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
-    releases: Callable[[str], list[str]] = made.releases_of
-    install: Callable[[Sequence[str], Path], str] = made.install
-    releases: Callable[[str], list[str]] = candidates.releases_of
+    releases: Callable[[str], list[str]] = venvs.releases_of
     install: Callable[[Sequence[str], Path], str] = venvs.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available

@@ -13,7 +13,7 @@ from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, Table, TableRow, Text
-from vebench.reports.verdicts import VerdictPage, cell_name, explained, ratio_text
+from vebench.reports.verdicts import VerdictPage, ratio_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,10 +203,10 @@ def _explanations(found: Comparison) -> Iterator[Remark]:
         yield Remark(
             "machine",
             f"the rate of {REFERENCE} itself has changed: the machine differs, or something that all backends share",
-            tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
+            tuple(f"{figures.cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
             "compare with --metric yardstick, which cancels the speed of the machine",
         )
-    yield from explained(
+    yield from figures.explained(
         (label, why, cell.key)
         for cell in found.cells
         for label, why in ((cell.verdict, cell.why), ("failed", None if cell.why == cell.failed else cell.failed))

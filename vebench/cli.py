@@ -241,7 +241,7 @@ def check(
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
-    from vebench.commands import check as command
+    from vebench.gates import check as command
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     baseline, *candidates = runs
@@ -293,7 +293,7 @@ def compare(
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.commands import compare as command
+    from vebench.gates import compare as command
     from vebench.plan.grammar import parse_share
 
     file, outlet = options.outlet("check", output, form)
@@ -328,7 +328,7 @@ def bisect(
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
     vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
     """
-    from vebench.commands import bisect as command
+    from vebench.gates import bisect as command
 
     file, outlet = options.outlet("bisect", output, form)
     spec = options.spec_from(context, proof="auto", **effort("compare", "low"))
@@ -359,7 +359,7 @@ def history(
     vebench history runs -b gym-async -f json
     vebench history runs --store run.jsonl
     """
-    from vebench.commands import report as command
+    from vebench.gates import history as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
     if keep:
@@ -397,7 +397,7 @@ def tune(
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
     """
-    from vebench.commands import tune as command
+    from vebench.tune import command
 
     file, outlet = options.outlet("tune", output, form)
     wish = command.wish(batch, asynchronous, margin)

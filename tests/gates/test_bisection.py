@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from vebench.analysis.bisection import BIAS, CERTAIN, Answer, Ratio, answer, mean_of, pooled, posterior, to_ask, unclear
 from vebench.analysis.statistics import Estimate
+from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, mean_of, pooled, posterior, to_ask, unclear
 
 MOST_STEPS = 40
 

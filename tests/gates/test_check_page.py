@@ -8,8 +8,8 @@ from support.records import make_cell, make_header
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.summary import summarise
+from vebench.gates.check_page import CheckPage
 from vebench.reports.formats import markdown
-from vebench.reports.pages.check import CheckPage
 from vebench.results.records import Run
 
 STEPS = (1000, 1001, 999, 1000)

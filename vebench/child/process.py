@@ -179,7 +179,7 @@ class Forked:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-class Started:
+class ChildProcess:
     """A child in a session of its own: its process, the lines of its answers, and its log.
 
     ``folder`` is made for it, and removed at its end; the files of recordings lie beside it. ``request`` is that of

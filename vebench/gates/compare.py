@@ -11,12 +11,13 @@ from vebench.analysis.comparison import compare_runs
 from vebench.analysis.pairing import COMPARE
 from vebench.analysis.summary import next_repeats
 from vebench.backends.registry import ENTRIES
-from vebench.commands import gate, planning
+from vebench.commands import planning
 from vebench.commands.session import session
 from vebench.errors import NotComparableError, UsageError, shown
+from vebench.gates import gate
+from vebench.gates.check_page import CheckPage
 from vebench.plan.cells import Plan, in_groups, next_pass
 from vebench.plan.spec import BackendChoice
-from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths
 from vebench.results.store import RunWriter
 

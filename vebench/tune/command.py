@@ -7,23 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from vebench.analysis.race import affordable, level_of_look, standing
 from vebench.analysis.rules import unusable
 from vebench.analysis.spending import LOAD_S
 from vebench.analysis.statistics import Sample, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
-from vebench.analysis.tuning import (
-    MOST_SLOWDOWN,
-    PATIENT_SHARE,
-    Costs,
-    Latency,
-    affordable,
-    choose,
-    fitting,
-    level_of_look,
-    settings,
-    standing,
-    too_large,
-)
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
@@ -40,10 +28,20 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
 from vebench.plan.spec import FORK, PER_NODE, BackendChoice, check_count, check_spec
-from vebench.reports.pages.tune import TunePage, Wish
 from vebench.results import paths
 from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
+from vebench.tune.choice import (
+    MOST_SLOWDOWN,
+    PATIENT_SHARE,
+    Costs,
+    Latency,
+    choose,
+    fitting,
+    settings,
+    too_large,
+)
+from vebench.tune.page import TunePage, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,12 +49,12 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.analysis.tuning import Choice
     from vebench.commands.session import Session, World
     from vebench.plan.cells import Cell, CellKey, Plan
     from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
     from vebench.results.records import Run, RunRecord
+    from vebench.tune.choice import Choice
 
 _DONE, _UNDECIDED = 0, 3
 _WINDOW_S, _WARMUP_S, _ROUNDS = 0.2, 0.2, 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +20,10 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import ENTRIES
 from vebench.child import probe
-from vebench.errors import StorageError, one_line
+from vebench.errors import StorageError, UsageError, one_line, shown
 from vebench.files import contents, decoded
-from vebench.interpreters.guarded import Guarded
 from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
+from vebench.interpreters.process_guard import ProcessGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _MARK = "vebench.json"  # written last: a folder without it is unfinished
 _PATIENCE_S = 10.0
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
+_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
+_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
 
 
 class NotHadError(Exception):
@@ -108,7 +112,7 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
     planned = _planned(installation)
     base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
     log_file = folder.with_suffix(".log")
-    with Guarded() as guarded, log_file.open("w+b") as log:
+    with ProcessGuard() as guarded, log_file.open("w+b") as log:
         try:
             pip = _new_python(folder, guarded, log)
             for name, text in installation.files.items():
@@ -135,12 +139,12 @@ def install(requirements: Sequence[str], folder: Path) -> str:
 
     Nothing that is started outlives this call. Raises NotHadError if something cannot be installed.
     """
-    with Guarded() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
+    with ProcessGuard() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
         _call([*_new_python(folder, guarded, log), *requirements], {}, guarded, log)
     return str(_python_in(folder))
 
 
-def _new_python(folder: Path, guarded: Guarded, log: IO[bytes]) -> list[str]:
+def _new_python(folder: Path, guarded: ProcessGuard, log: IO[bytes]) -> list[str]:
     """Make a virtual environment in ``folder``, and return the command that installs packages into it."""
     uv = shutil.which("uv")
     mine = str(_python_in(folder))
@@ -149,7 +153,7 @@ def _new_python(folder: Path, guarded: Guarded, log: IO[bytes]) -> list[str]:
     return [uv, "pip", "install", "--python", mine] if uv else [mine, "-I", "-m", "pip", "install"]
 
 
-def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded, log: IO[bytes]) -> None:
+def _call(command: Sequence[str], variables: Mapping[str, str], guarded: ProcessGuard, log: IO[bytes]) -> None:
     """Run a command to its end; nothing of it is left, whatever is raised.
 
     Raises NotHadError if it fails, with the last line of its log that is an error, or the last of all.
@@ -165,6 +169,25 @@ def _call(command: Sequence[str], variables: Mapping[str, str], guarded: Guarded
         errors = [line for line in lines if line.lower().startswith("error")] or lines
         cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else f"{command[0]} ended with status {status}"
         raise NotHadError(cause)
+
+
+def releases_of(package: str) -> list[str]:
+    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
+
+    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
+    """
+    if not _PACKAGE.fullmatch(package):
+        raise UsageError(f"--package {shown(package)}: must be the name of a package")
+    # ``pip index versions`` lists what was yanked, too.
+    options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
+    command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    found = _ON_OFFER.search(done.stderr)
+    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
+    if not versions:
+        *_, why = done.stderr.splitlines() or ["pip found no release"]
+        raise UsageError(f"--package {shown(package)}: {one_line(why)}")
+    return versions
 
 
 def cache_folder() -> Path:

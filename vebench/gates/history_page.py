@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from typing import TYPE_CHECKING
 
-from vebench.analysis.history import FEWEST, LEAST, RECENT, run_spread
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
+from vebench.gates.series import FEWEST, LEAST, RECENT, run_spread
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.pages.check import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vebench.analysis.history import History, Series
+    from vebench.gates.series import History, Series
     from vebench.reports.document import Tone
 
 _COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
@@ -154,7 +153,7 @@ def _explanations(found: History) -> Iterator[Remark]:
     groups = figures.by_key(
         (
             (series.run_of(change), series.points[change.at - 1].run, change.worse, change is series.news),
-            f"{cell_name(series.key.cell)}: {figures.in_sentence(change.ratio, 'x')} the level before",
+            f"{figures.cell_name(series.key.cell)}: {figures.in_sentence(change.ratio, 'x')} the level before",
         )
         for series in _newest_first(found)
         for change in series.changes

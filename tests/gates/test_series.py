@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import make_header, make_runs
 
-from vebench.analysis.history import (
+from vebench.child.window import Window
+from vebench.gates.series import (
     FEWEST,
     LEAST,
     RECENT,
@@ -24,7 +25,6 @@ from vebench.analysis.history import (
     run_spread,
     spread_of_runs,
 )
-from vebench.child.window import Window
 from vebench.results.records import Run
 
 LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,10 +12,6 @@ from vebench.errors import UsageError, did_you_mean, one_line, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
-_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
-_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
 
 
 class Candidate(Struct, frozen=True):
@@ -77,22 +71,3 @@ def releases(known: Sequence[str], good: str, bad: str) -> list[Candidate]:
         if name not in known:
             raise UsageError(f"{option} {shown(name)}: pip finds no such release{did_you_mean(name, known)}")
     return [Candidate(name) for name in known[known.index(good) : known.index(bad) + 1]]
-
-
-def releases_of(package: str) -> list[str]:
-    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
-
-    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
-    """
-    if not _PACKAGE.fullmatch(package):
-        raise UsageError(f"--package {shown(package)}: must be the name of a package")
-    # ``pip index versions`` lists what was yanked, too.
-    options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
-    command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    found = _ON_OFFER.search(done.stderr)
-    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
-    if not versions:
-        *_, why = done.stderr.splitlines() or ["pip found no release"]
-        raise UsageError(f"--package {shown(package)}: {one_line(why)}")
-    return versions

@@ -18,7 +18,6 @@ from vebench.backends.registry import find
 from vebench.child.answers import Done, Proof, Ready, Timed
 from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
-from vebench.commands import tune
 from vebench.commands.session import World
 from vebench.engine.interface import CellError
 from vebench.machine.topology import Node
@@ -26,6 +25,7 @@ from vebench.plan import known_work
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
+from vebench.tune import command as tune
 
 STEP = 50e-6
 OVERHEAD = {"for-loop": 0.0, "gym-sync": 5e-6, "gym-async": 400e-6, "shm-sync": 20e-6, "shm-async": 30e-6}

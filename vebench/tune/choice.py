@@ -1,12 +1,4 @@
-"""Settings of backends: which to try, which of them race on, which to use, and what training gains. Pure functions.
-
-A setting that is significantly slower than the leader is measured no more (successive elimination: E. Even-Dar,
-S. Mannor, Y. Mansour, Action elimination and stopping conditions for the multi-armed bandit, JMLR 7, 2006). Where the
-time that is left does not suffice for all others, those with the lowest rates are left out, so that the best get as
-many passes as a comparison needs (sequential halving: Z. Karnin, T. Koren, O. Somekh, Almost optimal exploration in
-multi-armed bandits, ICML 2013). The comparisons are those of reports: paired by passes, all of them tested together,
-and each look at the data has its share of the error that is allowed in total.
-"""
+"""Settings of backends: which to try, which to use, and what training gains. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,36 +9,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.answer import fastest_first, first_of_each
 from vebench.analysis.cell import Doubt
+from vebench.analysis.race import FEWEST_PASSES, contenders
 from vebench.analysis.rules import WIDE
 from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio, verdicts
-from vebench.analysis.summary import rated
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio
 from vebench.analysis.windows import learning
-from vebench.backends.registry import REFERENCE, YARDSTICK
+from vebench.backends.registry import REFERENCE
 from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import rank
-from vebench.plan.spec import PASSES_OF_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.analysis.statistics import Sample
     from vebench.backends.entry import BackendEntry
     from vebench.child.answers import Timed
     from vebench.plan.cells import Cell, CellKey
     from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
-    from vebench.results.records import CellRecord, Run
+    from vebench.results.records import CellRecord
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)
 # More environments than that in one process take too long to build.
 _MOST_ENVS = 1 << 12
-_ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
-# One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
-_HOPELESS = 0.6
-# The fewest passes of a useful comparison.
-FEWEST_PASSES = 4
 _NANO = 1e-9
 # Batches that a cell makes at least: while it warms up, and in each turn, with those before the window.
 _WARMUP_BATCHES, _TURN_BATCHES = 9, 3
@@ -109,107 +94,6 @@ def _in_caller(entry: BackendEntry) -> bool:
     """Return whether more workers are of no use to a backend: all steps are made by the calling process."""
     shape = entry.shape_of(2, 1, 2, {})
     return shape.processes == 1 and shape.threads == 1
-
-
-class Race(NamedTuple):
-    """How a race stands: those ``alive`` may still be the fastest, the one with the highest rate first.
-
-    ``decided``: none of the others is significantly faster than that by more than the tolerance.
-    """
-
-    alive: tuple[CellKey, ...]
-    decided: bool
-
-
-def level_of_look(look: int) -> float:
-    """Return the error that the look number ``look``, from 1 on, may make: all of them together make ``_ERROR``."""
-    return _ERROR / (look * (look + 1))
-
-
-def standing(rates: Mapping[CellKey, Sample], look: int, tolerance: float) -> Race:
-    """Return how a race stands, given the rates of all that were not given up before.
-
-    ``tolerance`` is the share of the leader's rate by which another may be faster without being missed.
-    """
-    known = {key: rate for key, rate in rates.items() if rate.positive}
-    if not known:
-        return Race((), decided=False)
-    leader, *others = sorted(known, key=lambda key: known[key].level, reverse=True)
-    level = level_of_look(look)
-    still = _contenders(known, leader, 0.0, level)
-    alive = (leader, *(key for key in others if key in still))
-    return Race(alive, decided=not _contenders(known, leader, tolerance, level))
-
-
-def _contenders(rates: Mapping[CellKey, Sample], key: CellKey, tolerance: float, level: float) -> set[CellKey]:
-    """Return which of these positive rates may be above that of ``key`` by more than the tolerance, at this level."""
-    against = {}
-    for other in rates.keys() - {key}:
-        # A single pass does not show how processes vary.
-        alone = min(rates[other].processes, rates[key].processes) < FEWEST_FOR_INTERVAL
-        against[other] = None if alone else contrast([(1.0, rates[other]), (-1.0, rates[key])])
-    verdict = verdicts(against, low=1 / (1 - tolerance), level=level)
-    return {
-        other
-        for other, found in against.items()
-        if verdict[other] != "slower" and (found or rates[other].level / rates[key].level >= _HOPELESS)
-    }
-
-
-def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
-    """Yield those of a run's planned cells that a race goes on with: of backends that may be the fastest on their task.
-
-    That is looked at after each pass, from the last of those that all cells have; what was left out once stays so. What
-    rates are relative to goes on with them.
-    """
-    passes: dict[str, int] = {}
-    for record in run.cells:
-        passes[record.env] = max(record.repeat, passes.get(record.env, 0))
-    going = {record.key.without_repeat for record in run.cells if record.repeat == passes[record.env]}
-    known = [
-        cell
-        for cell in rated(run)
-        if cell.key in going and not (cell.reference_row or cell.struck)
-        if not (cell.verdict == "unverified" and cell.verdict_reason)  # nobody can know whether it may win
-    ]
-    look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
-    alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
-    # What others disturbed may be the fastest without them.
-    best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
-    slowed = (cell for cell in known if cell.disturbed and cell.rate >= cell.share_left * best[cell.env])
-    alive |= {(cell.env, cell.label) for cell in slowed}
-    tasks = {env for env, _ in alive}
-    for planned in cells:
-        if planned.key.without_repeat not in going:
-            continue
-        beside = planned.is_base or planned.backend.name == YARDSTICK
-        if (planned.task.id, planned.backend.label) in alive or (beside and planned.task.id in tasks):
-            yield planned
-
-
-def may_be_fastest(rates: Mapping[CellKey, Sample], look: int) -> set[tuple[str, str]]:
-    """Return the tasks and backends whose best rate is not significantly below the highest, at this ``look`` from 1."""
-    best: dict[str, dict[str, CellKey]] = {}
-    moving = [key for key, rate in rates.items() if rate.positive]
-    for key in sorted(moving, key=lambda key: rates[key].level):
-        best.setdefault(key.env, {})[key.backend] = key
-    races = (standing({key: rates[key] for key in keys.values()}, look, tolerance=0.0) for keys in best.values())
-    return {(key.env, key.backend) for race in races for key in race.alive}
-
-
-def affordable(
-    alive: Sequence[CellKey], passes: Mapping[CellKey, int], cost: Mapping[CellKey, float], left: float
-) -> tuple[CellKey, ...]:
-    """Return as many of the living, the best first, as can get ``FEWEST_PASSES`` in ``left`` seconds; two at least.
-
-    ``passes`` is how many passes each has, ``cost`` how many seconds another one takes.
-    """
-    spent = 0.0
-    for number, key in enumerate(alive):
-        spent += cost[key] * max(1, FEWEST_PASSES - passes.get(key, 0))
-        if spent > left and number > 1:
-            return tuple(alive[:number])
-    return tuple(alive)
 
 
 @dataclass(frozen=True)
@@ -404,7 +288,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     counted = unknown.union(cell.key for cell in offered)
     rates = {cell.key: cell.sample for cell in rated if cell.key in counted and cell.sample.positive}
     told |= {
-        (cell.key, other) for cell in known for other in rates.keys() - _contenders(rates, cell.key, tolerance, level)
+        (cell.key, other) for cell in known for other in rates.keys() - contenders(rates, cell.key, tolerance, level)
     }
     above = {cell.key: {other for other in rates if (cell.key, other) not in told} for cell in known}
     best, *tied = sorted(

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 import vebench
 import vebench.backends
-from vebench.child.started import start_guardian
+from vebench.child.process import start_guardian
 from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
@@ -43,7 +43,7 @@ LOCK = "lock"  # held by this process and its guardian; it has the token, and th
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
-class Guarded:
+class ProcessGuard:
     """Processes with the environment variable ``guardian.TOKEN_VARIABLE`` = ``token`` end with this context.
 
     So does the folder ``scratch``. ``lifeline`` is the end of a pipe that hangs up when this process is gone.

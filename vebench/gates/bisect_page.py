@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vebench.analysis.bisection import CERTAIN
 from vebench.errors import one_line
+from vebench.gates.bisection import CERTAIN
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-from vebench.reports.pages.check import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vebench.analysis.bisection import Answer, Ratio
-    from vebench.interpreters.candidates import Candidate
+    from vebench.gates.bisection import Answer, Ratio
+    from vebench.gates.candidates import Candidate
     from vebench.plan.cells import CellKey
     from vebench.reports.document import Tone
 
@@ -85,7 +84,7 @@ class BisectPage(DataPage):
                 ),
                 *((("from there on", self._by(self.answer.last)),) if self.found else ()),
                 ("certainty", f"{self.answer.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
-                ("changed", "; ".join(cell_name(key) for key in self.changed)),
+                ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
                 ("steps", one_line(self.file)),
             ),
             tables=(

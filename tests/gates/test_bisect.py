@@ -14,8 +14,8 @@ from support.commands import Command
 from support.fakes import FakeCell, FakeClock, Script, failing, fake_world, steady
 
 from vebench.commands.session import World
-from vebench.interpreters import guarded
-from vebench.interpreters.made import NotHadError
+from vebench.interpreters import process_guard
+from vebench.interpreters.venvs import NotHadError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
@@ -80,7 +80,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     folder, handler = tmp_path_factory.mktemp("temporary"), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
-    assert [*folder.glob(f"{guarded.PREFIX}*")] == []
+    assert [*folder.glob(f"{process_guard.PREFIX}*")] == []
     assert signal.getsignal(signal.SIGTERM) == handler
 
 

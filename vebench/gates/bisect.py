@@ -13,18 +13,16 @@ from typing import IO, TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from vebench.analysis import bisection
-from vebench.analysis.bisection import Ratio
-from vebench.commands import compare
-from vebench.commands.gate import DONE, NO_ANSWER, UNDECIDED
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
 from vebench.files import decoded
-from vebench.interpreters import candidates
-from vebench.interpreters.guarded import Guarded
-from vebench.interpreters.made import NotHadError
+from vebench.gates import bisection, candidates, compare
+from vebench.gates.bisect_page import BisectPage
+from vebench.gates.bisection import Ratio
+from vebench.gates.gate import DONE, NO_ANSWER, UNDECIDED
+from vebench.interpreters.process_guard import ProcessGuard
+from vebench.interpreters.venvs import NotHadError
 from vebench.plan.cells import CellKey  # noqa: TC001 - msgspec reads the annotations
 from vebench.reports import console, figures
-from vebench.reports.pages.bisect import BisectPage
 from vebench.results import paths
 
 if TYPE_CHECKING:
@@ -32,10 +30,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.commands.session import World
-    from vebench.interpreters.candidates import Candidate
+    from vebench.gates.candidates import Candidate
+    from vebench.gates.check_page import CheckPage
     from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
-    from vebench.reports.pages.check import CheckPage
 
 _LEAST = 0.01  # by how much the ends must differ
 _SURE = 3.3  # standard errors beyond that, for about ten looks at several cells at 1 % in all
@@ -94,7 +92,7 @@ def start(request: BisectRequest, output: Path | None, resume: Path | None, outl
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Guarded() as guarded, _opened(path, head, resume=resume is not None) as file:
+        with ProcessGuard() as guarded, _opened(path, head, resume=resume is not None) as file:
             page = _Bisection(request, known, file, guarded.scratch, world).page()
     except (KeyboardInterrupt, InterruptedRunError):
         again = "" if resume else f" --resume {shlex.quote(str(path))}"

@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import in_report_order
-from vebench.analysis.gate import Decisions, passes_until_next_look, undecided
 from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.commands.planning import known
 from vebench.errors import RunFileError, UsageError, did_you_mean, one_line, shown
+from vebench.gates.sequential import Decisions, passes_until_next_look, undecided
 from vebench.reports import console
 from vebench.reports.console import save
 from vebench.reports.formats.data import workflow_commands
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import Comparison
     from vebench.analysis.pairing import SpeedVerdict
+    from vebench.gates.check_page import CheckPage
     from vebench.plan.cells import CellKey
     from vebench.plan.spec import BackendChoice
     from vebench.reports.console import Outlet
-    from vebench.reports.pages.check import CheckPage
     from vebench.results.records import Run
 
     # Judges what there is so far with this part of the levels.

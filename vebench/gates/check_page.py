@@ -12,21 +12,20 @@ from vebench.analysis.pairing import CHECK
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.document import Document, Remark, Table, TableRow, Text
+from vebench.reports.verdicts import VerdictPage, ratio_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from vebench.analysis.comparison import Comparison, GroupComparison
     from vebench.analysis.pairing import CellComparison, Metric
-    from vebench.analysis.statistics import Error, Estimate
-    from vebench.plan.cells import CellKey
+    from vebench.analysis.statistics import Error
 
 _COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # The order in the outcome: the most important first.
 _ORDER = ("slower", "missing", "not comparable", "inconclusive", "same", "faster")
 _GOOD = ("faster", "same")
-_MEASURE_AGAIN = "measure it again, on both sides if necessary"
 _COMPARED = {
     "fps": "frames/s",
     "speedup": f"speedup over {REFERENCE} with one worker of the same run; {REFERENCE} over {YARDSTICK}",
@@ -41,7 +40,7 @@ _UNSEEN = {
 
 
 @dataclass(frozen=True)
-class CheckPage(DataPage):
+class CheckPage(VerdictPage):
     """A comparison, its runs, their differences, the exit status, and which of the runs are unusable, and why."""
 
     baseline: str
@@ -120,24 +119,8 @@ def _attributes(of: object, *names: str) -> dict[str, object]:
     return {name: getattr(of, name) for name in names}
 
 
-def cell_name(key: CellKey) -> str:
-    """Return a cell's name: ``ALE/Pong-v5, shm-sync, 2 workers``."""
-    return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
-
-
-def sentence(cell: CellComparison) -> str:
-    """Return the verdict on one cell in a line, with its ratio and its reason."""
-    ratio = f", ratio {_ratio_text(cell.ratio)}" if cell.ratio else ""
-    why = cell.failed or cell.why
-    return f"{cell_name(cell.key)}: {cell.verdict}{ratio}{f': {one_line(why)}' if why else ''}"
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
-
-
-def _ratio_text(ratio: Estimate) -> str:
-    return f"{ratio.median:.3f} {figures.spread(ratio)}"
 
 
 def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
@@ -153,7 +136,7 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
         known = "assumed, without --history" if spread == prior_run_spread(found.metric) else "from earlier runs"
         yield "two runs", f"of the same code differ {whole}by {_deviation(spread.own):.1%} per cell ({known})"
     if found.overall is not None and len(found.cells) > 1:
-        yield "all cells", f"{_ratio_text(found.overall)}, geometric mean"
+        yield "all cells", f"{ratio_text(found.overall)}, geometric mean"
     if page.differences:
         yield "differs", one_line("; ".join(page.differences))
     if found.skipped:
@@ -196,7 +179,7 @@ def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:
     verdict, ratio = judged.verdict, judged.ratio
     return (
         Text((verdict,), "plain" if verdict in _GOOD else "missing", verdict),
-        Text((figures.DASH,)) if ratio is None else Text((_ratio_text(ratio),), value=ratio),
+        Text((figures.DASH,)) if ratio is None else Text((ratio_text(ratio),), value=ratio),
     )
 
 
@@ -220,19 +203,11 @@ def _explanations(found: Comparison) -> Iterator[Remark]:
         yield Remark(
             "machine",
             f"the rate of {REFERENCE} itself has changed: the machine differs, or something that all backends share",
-            tuple(f"{cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
+            tuple(f"{figures.cell_name(cell.key)}: {cell.verdict}" for cell in shifted),
             "compare with --metric yardstick, which cancels the speed of the machine",
         )
-    yield from explained(
+    yield from figures.explained(
         (label, why, cell.key)
         for cell in found.cells
         for label, why in ((cell.verdict, cell.why), ("failed", None if cell.why == cell.failed else cell.failed))
     )
-
-
-def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
-    """Yield each label and reason once, with the cells that it applies to and a remedy."""
-    groups = figures.by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
-    for (label, why), names in groups.items():
-        text, _, remedy = why.partition("; ")
-        yield Remark(label, text, tuple(names), remedy or _MEASURE_AGAIN)

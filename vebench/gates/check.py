@@ -10,20 +10,21 @@ import msgspec
 
 from vebench.analysis.cell import yardstick_of
 from vebench.analysis.comparison import POWER, compare_runs, without_unknown_reference
-from vebench.analysis.gate import enough_passes, resolution
-from vebench.analysis.history import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.analysis.pairing import HOW_TO_HAVE, denominator
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
-from vebench.commands import gate, planning
+from vebench.commands import planning
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
+from vebench.gates import gate
+from vebench.gates.check_page import CheckPage
+from vebench.gates.sequential import enough_passes, resolution
+from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.plan.cells import next_pass
 from vebench.plan.spec import TOLERANCE
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
-from vebench.reports.pages.check import CheckPage
 from vebench.results import header, paths, store
 from vebench.results.store import RunWriter
 

@@ -14,7 +14,7 @@ import pytest
 from support.waiting import eventually
 
 from vebench.errors import UsageError
-from vebench.interpreters.guarded import LOCK, Guarded, sweep
+from vebench.interpreters.process_guard import LOCK, ProcessGuard, sweep
 from vebench.machine import guardian
 
 
@@ -36,7 +36,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 def test_a_folder_goes_even_if_this_process_has_no_descriptors(folder: Path, request: pytest.FixtureRequest) -> None:
-    with Guarded() as guarded:
+    with ProcessGuard() as guarded:
         (guarded.scratch / "a/b/c/d/e/f/g/h").mkdir(parents=True)
         request.getfixturevalue("few_descriptors")
     assert list(folder.iterdir()) == []
@@ -45,7 +45,7 @@ def test_a_folder_goes_even_if_this_process_has_no_descriptors(folder: Path, req
 @pytest.mark.usefixtures("few_descriptors")
 def test_without_descriptors_for_a_guardian_nothing_is_begun_and_one_line_says_so(folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot start the process that cleans up: Too many open files"):
-        Guarded().__enter__()
+        ProcessGuard().__enter__()
     assert list(folder.glob(f"*/{LOCK}")) == []
 
 
@@ -63,7 +63,7 @@ def test_folders_of_other_users_machines_and_programs_are_not_swept_away(folder:
 
 def test_a_process_that_left_its_group_ends_with_the_context_and_one_without_the_token_does_not() -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with Guarded() as guarded:
+    with ProcessGuard() as guarded:
         ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
         bearer = subprocess.Popen(sleep, env=ours, start_new_session=True)
         other = subprocess.Popen(sleep)
@@ -85,7 +85,7 @@ while time.monotonic() < end:
 
 
 def test_processes_that_fork_and_exit_faster_than_they_can_be_found_end_with_their_group() -> None:
-    with Guarded() as guarded:
+    with ProcessGuard() as guarded:
         ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
         bomb = subprocess.Popen([sys.executable, "-c", BOMB], env=ours, start_new_session=True, stdout=subprocess.PIPE)
         guarded.add(bomb.pid)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vebench.child.answers import Answer
+    from vebench.child.process import ChildProcess
     from vebench.child.request import Request
-    from vebench.child.started import Started
     from vebench.hosts.site import Site
-    from vebench.interpreters.guarded import Guarded
+    from vebench.interpreters.process_guard import ProcessGuard
     from vebench.interpreters.waiting import Interrupts
 
 # After its last window, a backend may take this long to close before it is ended.
@@ -57,7 +57,7 @@ _ENOUGH, _SLACK_OF_FEW_NS = 3, 700_000_000
 _CLOCKS_DIFFER, _LATE_NS = 0.01, 100_000_000
 
 
-class RunningCell(Conversation):
+class CellProcess(Conversation):
     """A cell, or a replica of one, that answers in lines. ``timeout`` is in seconds, without rests.
 
     ``descriptor`` can be read when something has come. Its clock is ``ahead_ns`` nanoseconds ahead of this process's.
@@ -145,7 +145,7 @@ class RunningCell(Conversation):
         """End all its processes now."""
 
 
-class LocalCell(RunningCell):
+class LocalCell(CellProcess):
     """A cell on this machine, whose processes have ``mark`` in their environment.
 
     ``option`` sets ``timeout``, which ends at ``deadline``. ``keep_off`` takes this process off the cell's CPUs.
@@ -154,7 +154,7 @@ class LocalCell(RunningCell):
 
     def __init__(  # noqa: PLR0913 - what a process is started with, and what it may do
         self,
-        child: Started,
+        child: ChildProcess,
         mark: str,
         interrupts: Interrupts,
         timeout: float,
@@ -162,7 +162,7 @@ class LocalCell(RunningCell):
         option: str,
         deadline: float,
         keep_off: Callable[[], None],
-        guarded: Guarded,
+        guarded: ProcessGuard,
         tells_where: bool,
     ) -> None:
         super().__init__(child.lines.descriptor, interrupts, timeout)
@@ -257,7 +257,7 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-class FarCell(RunningCell):
+class FarCell(CellProcess):
     """A cell, or a replica of one, on the host of ``site``.
 
     Before a replica is started, the host's clock is asked for: whenever one looks, so that no host waits for another.
@@ -280,7 +280,7 @@ class FarCell(RunningCell):
             self._start()
 
     def look(self) -> Answer | None:
-        """Return the next answer; see ``RunningCell``."""
+        """Return the next answer; see ``CellProcess``."""
         answer = super().look()
         if isinstance(answer, ReplicaWindow):
             self._windows.append(answer.window)

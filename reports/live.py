@@ -433,5 +433,5 @@ def other_work(cells: Sequence[CellSummary]) -> str:
     first, *others = cells
     more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
     what = f"{first.label} with {first.key.size} on {first.env} did other work while it was measured"
-    why = "rows differ" if first.proof is None else difference(first.proof)
+    why = "rows differ" if first.work.proof is None else difference(first.work.proof)
     return one_line(f"{what}{more}: {why}; {'these rates are' if others else 'its rate is'} struck, not removed")

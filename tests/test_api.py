@@ -95,7 +95,7 @@ def test_a_run_for_real_prints_nothing(capsys: pytest.CaptureFixture[str], monke
     run = measure("CartPole", workers=1, backends=["for-loop", "gym-sync"], **plan)
     loop, other = run.cells
     assert (loop.status, other.status) == ("ok", "ok")
-    assert (other.verdict, other.rows > 0, other.speedup.low is not None) == ("identical", True, True)
+    assert (other.verdict, other.figures.rows > 0, other.speedup.low is not None) == ("identical", True, True)
     (ratio,) = run.ratios([(other, loop)])
     assert ratio.ratio is not None
     assert capsys.readouterr() == ("", "")

@@ -179,8 +179,8 @@ class Run(Result):
 
 
 def _why_not(cell: CellSummary) -> str:
-    if cell.struck:
-        return one_line(f"{cell.label}: {cell.why_struck}")
+    if cell.excluded:
+        return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
     return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")

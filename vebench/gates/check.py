@@ -287,7 +287,7 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         spec,
         envs=tuple(env for env in spec.envs if short_name(env) in names),
         workers=tuple(sorted({cell.workers for cell in named})),
-        backends=tuple({cell.label: cell.choice for cell in named}.values()),
+        backends=tuple({cell.label: cell.built.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
         passes=min(spec.passes, gate.FEWEST_PASSES),
         race=False,

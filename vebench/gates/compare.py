@@ -125,7 +125,7 @@ def _judged(  # noqa: PLR0913 - how to judge
 
         def cells() -> list[tuple[CellSummary, ...]]:
             one, other = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
-            return [tuple(cell.having(key=keys[cell.key]) for cell in one), other]
+            return [tuple(replace(cell, key=keys[cell.key]) for cell in one), other]
 
         def look(part: float = 1.0) -> Comparison:
             return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, part=part)

@@ -325,7 +325,7 @@ def _findings(it: _Examined) -> Found:
 
 
 def _undisturbed(it: _Examined) -> Found:
-    disturbed = [cell for cell in it.summaries if cell.disturbed]
+    disturbed = [cell for cell in it.summaries if cell.conditions.disturbed]
     if len(disturbed) > _MOST_DISTURBED * len(it.summaries):
         yield f"other processes disturbed {len(disturbed)} of {len(it.summaries)} cells"
     throttled, windows = (
@@ -430,12 +430,12 @@ def results_of(cells: Sequence[CellSummary]) -> tuple[Result, ...]:
             env=cell.env,
             backend=cell.label,
             workers=cell.workers,
-            num_envs=cell.num_envs,
+            num_envs=cell.built.num_envs,
             frames_per_second=_interval(cell.frames_per_second),
             speedup=_interval(cell.speedup),
             verdict=cell.verdict,
             reference_row=cell.reference_row,
-            note=one_line(cell.reason or cell.why_struck)[:500],
+            note=one_line(cell.reason or cell.exclusion or "")[:500],
         )
         for cell in sorted(cells, key=lambda cell: cell.key[:-1])
     )

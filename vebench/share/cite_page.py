@@ -36,7 +36,11 @@ class Quote:
     @property
     def sentence(self) -> str:
         """The figure in words."""
-        work = "the same work as a plain loop" if self.cell.proof and self.cell.proof.rows else "work not compared here"
+        work = (
+            "the same work as a plain loop"
+            if self.cell.work.proof and self.cell.work.proof.rows
+            else "work not compared here"
+        )
         return (
             f"{short_name(self.cell.env)}: {self.backend} with {self.cell.key.size} steps "
             f"{rate_of(self.cell)}, {work} ({self.cell.verdict})."

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RULE = "Named is the simplest of those not distinguishable from the fastest"
 _MOST_SENTENCES = 4  # of a winner, besides one about a wide interval
 _MOST_NAMED = 3  # backends in a sentence; of others only the number
-_FEWEST_REPEATS = 3
+_FEWEST_PASSES = 3
 _BACKENDS = ("-b", "--backend")
 _USUAL_ENVS = 2  # environments that vebench verify steps at a time unless more are asked for
 _NARROW_ENOUGH = "10%"  # for --until: half of the width that makes an interval too wide
@@ -84,7 +84,7 @@ class Commands:
         """The command that measures missing cells, or if there are none, the run's own with twice as many repeats."""
         if self.incomplete:
             return self.goes_on
-        return self.again("--repeats", str(2 * max(self.head.spec.repeats, _FEWEST_REPEATS)))
+        return self.again("--passes", str(2 * max(self.head.spec.passes, _FEWEST_PASSES)))
 
     @property
     def more_certain(self) -> str:

@@ -211,17 +211,17 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         f"{REFERENCE} with one worker{as_many}."
     )
     if any(cell.sample.one_process for cell in cells):
-        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --repeats measures it."
+        yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --passes measures it."
 
 
 def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     """Return the facts about a run with these cells, each with its name and on one line. Unknown ones are left out."""
     spec, host, asked = header.spec, header.host, header.spec.hosts
-    parts = [f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"]
+    parts = [f"{figures.counted(spec.windows, 'window')} of {spec.duration:g} s after {spec.warmup:g} s of warm-up"]
     if header.started:
         parts.insert(0, header.started)
-    if spec.repeats > 1:
-        parts.append(f"{spec.repeats} passes{' on average, more of the fastest' if spec.races else ''}")
+    if spec.passes > 1:
+        parts.append(f"{spec.passes} passes{' on average, more of the fastest' if spec.races else ''}")
     if spec.until == UNTIL_BUDGET:
         parts.append(f"repeated for {figures.long_time(spec.budget)}")
     elif spec.until is not None:

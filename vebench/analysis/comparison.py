@@ -60,8 +60,8 @@ _UNKNOWN_REFERENCE = (
     f"its reference, {REFERENCE}, may itself have become slower; "
     f"see the verdict on {REFERENCE}, or compare with --metric yardstick"
 )
-_AS_A_WHOLE = "the backend as a whole, but no single number of workers, differs; measure both with more --repeats"
-_SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --repeats"
+_AS_A_WHOLE = "the backend as a whole, but no single number of workers, differs; measure both with more --passes"
+_SEEMS_SLOWER = "slower if tested alone, but not among so many comparisons; measure both with more --passes"
 # What two cells side by side must have in common: the machines may differ. Reference rows run on every CPU that they
 # own, whatever that makes of their environments.
 _WORK, _WORK_OF_REFERENCE = tuple(name for name in DECISIVE if name != "cpus_owned"), ("frame_skip",)
@@ -279,7 +279,7 @@ class _Judge:
                 "two runs of the same code may differ by this much; "
                 f"{instead}use vebench compare, give --history, or allow a larger --tolerance"
             )
-        return "the interval includes the tolerance; measure with more --repeats, or a larger --budget"
+        return "the interval includes the tolerance; measure with more --passes, or a larger --budget"
 
 
 def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:

@@ -186,10 +186,10 @@ class Sides:
                 yield "not comparable", f"{what}: {_why_excluded(cells[base])}"
         for name, cell in self._named(key):
             if not cell.sample.measurable:
-                yield "inconclusive", f"{name}: one window, no interval; measure with --repeats 5"
+                yield "inconclusive", f"{name}: one window, no interval; measure with --passes 5"
         ratios = _by_pass(self.after[key].sample, self.before[key].sample)
         if self.in_turn and len(ratios.rates) < FEWEST_FOR_INTERVAL:
-            yield "inconclusive", "fewer than two passes measured both sides; measure with --repeats 5"
+            yield "inconclusive", "fewer than two passes measured both sides; measure with --passes 5"
 
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]

@@ -270,11 +270,11 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         effect = "no interval" if seen < FEWEST_FOR_INTERVAL else "a poor interval"
         if cell.repeats - cell.failed_repeats > 1 and seen > 1:
             message = f"{seen} passes give {effect}: each pass is one observation"
-            yield Finding(Code.IMPRECISE, message, f"measure with --repeats {ENOUGH} or more")
+            yield Finding(Code.IMPRECISE, message, f"measure with --passes {ENOUGH} or more")
         else:
             counted = "1 window gives" if seen == 1 else f"{seen or 'no'} windows give"
-            more = "again" if spec.rounds >= ENOUGH else f"with --rounds {ENOUGH} or more"
-            remedy = f"continue with: {sweep.resume}" if cell.repeats < spec.repeats else f"measure {more}"
+            more = "again" if spec.windows >= ENOUGH else f"with --windows {ENOUGH} or more"
+            remedy = f"continue with: {sweep.resume}" if cell.repeats < spec.passes else f"measure {more}"
             yield Finding(Code.IMPRECISE, f"{counted} {effect}", remedy)
     elif (
         half is not None
@@ -284,7 +284,7 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         and not cell.conditions.throttled_windows
     ):
         message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
-        remedy = "measure on an idle machine, with a longer --duration, more --rounds or more --repeats"
+        remedy = "measure on an idle machine, with a longer --duration, more --windows or more --passes"
         yield Finding(Code.IMPRECISE, message, remedy)
     if cell.status == "ok" and until is not None and (half is None or half > until):
         message = f"the interval was still wider than ±{100 * until:.3g}% when the time was up (--until)"
@@ -297,14 +297,14 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(
             Code.ABOVE_CEILING,
             "significantly faster than the bare simulator: it does less work, or the ceiling was disturbed",
-            "do not trust it: measure again with more --rounds, and check that it resets finished environments",
+            "do not trust it: measure again with more --windows, and check that it resets finished environments",
         )
     elif cell.key in sweep.below_simulator:
         yield Finding(
             Code.BELOW_SIMULATOR,
             f"a step takes significantly less than {LEAST_CPU_TIME:.0%} of the bare simulator's CPU time: it does less "
             "work, processes that are not its own do it, or the ceiling was disturbed",
-            "do not trust it: measure again with more --rounds, and look for processes that it does not start itself",
+            "do not trust it: measure again with more --windows, and look for processes that it does not start itself",
         )
     if cell.key in sweep.below_loop:
         # More environments for each worker are then more processes, not more work for each of them.

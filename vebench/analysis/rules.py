@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import CellSummary, Exclusion, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota, way_out
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, estimate, verdicts
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, contrast, estimate, verdicts
 from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
@@ -83,6 +83,7 @@ class Sweep:
     cells: tuple[CellSummary, ...]
     head: RunRecord
     file: str
+    _ratios: dict[tuple[CellKey, CellKey], Contrast | None] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> Mapping[CellKey, CellSummary]:
@@ -107,12 +108,21 @@ class Sweep:
         by_env = {env: ageing(one for one in loops if one.env == env) for env in {cell.env for cell in loops}}
         return {env: found for env, found in by_env.items() if found is not None}
 
+    def ratio(self, cell: CellSummary, other: CellSummary) -> Contrast | None:
+        """Return the rate of ``cell`` over another's, None if one has no interval. It is computed once."""
+        if (cell.key, other.key) not in self._ratios:
+            self._ratios[cell.key, other.key] = contrast([(1.0, cell.sample), (-1.0, other.sample)])
+        return self._ratios[cell.key, other.key]
+
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
-        return _slower(
-            (cell.key, bare.key, bare.sample, cell.sample) for cell in self.cells if (bare := self.ceiling_of(cell))
-        )
+        above = {}
+        for cell in self.cells:
+            bare = self.ceiling_of(cell)
+            if bare is not None and (found := self.ratio(cell, bare)) is not None:
+                above[cell.key] = found.inverse
+        return frozenset(key for key, verdict in verdicts(above).items() if verdict == "slower")
 
     @cached_property
     def below_simulator(self) -> frozenset[CellKey]:
@@ -138,12 +148,13 @@ class Sweep:
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
         """The cells that are significantly slower than a plain loop with one worker."""
-        return _slower(
-            (cell.key, loop.key, cell.sample, loop.sample)
+        speedups = {
+            cell.key: found
             for cell in self.cells
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
-            if (loop := self.by_key.get(base_of(cell.key)))
-        )
+            if (found := self.ratio(cell, self.by_key[base_of(cell.key)])) is not None
+        }
+        return frozenset(key for key, verdict in verdicts(speedups).items() if verdict == "slower")
 
     @cached_property
     def retrograde(self) -> frozenset[CellKey]:
@@ -170,7 +181,7 @@ def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozens
             # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
             # the Holm correction.
             as_fast = one.passes == against.passes and one.level >= against.level
-            ratios[key, other] = None if as_fast else one.over(against)
+            ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
     judged = verdicts(ratios)
     return frozenset(key for (key, _), verdict in judged.items() if verdict == "slower")
 

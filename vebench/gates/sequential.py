@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.comparison import compare_runs, group_of
 from vebench.analysis.statistics import (
     Block,
+    Effects,
     Pool,
     Spread,
     new_id,
@@ -57,13 +58,16 @@ def resolution(
 ) -> tuple[GroupComparison, ...]:
     """Return what a run like ``baseline``, compared with it, can resolve; if measured ``forever``, without an error."""
     blocks: dict[Block, Block] = {}
+    shifted: dict[Effects, Effects] = {}
     twins = []  # cells with the same figures as if from another run, whose passes were others
     for cell in baseline:
         spread = cell.sample.spread
         if forever:
             spread = Spread(Pool(0.0, inf))
-        elif spread is not None and spread.block is not None:
-            spread = replace(spread, block=blocks.setdefault(spread.block, replace(spread.block, id=new_id())))
+        elif spread is not None and spread.effects is not None:
+            effects = spread.effects
+            block = blocks.setdefault(effects.block, replace(effects.block))
+            spread = Spread(spread.pool, shifted.setdefault(effects, replace(effects, block=block)))
         twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
     return compare_runs(baseline, twins, metric=metric, tolerance=tolerance, run_spread=run_spread).groups
 

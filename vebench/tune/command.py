@@ -342,11 +342,12 @@ class _Racing:
         cost = self._costs().of(replace(cell, replicas=()))
         if not cell.replicas or cell.skip is not None or _PROBES * cost > self._budget.left_afterwards:
             return None
-        counts = {}
-        for number in range(_PROBES):
-            windows = self._asked(spec, replace(cell, repeat=number, patience=_LEAST_TIMING + cost), Window)
-            counts[number] = [(cell.task.frame_skip * (one.rows - one.resets), one.ns * _NANO) for one in windows]
-        return ratio(Sample.of(counts), chosen.sample)
+        windows = [
+            (number, cell.task.frame_skip * one.transitions, one.ns * _NANO)
+            for number in range(_PROBES)
+            for one in self._asked(spec, replace(cell, repeat=number, patience=_LEAST_TIMING + cost), Window)
+        ]
+        return ratio(Sample.of(*zip(*windows, strict=True)), chosen.sample) if windows else None
 
     def _try_each(self) -> None:
         """Give each setting its first pass, as far as the time suffices."""

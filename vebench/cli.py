@@ -555,9 +555,9 @@ def site(
 def list_() -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import ListPage
+    from vebench.reports.pages.list import list_page
 
-    show(ListPage())
+    show(list_page())
 
 
 @app.command()

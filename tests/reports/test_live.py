@@ -36,7 +36,7 @@ from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports import live
 from vebench.reports.console import OurConsole
 from vebench.reports.live import ProofScreen, RunScreen
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.plan import plan_page
 
 SECOND = 10**9
 WINDOWS = tuple(Window(SECOND, rows + 10, 10) for rows in (3280, 3290, 3270, 3280))
@@ -259,7 +259,7 @@ def left(events: Iterable[Event], step: float = 10.0) -> tuple[int, str | None]:
 def test_the_time_left_is_as_planned_until_something_was_measured(plan: Plan) -> None:
     # Two cells: a start of 1 s and about 0.1 s, a warm-up of 1.6 s, 4 windows of 1 s and what comes before each.
     assert left(list(events_of(plan))[:1]) == (0, "15 s")
-    assert "about 15 s, of which 2 s to start cells" in on_terminal(PlanPage(plan), 100)
+    assert "about 15 s, of which 2 s to start cells" in on_terminal(plan_page(plan), 100)
 
 
 def test_the_time_left_follows_what_each_step_took(plan: Plan) -> None:
@@ -409,7 +409,7 @@ OTHER = CellProof("different", fault="rewards are clipped")
 def test_while_a_cell_is_proven_the_view_says_so_and_it_is_part_of_the_time_left(plan: Plan) -> None:
     events = proven(plan, SAME)
     proving = Plan(replace(plan.spec, proof="auto"), plan.cells)
-    assert "to compare a sample of rows (--proof off" in on_terminal(PlanPage(proving), 200)
+    assert "to compare a sample of rows (--proof off" in on_terminal(plan_page(proving), 200)
     # As planned: two cells, and of one of them a process that starts and makes all steps again.
     assert left(events[:1]) == (0, "17 s")
     *_, state, progress = last(shown(events[:-1], terminal=True, width=150))

@@ -30,9 +30,9 @@ from vebench.reports.pages.bisect import BisectPage
 from vebench.reports.pages.check import CheckPage
 from vebench.reports.pages.cite import CitePage, Quote
 from vebench.reports.pages.history import HistoryPage
-from vebench.reports.pages.list import ListPage
-from vebench.reports.pages.machine import MachinePage
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.list import list_page
+from vebench.reports.pages.machine import Machine, machine_page
+from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.submission import CheckedPage
 from vebench.reports.pages.tune import TunePage, Wish
@@ -109,17 +109,19 @@ def make_pages() -> Mapping[PageKind, Page]:
             history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
-        PlanPage(plan),
+        plan_page(plan),
         TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Wish(), Timed(100, 50, 90, 3, 700)),
-        ListPage(),
-        MachinePage(
-            host=read_host(),
-            placement=placement,
-            orders={"compact": (0, 1)},
-            workers=1,
-            versions={"numpy": "2.0"},
-            memory_available=None,
-            findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
+        list_page(),
+        machine_page(
+            Machine(
+                host=read_host(),
+                placement=placement,
+                orders={"compact": (0, 1)},
+                workers=1,
+                versions={"numpy": "2.0"},
+                memory_available=None,
+                findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
+            )
         ),
         CheckedPage({"one": (None, (Refusal("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
         CitePage(make_header(), (Quote(summaries[0]),)),

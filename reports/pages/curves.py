@@ -126,8 +126,8 @@ def _costs(cells: Sequence[CellSummary], title: str, kinks: Sequence[tuple[int, 
     """Yield the charts of efficiency and of CPU time."""
     named = _named(_shown(cells))
     choices = [(curve, name) for curve, name in named if not curve[0].reference_row]
-    shares = [line_of(curve, name, lambda cell: cell.efficiency) for curve, name in choices]
-    costs = [line_of(curve, name, lambda cell: cell.frames_per_cpu_second) for curve, name in named]
+    shares = [line_of(curve, name, lambda cell: cell.figures.efficiency) for curve, name in choices]
+    costs = [line_of(curve, name, lambda cell: cell.figures.frames_per_cpu_second) for curve, name in named]
     whole = _chart(cells[0].env, title, shares, kinks)
     yield replace(whole, kind="efficiency", title=f"{title}: speedup per CPU", y_label="speedup per CPU", linear=True)
     whole, label = _chart(cells[0].env, title, costs, kinks), "frames per CPU second"
@@ -149,7 +149,7 @@ def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | N
     points = []
     for cell in curve:
         estimate = value(cell)
-        if estimate is not None and estimate.median > 0 and not cell.struck:
+        if estimate is not None and estimate.median > 0 and not cell.excluded:
             points.append((float(cell.workers), estimate))
     entry = curve[0].entry
     role: LineRole = "bound" if curve[0].backend == CEILING else "measured"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis import rules
 from vebench.analysis.comparison import POWER
-from vebench.analysis.gate import foresee
+from vebench.analysis.foresight import foresee
 from vebench.analysis.spending import planned
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
@@ -41,14 +41,14 @@ def plan_page(plan: Plan) -> SimplePage:
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     spec = plan.spec
-    further = 0 if spec.until or not spec.races else max(0, spec.repeats - PASSES_OF_ALL)
+    further = 0 if spec.until or not spec.races else max(0, spec.passes - PASSES_OF_ALL)
     yield "cells", _cells(plan)
     if further:
         yield "race", f"then the fastest backends alone, as many cells as in {further} such pass"
     elif spec.until and spec.races:
         yield "race", "then the fastest backends alone"
     turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
-    windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
+    windows = f"{figures.counted(spec.windows, 'window')} of {spec.duration:g} s"
     yield "each", f"{spec.warmup:g} s of warm-up, {windows}{turns}"
     replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
     placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"

@@ -30,7 +30,7 @@ def rate_tables(
 ) -> Iterator[Table]:
     """Yield the tables of one task, with ``best`` marked: rates, and further tables for what the run and view ask."""
     task = one_line(env)
-    crowded = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
+    crowded = {cell.workers: cell.built.cpus_owned for cell in cells if cell.conditions.oversubscribed}
     parts = {f"{task}{name}": part for name, part in _parts(cells).items()}
 
     def tables(place: Place, title: str, notes: tuple[str, ...] = (), *, references: bool = True) -> Iterator[Table]:
@@ -39,7 +39,7 @@ def rate_tables(
             rows = _grid(shown, crowded, spec, place)
             yield replace(rows, title=f"{name}: {title}", group=task, notes=notes, further=True)
 
-    skips = sorted({cell.frame_skip for cell in cells})
+    skips = sorted({cell.built.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
     rates = [replace(table, further=False) for table in tables(lambda cell: _rate(cell, best), unit)]
     *others, last = rates
@@ -86,13 +86,13 @@ def _absent(label: str, workers: int, spec: RunSpec) -> Text:
 
 def _rate(cell: CellSummary, best: CellSummary | None) -> Text:
     rate = cell.frames_per_second
-    if rate is None or cell.steps_per_second is None:
+    if rate is None or cell.figures.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
         return Text((figures.time(loop), "a batch"), "reference_row", loop, short="a batch")
     shown = figures.rate(rate)
-    if cell.struck:
-        return Text((shown, cell.why_struck), "struck", rate, short=cell.why_struck)
+    if cell.exclusion is not None:
+        return Text((shown, cell.exclusion), "struck", rate, short=cell.exclusion)
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
     # The speedup of a reference row would read as a backend's.
     if cell.speedup is None or cell.reference_row:
@@ -136,12 +136,12 @@ def _by_label(cells: Sequence[CellSummary]) -> list[list[CellSummary]]:
 def _work(cells: Sequence[CellSummary]) -> str:
     """Return whether a backend does the same work, by the worst verdict of its cells; empty for a reference row."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
-    return max((cell.work for cell in cells if verdict and cell.verdict == verdict), key=len, default="")
+    return max((cell.work_in_words for cell in cells if verdict and cell.verdict == verdict), key=len, default="")
 
 
 def _compared(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Yield how many of the rows that cells returned while they were measured were compared."""
-    proofs = [(one_line(cell.label), cell.proof) for cell in cells if cell.proof is not None]
+    proofs = [(one_line(cell.label), cell.work.proof) for cell in cells if cell.work.proof is not None]
     seen = [(label, proof) for label, proof in proofs if proof.rows or proof.verdict == "different"]
     if proofs and not seen:
         yield "no row was compared"
@@ -153,8 +153,8 @@ def _compared(cells: Sequence[CellSummary]) -> Iterator[str]:
         cells_compared = f"{len(seen)} of {figures.counted(len(proofs), 'cell')}"
         yield f"{rows:,} rows of {cells_compared} compared{_environments(cells)}, {differ or 'none'} different{none}"
     for cell in cells:
-        if cell.verdict == "unverified" and cell.proof and cell.proof.verdict in SAME:
-            yield f"{one_line(cell.label)} is unverified: {one_line(cell.verdict_reason)}"
+        if cell.verdict == "unverified" and cell.work.proof and cell.work.proof.verdict in SAME:
+            yield f"{one_line(cell.label)} is unverified: {one_line(cell.work.reason)}"
             break
 
 
@@ -163,15 +163,16 @@ def _differences(cells: Sequence[CellSummary]) -> Iterator[str]:
     differences = []
     for cell in cells:
         if not cell.reference_row:
-            own = [] if cell.own_classes is None else [cell.own_classes.words]
-            differences += [(one_line(text), one_line(cell.label)) for text in (*own, *cell.differences)]
+            own = [] if cell.built.own_classes is None else [cell.built.own_classes.words]
+            differences += [(one_line(text), one_line(cell.label)) for text in (*own, *cell.built.differences)]
     for text, labels in figures.by_key(differences).items():
         yield f"{', '.join(labels)} {'differ' if len(labels) > 1 else 'differs'} from {REFERENCE}: {text}"
 
 
 def _environments(cells: Sequence[CellSummary]) -> str:
     """Return in how many environments of a cell rows were compared, if not in all."""
-    followed = [cell.proof for cell in cells if cell.proof and cell.proof.rows and cell.proof.num_envs]
+    proofs = [cell.work.proof for cell in cells if cell.work.proof]
+    followed = [proof for proof in proofs if proof.rows and proof.num_envs]
     fewest = min(followed, key=lambda proof: proof.followed_share, default=None)
     if fewest is None or fewest.followed_share >= 1:
         return ""
@@ -181,10 +182,10 @@ def _environments(cells: Sequence[CellSummary]) -> str:
 
 def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Place, str, tuple[str, ...]]]:
     """Yield the places, the title and the notes of each table that hosts, a policy or a learner add."""
-    if any(len(cell.host_rates) > 1 for cell in cells):
+    if any(len(cell.conditions.host_rates) > 1 for cell in cells):
         notes = ("each host's replica in its own windows; an interval needs two passes",)
         yield _each_host, "frames/s of each host", notes
-    if any(cell.acting for cell in cells):
+    if any(cell.figures.acting for cell in cells):
         words = (
             f"the policy is {one_line(spec.policy.in_words)}",
             "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
@@ -192,15 +193,15 @@ def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Plac
             "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
         )
         yield where_time_goes, "where the loop's time goes", words
-    if any(cell.batch_sizes for cell in cells):
+    if any(cell.figures.batch_sizes for cell in cells):
         yield _sizes_of_batches, "rows of a batch", ("below the mean: how many rows nine of ten batches have",)
-    if spec.learner is not None and any(cell.learning for cell in cells):
+    if spec.learner is not None and any(cell.figures.learning for cell in cells):
         meanwhile = f"learning takes {learner_words(spec.learner)}, and nothing is sampled meanwhile"
         yield _training, "training with it", (meanwhile, "at most: if sampling took no time at all")
 
 
 def _each_host(cell: CellSummary) -> Text:
-    rates = {host: rate.scaled(cell.frame_skip) for host, rate in cell.host_rates.items()}
+    rates = {host: rate.scaled(cell.built.frame_skip) for host, rate in cell.conditions.host_rates.items()}
     if not rates:
         return Text((figures.DASH,), "missing")
     return Text(tuple(f"{one_line(host)} {figures.rate(rate)}" for host, rate in rates.items()))
@@ -208,27 +209,27 @@ def _each_host(cell: CellSummary) -> Text:
 
 def where_time_goes(cell: CellSummary) -> Text:
     """Return the shares of a cell's time, how long a batch is waited for, and how old its rows are."""
-    found = cell.acting
+    found = cell.figures.acting
     if found is None:
         return Text((figures.DASH,), "missing")
     shares = f"env {found.waiting:.0%}, policy {found.inference:.0%}, copies {found.copies:.0%}"
     if found.counting >= _LEAST_SHARE:
         shares += f", counting {found.counting:.0%}"
     batch = f"a batch {figures.short_time(found.latency_p50_ns)}, p99 {figures.short_time(found.latency_p99_ns)}"
-    age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()
+    age = (f"age {found.age:.1f}",) if found.age or cell.built.num_envs > cell.built.batch_size else ()
     return Text((shares, batch, *age), "plain", found.waiting)
 
 
 def _sizes_of_batches(cell: CellSummary) -> Text:
-    found = cell.batch_sizes
+    found = cell.figures.batch_sizes
     if found is None:
-        return Text((f"{cell.batch_size:,}",), "plain", cell.batch_size)
+        return Text((f"{cell.built.batch_size:,}",), "plain", cell.built.batch_size)
     most = f"{found.few:,.0f} to {found.many:,.0f}, median {found.median:,.0f}"
     return Text((f"{figures.number(found.mean)} on average", most), "plain", found.mean)
 
 
 def _training(cell: CellSummary) -> Text:
-    found = cell.learning
+    found = cell.figures.learning
     if found is None:
         return Text((figures.DASH,), "missing")
     rate = f"{figures.number(found.steps_per_second)} steps/s"
@@ -245,12 +246,12 @@ def _cpu_time(task: str, cells: Sequence[CellSummary]) -> Iterator[Table]:
     """Yield a ranking of backends by CPU time, each at the cell that takes the least for a frame, if that is known."""
     known = []
     for cell in cells:
-        per_second, rate = cell.frames_per_cpu_second, cell.frames_per_second
-        if per_second and rate and per_second.median > 0 and not (cell.struck or cell.reference_row):
+        per_second, rate = cell.figures.frames_per_cpu_second, cell.frames_per_second
+        if per_second and rate and per_second.median > 0 and not (cell.excluded or cell.reference_row):
             known.append((per_second, rate, cell))
     best: dict[str, TableRow] = {}
     for per_second, rate, cell in sorted(known, key=lambda one: -one[0].median):
-        step_ns = 1e9 * cell.frame_skip / per_second.median
+        step_ns = 1e9 * cell.built.frame_skip / per_second.median
         texts = (
             Text((figures.rate(per_second),), value=per_second),
             Text((figures.short_time(step_ns),), value=step_ns),

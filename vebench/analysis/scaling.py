@@ -73,9 +73,9 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
 
 
 def _is_fit(cell: CellSummary) -> bool:
-    rate = cell.frames_per_second
+    rate, found = cell.frames_per_second, cell.conditions
     known = cell.status == "ok" and rate is not None and rate.low is not None
-    return known and not (cell.struck or cell.throttled or cell.disturbed or cell.oversubscribed)
+    return known and not (cell.excluded or found.throttled or found.disturbed or found.oversubscribed)
 
 
 def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | None:
@@ -86,7 +86,7 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
     topology = topology_of(host.topology)
     allowed = frozenset(host.cpus_allowed)
     if host.pinning and pin.pins:  # the cell with most CPUs shows how the order begins
-        most = max((cell.cpus for cell in cells), key=len, default=())
+        most = max((cell.built.cpus for cell in cells), key=len, default=())
         try:
             planned = place(pin.cpus, allowed, topology=topology, smt=pin.smt).order
         except UsageError:  # a list of CPUs that the rest of the file does not have

@@ -113,7 +113,7 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int], spec: RunSp
         yield f"no speedups: {REFERENCE} with one worker {why}"
     if crowded:
         yield f"! more workers than their {figures.counted(max(crowded.values()), 'CPU')}"
-    work = {cell.label: _work(label_cells) for label_cells in _by_label(cells) if (cell := label_cells[0])}
+    work = {of_label[0].label: _work(of_label) for of_label in _by_label(cells)}
     labels = figures.by_key((text, one_line(label)) for label, text in work.items() if text)
     if labels:
         most = max(labels, key=lambda text: len(labels[text]))

@@ -101,7 +101,7 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
     regions_begin = _begin(order, regions)
     kinds_begin = _begin(order, topology.kinds)
     cores: list[float] = []
-    seconds_begin = []
+    seconds_begin: list[int] = []
     for after, cpu in enumerate(order):
         second = any(cpu in core and set(core).intersection(order[:after]) for core in topology.cores)
         cores.append((cores[-1] if cores else 0.0) + (THREAD if second else 1.0))

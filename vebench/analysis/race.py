@@ -97,10 +97,6 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     # What others disturbed may be the fastest without them.
     best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
     slowed = (
-        cell
-        for cell in known
-        if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
-    )
         cell for cell in known if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
     )
     alive |= {(cell.env, cell.label) for cell in slowed}

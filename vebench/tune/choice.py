@@ -15,7 +15,7 @@ from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio
 from vebench.analysis.windows import learning
 from vebench.backends.registry import REFERENCE
-from vebench.engine.runner import GIVEN_UP
+from vebench.child.answers import Cause, Timed
 from vebench.plan.cells import rank
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.backends.entry import BackendEntry
-    from vebench.child.answers import Timed
     from vebench.plan.cells import Cell, CellKey
     from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
     from vebench.results.records import CellRecord
@@ -135,7 +134,7 @@ class Costs:
             record
             for record in chain.from_iterable(self.records.values())
             if record.label == cell.backend.label and record.status == "failed"
-            if not record.interrupted and record.reason != GIVEN_UP
+            if record.cause is None
         ]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
         if not alike:
@@ -146,7 +145,7 @@ class Costs:
         """Return why there was no time for a cell."""
         if self._start(cell) > _MOST_SHARE * self.spec.budget:
             return f"startup takes more than {_MOST_SHARE:.0%} of the time: use a larger --budget"
-        return GIVEN_UP
+        return Cause.GIVEN_UP.reason
 
     def _start(self, cell: Cell) -> float:
         shape = cell.shape

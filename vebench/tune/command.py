@@ -14,7 +14,7 @@ from vebench.analysis.statistics import Sample, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.child.answers import Done, Failure, Timed
+from vebench.child.answers import Cause, Done, Failure, Timed
 from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
 from vebench.child.trials import ENDS, TIMES_LONGER
@@ -22,7 +22,6 @@ from vebench.child.window import Window
 from vebench.commands import planning, verdicts
 from vebench.commands.session import session
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.runner import GIVEN_UP
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
@@ -224,7 +223,7 @@ class _Racing:
         self._time_steps()
         self._try_each()
         found = self._raced()
-        tried = {cell.label for cell in self._run.cells if cell.windows or cell.reason != GIVEN_UP}
+        tried = {cell.label for cell in self._run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
         found = replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
         rivals = (rival.cell for rival in found.rivals[:_MOST_TIMED])
         latencies = self._latencies([cell for cell in (found.best, *rivals) if cell is not None])

@@ -14,7 +14,7 @@ from vebench.analysis.rules import unusable, why_never
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
-from vebench.engine.runner import GIVEN_UP
+from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
-    from vebench.child.answers import Timed
     from vebench.plan.cells import CellKey
     from vebench.results.records import Run
     from vebench.tune.choice import Choice, Exchange, Latency, Rival
@@ -215,7 +214,11 @@ class TunePage(DataPage):
             rated = any(cell.frames_per_second for cell in self._choices)
             if rated:
                 return "no setting is known to do the same work as a plain loop"
-            return GIVEN_UP if GIVEN_UP in dict(self._not_tried()).values() else "nothing could be measured"
+            return (
+                Cause.GIVEN_UP.reason
+                if Cause.GIVEN_UP.reason in dict(self._not_tried()).values()
+                else "nothing could be measured"
+            )
         if self.choice.lack is Lack.WIDE:
             return f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
@@ -329,7 +332,7 @@ class TunePage(DataPage):
                 yield cell.key.place, one_line(cell.reason or cell.status)
         for place in self.run.header.spec.only:
             if place not in measured:
-                yield place, one_line(self.passed_over.get(place, GIVEN_UP))
+                yield place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))
 
     def _not_offered(self) -> list[tuple[Rival, str]]:
         """Return the settings that have a rate but may not be recommended, each with the reason."""

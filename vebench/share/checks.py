@@ -329,7 +329,7 @@ def _undisturbed(it: _Examined) -> Found:
     if len(disturbed) > _MOST_DISTURBED * len(it.summaries):
         yield f"other processes disturbed {len(disturbed)} of {len(it.summaries)} cells"
     throttled, windows = (
-        sum(getattr(cell, name) for cell in it.summaries) for name in ("throttled_windows", "windows")
+        sum(getattr(cell.conditions, name) for cell in it.summaries) for name in ("throttled_windows", "windows")
     )
     if throttled > _MOST_DISTURBED * windows:
         yield f"a CPU quota throttled {throttled} of {windows} windows"

@@ -104,7 +104,7 @@ class Launcher:
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
-            replicas = Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+            replicas = Replicas(running, self._spec.windows, names=names, lead_ns=lead)
             stack.callback(replicas.tell_to_end)  # all are notified before one is waited for
             yield replicas
 
@@ -218,7 +218,7 @@ def settings_of(spec: RunSpec) -> Settings:
     """Return the part of a spec that children use."""
     return Settings(
         duration=spec.duration,
-        rounds=spec.rounds,
+        windows=spec.windows,
         warmup=spec.warmup,
         longest_warmup=spec.longest_warmup,
         timeout=spec.timeout,
@@ -238,7 +238,7 @@ def _is_timed(cell: Cell) -> bool:
 
 
 class Replicas(Conversation):
-    """The replicas of a cell as one conversation. ``rounds`` is the number of windows.
+    """The replicas of a cell as one conversation. ``windows`` is the number of windows.
 
     ``names`` are what people call the replicas, by default their numbers. The first window begins ``lead_ns`` after the
     last replica was warm.
@@ -247,13 +247,13 @@ class Replicas(Conversation):
     def __init__(
         self,
         replicas: Sequence[CellProcess],
-        rounds: int,
+        windows: int,
         clock: Callable[[], int] = time.perf_counter_ns,
         names: Sequence[str] = (),
         lead_ns: int = LOCAL_LEAD_NS,
     ) -> None:
         self._replicas = replicas
-        self._rounds = rounds
+        self._windows = windows
         self._clock = clock
         self._names = names or [f"replica {number}" for number in range(len(replicas))]
         self._lead_ns = lead_ns
@@ -270,7 +270,7 @@ class Replicas(Conversation):
         start = self._clock() + self._lead_ns
         for replica in self._replicas:
             replica.start(start)
-        for _ in range(self._rounds):
+        for _ in range(self._windows):
             yield common_window(self._each(ReplicaWindow))
         yield joined_end(self._each(Done))
 

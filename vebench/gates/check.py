@@ -222,7 +222,7 @@ def _measure(
                 measuring.one_pass(more)
                 return True
 
-            first = min(before.header.spec.repeats, _FIRST_PASSES)
+            first = min(before.header.spec.passes, _FIRST_PASSES)
             found = gate.decide(
                 lambda: (cells, gate.cells_of(measuring.run, path)), add_pass, criteria, keys, first, budget, enough
             )
@@ -242,7 +242,7 @@ def _foresee(baseline: Path, cells: Cells, criteria: Criteria) -> int:
     in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
     instead = "use --metric yardstick, vebench compare or --history" if criteria.metric == "fps" else "give --history"
     remedy = (
-        f"measure a baseline with more --repeats, allow more than --tolerance {criteria.tolerance:.3g}, or {instead}"
+        f"measure a baseline with more --passes, allow more than --tolerance {criteria.tolerance:.3g}, or {instead}"
     )
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{baseline}: more passes cannot resolve this tolerance: {remedy}")
@@ -269,9 +269,9 @@ def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
         spec,
         envs=tuple(env for env in spec.envs if short_name(env) in names),
         workers=tuple(sorted({cell.workers for cell in named})),
-        backends=tuple({cell.label: cell.choice for cell in named}.values()),
+        backends=tuple({cell.label: cell.built.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
-        repeats=min(spec.repeats, gate.FEWEST_PASSES),
+        passes=min(spec.passes, gate.FEWEST_PASSES),
         race=False,
         until=None,
     )

@@ -89,15 +89,15 @@ def compared(
     for path in files:
         if path.exists():
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
-    passes = spec.repeats if budget is None else min(spec.repeats, gate.FEWEST_PASSES)
+    passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
     specs = [
-        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, repeats=passes)
+        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, passes=passes)
         for one in (instead or spec, spec)
     ]
     if named := next((choice.label for one in specs for choice in one.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
     sides = _sides(pythons, specs, files, world)
-    return _judged(sides, Criteria("fps", tolerance, in_turn=True, names=COMPARE), budget, spec.repeats, world, quiet)
+    return _judged(sides, Criteria("fps", tolerance, in_turn=True, names=COMPARE), budget, spec.passes, world, quiet)
 
 
 def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
@@ -127,7 +127,7 @@ def _judged(
 
         def measured() -> tuple[Sequence[CellSummary], Sequence[CellSummary]]:
             before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
-            return [cell.having(key=keys[cell.key]) for cell in before], after
+            return [replace(cell, key=keys[cell.key]) for cell in before], after
 
         def add_pass(wanted: frozenset[CellKey]) -> bool:
             ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)

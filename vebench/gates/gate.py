@@ -267,10 +267,10 @@ def unusable_run(path: Path, cells: Cells) -> str:
 
 def classes_that_differ(baseline: Cells, candidate: Cells) -> tuple[str, ...]:
     """Return in words which cells stepped environments of other classes on the two sides: own ones or Gymnasium's."""
-    before = {cell.key: cell.own_classes for cell in baseline}
+    before = {cell.key: cell.built.own_classes for cell in baseline}
     texts = []
     for cell in candidate:
-        old, new = before.get(cell.key), cell.own_classes
+        old, new = before.get(cell.key), cell.built.own_classes
         if old and new and old.words != new.words:
             texts.append(f"{cell.label} on {cell.env}: {old.words} against {new.words}")
     return tuple(dict.fromkeys(texts))

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vebench.analysis.answer import fastest_first, first_of_each
-from vebench.analysis.cell import Exclusion
+from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.race import FEWEST_PASSES, contenders
 from vebench.analysis.rules import WIDE
 from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio
 from vebench.analysis.windows import learning
+from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Cause, Timed
-from vebench.plan.cells import rank
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.backends.entry import BackendEntry
-    from vebench.plan.cells import Cell, CellKey
-    from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
-    from vebench.results.records import CellRecord
+from vebench.plan.cells import Cell, CellKey, rank
+from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
+from vebench.results.records import CellRecord
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)
@@ -238,7 +233,7 @@ class Choice:
         return self.best if self.lack is None else None
 
 
-def choose(  # noqa: PLR0913 - what a choice depends on
+def choose(
     cells: Sequence[CellSummary],
     tolerance: float,
     level: float,

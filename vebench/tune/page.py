@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Exclusion
+from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import unusable, why_never
+from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
+from vebench.plan.cells import CellKey
 from vebench.reports import columns, figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
 from vebench.reports.pages.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.pages.rates import learner_words, where_time_goes
 from vebench.reports.pages.run import run_facts, time_of_run
-from vebench.tune.choice import Lack, bends, exchange, training_gain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.statistics import Estimate
-    from vebench.plan.cells import CellKey
-    from vebench.results.records import Run
-    from vebench.tune.choice import Choice, Exchange, Latency, Rival
+from vebench.results.records import Run
+from vebench.tune.choice import Choice, Exchange, Lack, Latency, Rival, bends, exchange, training_gain
 
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
 _NANOSECONDS = 1e9  # in a second

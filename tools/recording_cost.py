@@ -23,9 +23,9 @@ from vebench.backends import registry
 from vebench.backends.interface import Setup
 from vebench.child.actions import Tape, action_tape
 from vebench.child.cell import build
+from vebench.child.equality.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.loop import Loop
 from vebench.child.main import load
-from vebench.child.record.recorder import MOMENTS_PER_SECOND, Recorder
 from vebench.child.request import Recording, Request, Settings
 from vebench.plan.tasks import resolve
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree, BackendInfo, Batch
+    from vebench.child.equality.recorder import Recorder
     from vebench.child.policy import PolicyChoice
-    from vebench.child.record.recorder import Recorder
 
     Receive = Callable[[], Batch]
 

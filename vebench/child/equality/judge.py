@@ -20,9 +20,9 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference, Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
-from vebench.child.proof import reference
-from vebench.child.proof.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
-from vebench.child.record.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
+from vebench.child.equality import reference
+from vebench.child.equality.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
+from vebench.child.equality.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
     from vebench.child.answers import WorkVerdict
-    from vebench.child.record.recording import Record
+    from vebench.child.equality.recording import Record
 
     _Predict = Callable[[Followed, int], Row | None]
 

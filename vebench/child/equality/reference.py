@@ -17,7 +17,7 @@ from vebench.backends import trees
 from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
 from vebench.child.answers import Mismatch
-from vebench.child.record.recording import NO_ROW, OUT_OF_ORDER, CutOffError, out_of_order
+from vebench.child.equality.recording import NO_ROW, OUT_OF_ORDER, CutOffError, out_of_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Batch, Task
     from vebench.backends.trees import Tree
-    from vebench.child.record.recording import About, Acted, Began
+    from vebench.child.equality.recording import About, Acted, Began
 
 _DIGEST = 16  # bytes of the digest of one leaf
 _FIELDS = ("observations", "rewards", "terminated", "truncated")

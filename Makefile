@@ -38,7 +38,8 @@ lint: $(VENV)/linted
 	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml --cache-dir ../mypy-cache -p vebench
 	$(BIN)/shellcheck action/compare.sh
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows docs/examples/github.yml docs/examples/submissions.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml docs/examples/github.yml \
+	  docs/examples/submissions.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.gitlab-ci docs/examples/gitlab.yml
 
 # Is our own backend still as much faster than a plain loop as it was? About two minutes; not part of the tests, which

@@ -9,13 +9,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.backends.environments.suites import short_name
+from vebench.errors import one_line
+from vebench.reports.document import Remark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.backends.registry import Standing
+    from vebench.plan.cells import CellKey
 
 
 _K = TypeVar("_K")
@@ -173,6 +176,19 @@ def with_names(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def times_envs(envs_per_worker: int) -> str:
     """Return `` x 4 envs``, to follow a number of workers with several environments each; otherwise nothing."""
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
+
+
+def cell_name(key: CellKey) -> str:
+    """Return a cell's name: ``ALE/Pong-v5, shm-sync, 2 workers``."""
+    return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
+
+
+def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
+    """Yield each label and reason once, with its cells and a remedy: what follows ``; `` in the reason, if anything."""
+    groups = by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
+    for (label, why), names in groups.items():
+        text, _, remedy = why.partition("; ")
+        yield Remark(label, text, tuple(names), remedy or "measure it again, on both sides if necessary")
 
 
 _ANY = "any Gymnasium environment"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vebench.errors import RunFileError
-from vebench.interpreters.guarded import sweep
+from vebench.interpreters.process_guard import sweep
 from vebench.results import store
 
 if TYPE_CHECKING:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overlo
 import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
-from vebench.commands import check as checking
-from vebench.commands import compare as comparing
-from vebench.commands import gate, planning
+from vebench.commands import planning
 from vebench.commands.proving import drawn_seed
 from vebench.commands.session import World, session
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
+from vebench.gates import check as checking
+from vebench.gates import compare as comparing
+from vebench.gates import gate
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
     from vebench.equality.diff_page import PairPage
     from vebench.equality.differences import Parting
     from vebench.equality.verify_page import VerifyPage
+    from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
-    from vebench.reports.pages.check import CheckPage
 
     Texts = str | Sequence[str]
     Counts = int | str | Sequence[int]

@@ -241,7 +241,7 @@ def check(
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
-    from vebench.commands import check as command
+    from vebench.gates import check as command
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     baseline, *candidates = runs
@@ -293,7 +293,7 @@ def compare(
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.commands import compare as command
+    from vebench.gates import compare as command
     from vebench.plan.grammar import parse_share
 
     file, outlet = options.outlet("check", output, form)
@@ -328,7 +328,7 @@ def bisect(
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
     vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
     """
-    from vebench.commands import bisect as command
+    from vebench.gates import bisect as command
 
     file, outlet = options.outlet("bisect", output, form)
     spec = options.spec_from(context, proof="auto", **effort("compare", "low"))
@@ -359,7 +359,7 @@ def history(
     vebench history runs -b gym-async -f json
     vebench history runs --store run.jsonl
     """
-    from vebench.commands import report as command
+    from vebench.gates import history as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
     if keep:
@@ -397,7 +397,7 @@ def tune(
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
     """
-    from vebench.commands import tune as command
+    from vebench.tune import command
 
     file, outlet = options.outlet("tune", output, form)
     wish = command.wish(batch, asynchronous, margin)
@@ -485,7 +485,7 @@ def submit(
     vebench run --suite classic-3 -o classic.jsonl
     vebench submit classic.jsonl -o submissions/my-machine
     """
-    from vebench.commands import submit as command
+    from vebench.share import make as command
 
     return command.submit(run, output)
 
@@ -504,7 +504,7 @@ def check_submission(
     \b
     vebench check-submission submissions/*/
     """
-    from vebench.commands import check_submission as command
+    from vebench.share import check as command
 
     _, outlet = options.outlet("submission", None, form, measures=False)
     return command.check(folders, outlet)
@@ -524,7 +524,7 @@ def cite(
     vebench cite pong.jsonl
     vebench cite pong.jsonl -o pong.bib
     """
-    from vebench.commands import cite as command
+    from vebench.share import cite as command
 
     _, outlet = options.outlet("cite", output, measures=False)
     command.cite(run, outlet)
@@ -546,7 +546,7 @@ def site(
     \b
     vebench site submissions -o site
     """
-    from vebench.commands import site as command
+    from vebench.share import site as command
 
     return command.build(folder, output)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis import rules
 from vebench.analysis.comparison import POWER
-from vebench.analysis.gate import foresee
+from vebench.analysis.foresight import foresee
 from vebench.analysis.spending import planned
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line

@@ -16,7 +16,6 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
 from vebench.reports.pages.answer import setting_of
-from vebench.reports.pages.check import explained
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
 from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
 
@@ -116,7 +115,7 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
         facts=tuple(_facts(sides, tasks, all_in_turn=all(in_turn), alike=not differ)),
         tables=(runs, *(table for env, of_task in tasks.items() for table in _tables(env, first, of_task))),
         legend=tuple(_legend(sides)),
-        explanations=tuple(explained(reasons)),
+        explanations=tuple(figures.explained(reasons)),
         notice="; ".join(f"{side.letter} is {side.notice}" for side in sides if side.notice),
         answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
         charts=tuple(chart for env in tasks for chart in _charts(env, sides)),

@@ -22,9 +22,9 @@ from vebench.plan.grammar import parse_backends
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
 from vebench.reports.pages.answer import RULE
-from vebench.reports.pages.cite import CitePage
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
+from vebench.share.cite_page import CitePage
 
 Cells = list[CellRecord]
 

@@ -13,8 +13,8 @@ from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine import runner
+from vebench.engine.cell_process import OTHER_PACE
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.running import OTHER_PACE
 from vebench.results import store
 
 BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--set", "warmup=0.02", "--rounds", "2", "-q", "-o", "run.jsonl")

@@ -24,11 +24,11 @@ from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 from vebench.child.request import seeds_of
 from vebench.commands.session import World
+from vebench.engine.cell_process import OTHER_PACE
 from vebench.engine.interface import CellFinished, Outcome, WindowDone
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
-from vebench.engine.running import OTHER_PACE
-from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.process_guard import ProcessGuard
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import guardian, pinning
 from vebench.machine.placement import format_cpu_list
@@ -112,7 +112,7 @@ def test_a_sound_backend_is_measured_though_the_name_of_another_process_is_no_te
 def test_a_backend_that_prints_megabytes_is_measured_and_one_that_raises_leaves_the_end_of_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vebench.child.started.MOST_LOG", 1 << 18)
+    monkeypatch.setattr("vebench.child.process.MOST_LOG", 1 << 18)
     first, second = outcomes(cell("ChattyAndRaises"), cell("Chatty"))
     assert (first.status, first.reason) == ("failed", "ValueError: the simulator exploded, in step 9")
     assert "Traceback (most recent call last)" in first.log
@@ -201,7 +201,7 @@ def test_a_backend_is_given_the_time_to_close_and_files_that_it_writes_go_with_i
 
 
 def test_a_backend_that_hangs_while_closing_has_been_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vebench.engine.running.CLOSE_S", 0.2)
+    monkeypatch.setattr("vebench.engine.cell_process.CLOSE_S", 0.2)
     (outcome,) = outcomes(cell("HangsOnClose"))
     assert (outcome.status, len(outcome.windows)) == ("ok", 2)
 
@@ -340,13 +340,13 @@ def test_the_kernel_ends_the_cells_of_a_runner_that_was_killed_with_its_guardian
 ) -> None:
     token = killed_runner(tmp_path, "HasWorkers", "in turn", "guardian")
     assert eventually(lambda: len(states(token)) == 2)  # each cell has started a process that left its group
-    with Guarded():
+    with ProcessGuard():
         assert guardian.members(token) == []
         assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_folder_that_is_in_use_is_not_swept_away() -> None:
-    with Guarded() as first, Guarded():
+    with ProcessGuard() as first, ProcessGuard():
         assert first.scratch.is_dir()
 
 

@@ -1,7 +1,7 @@
 """Rates of numbers of workers that were not measured, by Amdahl's law (AFIPS 1967) in effective cores. Pure functions.
 
 With c cores at work the rate is rate_1 * c / (1 + s (c - 1)), where a second thread of a core counts as ``THREAD``
-cores. ``tools/forecast.py`` chose the law and the band on published curves; docs/scaling.md has their errors.
+cores. A simulation chose the law and the band on published curves; docs/scaling.md has their errors.
 Which CPUs workers take, one after the other, is read from the first line of the run file.
 """
 

@@ -158,7 +158,8 @@ def _actions(
         policy = make_policy(chosen, info.action_space, first.observations, request.tape_seed, tape)
         policy.download(policy.infer(policy.upload(first.observations)))
         pinning.restrict(home)
-        actions = Acting(policy, first, info, clock, recorder, cpus=cpus, home=home)
+        note = None if recorder is None else recorder.note_actions
+        actions = Acting(policy, first, info, clock, note, cpus=cpus, home=home)
     return actions if info.fewest_rows is None else Fitting(actions, len(first.env_ids)), cpus
 
 

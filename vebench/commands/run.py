@@ -8,7 +8,7 @@ from vebench.commands import planning, proving
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed, placement_of
-from vebench.plan.frozen import suite_named
+from vebench.plan.suites import suite_named
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vebench.analysis.race import racing
 from vebench.analysis.summary import next_repeats, wide_cells
-from vebench.analysis.tuning import racing
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.hosts import site
-from vebench.interpreters import candidates, interpreter, made
+from vebench.interpreters import interpreter, venvs
 from vebench.interpreters.waiting import Interrupts
 from vebench.machine import host
 from vebench.plan import tasks
@@ -78,8 +78,8 @@ class World:
     resolve: Callable[..., tuple[Task, ...]] = tasks.resolve
     read_host: Callable[[], Host] = host.read_host
     read_hosts: Callable[[RunSpec], Mapping[str, HostFacts]] = site.read_hosts
-    releases: Callable[[str], list[str]] = candidates.releases_of
-    install: Callable[[Sequence[str], Path], str] = made.install
+    releases: Callable[[str], list[str]] = venvs.releases_of
+    install: Callable[[Sequence[str], Path], str] = venvs.install
     nodes_of_ray: Callable[[str], tuple[str, ...]] = site.nodes_of_ray
     memory_available: Callable[[], int | None] = host.memory_available
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

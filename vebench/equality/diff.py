@@ -36,7 +36,7 @@ from vebench.equality.side import LostError, Subject, started
 from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
-from vebench.interpreters.guarded import Guarded
+from vebench.interpreters.process_guard import ProcessGuard
 from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.plan.spec import check_count
 from vebench.reports import console
@@ -87,7 +87,7 @@ class _Two:
     sides: tuple[Subject, Subject]
     full: bool
     tally: Tally
-    guarded: Guarded
+    guarded: ProcessGuard
     start: Callable[[], tuple[Subject, Subject]]
     policy: str = ""  # MODULE:FUNCTION, whose actions replace those of cases
     calls: tuple[list[Any], list[Any]] = field(default_factory=lambda: ([], []))
@@ -199,7 +199,7 @@ def compared(asked: PairRequest) -> PairPage:
     limits = {} if in_distribution else limits_of(asked.within)
     texts = [_with_python(text) for text in asked.names]
     try:
-        with Guarded() as guarded, ExitStack() as stack:
+        with ProcessGuard() as guarded, ExitStack() as stack:
 
             def start() -> tuple[Subject, Subject]:
                 one, other = (stack.enter_context(started(*text, asked.timeout, guarded)) for text in texts)

@@ -185,7 +185,7 @@ class RunSpec:
     that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In a
     ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
     ``memory`` is in bytes: cells that need more are left out. ``isolation``: whether cells have fresh interpreters, or
-    are forked from one that has imported what they need. ``suite`` is that of ``plan.frozen`` whose plan this is.
+    are forked from one that has imported what they need. ``suite`` is that of ``plan.suites`` whose plan this is.
     """
 
     envs: tuple[str, ...]

@@ -24,7 +24,7 @@ from vebench.child.answers import WorkVerdict
 from vebench.errors import one_line
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.made import cache_folder
+from vebench.interpreters.venvs import cache_folder
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import TASKS

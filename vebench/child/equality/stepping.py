@@ -1,7 +1,6 @@
 """Steps a backend through the trials of a comparison, and writes to files what it returns.
 
-Its batches are received by the same loop as those of a measured cell. Nothing is timed, and each batch is written as
-soon as it is there: of a backend that hangs or dies, the files have all that came before.
+Each batch is written as soon as it is there: of a backend that hangs or dies, the files have all that came before.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from vebench.child.actions import Fitting, Tape, action_tape
 from vebench.child.answers import Comparing, Done
 from vebench.child.equality import layouts, recording
 from vebench.child.equality.ids import Silence
-from vebench.child.equality.recording import CHANGED, NAMES, Began, BrokenInterfaceError, Ended, Rows, malformed
-from vebench.child.loop import Loop
+from vebench.child.equality.recording import CHANGED, NAMES, Began, Ended, Rows, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,13 +59,11 @@ def _step(backend: VectorBackend, trial: Trial, transcript: Transcript) -> None:
         actions: Actions = Tape([*tape[at:], *tape[:at]])
         if info.fewest_rows is not None:
             actions = Fitting(actions, len(first[4]))
-        loop = Loop(backend, actions, time.perf_counter_ns)
-        try:
-            goes_on = transcript.take(first)
-            while goes_on:
-                goes_on = transcript.take(loop.step())
-        except BrokenInterfaceError as error:
-            transcript.breaks(error.fault)
+        receive = actions.receiving(backend.recv)
+        goes_on = transcript.take(first)
+        while goes_on:
+            backend.send(next(actions))
+            goes_on = transcript.take(receive())
         if transcript.is_broken:
             return
     transcript.end()

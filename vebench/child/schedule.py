@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from vebench.child.answers import Answer
+    from vebench.child.equality.recorder import Recorder
     from vebench.child.loop import Loop, Stretch
-    from vebench.child.record.recorder import Recorder
     from vebench.child.request import Request
     from vebench.child.window import Watched
 

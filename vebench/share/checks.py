@@ -29,10 +29,10 @@ from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
 from vebench.errors import UsageError, VebenchError, harmless, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import DISTRIBUTION, SAME
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.suites import FROZEN, FrozenSuite
 from vebench.plan.tasks import TASKS, recorded_task
+from vebench.plan.verdicts import DISTRIBUTION, SAME
 from vebench.results.header import machine_fingerprint, topology_of
 from vebench.share.folder import FILES, RUN, SUBMISSION_SCHEMA, Interval, Result
 

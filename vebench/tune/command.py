@@ -18,11 +18,11 @@ from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Cause, Done, Failure, Timed
+from vebench.child.equality.layouts import ENDS, TIMES_LONGER
 from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
-from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
-from vebench.commands import planning, verdicts
+from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.errors import InterruptedRunError, UsageError, shown
@@ -394,14 +394,14 @@ class _Racing:
         for cell in asked:
             seconds = room / len(asked)
             self._compared.add(cell.label)
-            steps = max(_FEWEST_STEPS, min(verdicts.SHORT_STEPS, int(seconds / each)))
+            steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / each)))
             # Episodes are cut where a comparison of this length would see no end.
             ends = timed is not None and timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS
             episode = None if timed is None or ends else steps // (ENDS + 1)
             spec = replace(
                 self._plan.spec, only=(), backends=(cell.built.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
             )
-            verdicts.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
+            proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return bool(asked)
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:

@@ -16,8 +16,8 @@ import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import planning
+from vebench.commands.proving import drawn_seed
 from vebench.commands.session import World, session
-from vebench.commands.verdicts import drawn_seed
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown

@@ -439,7 +439,7 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands.verdicts import drawn_seed
+        from vebench.commands.proving import drawn_seed
         from vebench.equality import diff as of_two
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})

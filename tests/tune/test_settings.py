@@ -4,9 +4,8 @@ import pytest
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
-from vebench.child.answers import Timed
+from vebench.child.answers import Cause, Timed
 from vebench.engine.interface import Outcome
-from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -17,11 +16,12 @@ from vebench.tune.settings import settings
 SPEC = RunSpec(("Acrobot",), (1,), duration=0.2, warmup=0.2, windows=2, budget=60.0)
 
 
-def budget(*failed: tuple[Cell, str], start: float = 0.0) -> Budget:
+def budget(*failed: Cell, cause: Cause | None = None, start: float = 0.0) -> Budget:
     """Return the time of a tuning in which these cells have failed."""
     found = Budget(SPEC, start, lambda: 0.0)
     found.steps = Timed(1000, 50_000, 90_000, 5, 100_000, 1_000_000)
-    found.records = {one.key.without_repeat: [record(one, Outcome("failed", reason))] for one, reason in failed}
+    outcome = Outcome("failed", "timed out after 9 s", cause=cause)
+    found.records = {one.key.without_repeat: [record(one, outcome)] for one in failed}
     return found
 
 
@@ -31,11 +31,11 @@ def cell(name: str, workers: int, envs: int) -> Cell:
 
 
 def test_nothing_larger_than_a_failed_cell_is_started_unless_it_had_no_time() -> None:
-    failed = budget((cell("gym-async", 2, 4), "timed out after 9 s"))
+    failed = budget(cell("gym-async", 2, 4))
     assert failed.refusal(cell("gym-async", 2, 16)) == "its setting 2x4 failed: timed out after 9 s"
     assert failed.refusal(cell("gym-async", 2, 1)) is None
     assert failed.refusal(cell("shm-sync", 2, 16)) is None
-    assert budget((cell("gym-async", 2, 4), GIVEN_UP)).refusal(cell("gym-async", 2, 16)) is None
+    assert budget(cell("gym-async", 2, 4), cause=Cause.GIVEN_UP).refusal(cell("gym-async", 2, 16)) is None
 
 
 def test_patience_shrinks_with_the_time_that_is_left() -> None:

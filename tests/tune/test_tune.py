@@ -20,7 +20,7 @@ from vebench.child.request import Judging, Proving, Timing
 from vebench.child.window import Window
 from vebench.commands.session import World
 from vebench.engine.interface import CellError
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
@@ -127,7 +127,7 @@ def waiting(cell: Cell, spec: RunSpec) -> Script:
 def test_the_answer_has_costs_ties_alternatives_and_the_effect_on_training(
     vebench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_work, "_surveyed", lambda: ())
+    monkeypatch.setattr(verdicts, "_surveyed", lambda: ())
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms", "-f", "json", "-o", "a.md")
     found = json.loads(vebench("tune", "-e", "CartPole", *asked, world=machine).out)

@@ -29,10 +29,10 @@ from vebench.backends.registry import BY_NAME, REFERENCE, YARDSTICK
 from vebench.errors import UsageError, VebenchError, harmless, one_line, shown
 from vebench.machine.placement import format_cpu_list, place
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import DISTRIBUTION, SAME
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.suites import FROZEN, FrozenSuite
 from vebench.plan.tasks import TASKS, recorded_task
+from vebench.plan.verdicts import DISTRIBUTION, SAME
 from vebench.results.header import machine_fingerprint, topology_of
 from vebench.share.folder import FILES, RUN, SUBMISSION_SCHEMA, Interval, Result
 
@@ -329,7 +329,7 @@ def _undisturbed(it: _Examined) -> Found:
     if len(disturbed) > _MOST_DISTURBED * len(it.summaries):
         yield f"other processes disturbed {len(disturbed)} of {len(it.summaries)} cells"
     throttled, windows = (
-        sum(getattr(cell, name) for cell in it.summaries) for name in ("throttled_windows", "windows")
+        sum(getattr(cell.conditions, name) for cell in it.summaries) for name in ("throttled_windows", "windows")
     )
     if throttled > _MOST_DISTURBED * windows:
         yield f"a CPU quota throttled {throttled} of {windows} windows"

@@ -25,8 +25,8 @@ from vebench import __version__
 from vebench.analysis.statistics import Estimate
 from vebench.backends.entry import MAX_COUNT
 from vebench.errors import RunFileError
-from vebench.plan.known_work import SAME
 from vebench.plan.suites import FROZEN
+from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.reports.formats import html
 from vebench.reports.plots import LONGEST, SERIES

@@ -7,7 +7,6 @@ from itertools import chain
 
 from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.child.answers import Timed
-from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import Cell, CellKey
 from vebench.plan.spec import RunSpec
 from vebench.results.records import CellRecord
@@ -102,19 +101,18 @@ class Budget:
         failed = [
             record
             for record in chain.from_iterable(self.records.values())
-            if record.label == cell.backend.label and record.status == "failed"
-            if not record.interrupted and record.reason != GIVEN_UP
+            if record.label == cell.backend.label and record.status == "failed" and record.cause is None
         ]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
         if not alike:
             return None
         return f"its setting {alike[0].workers}x{alike[0].envs_per_worker} failed: {alike[0].reason}"
 
-    def why_no_time(self, cell: Cell) -> str:
-        """Return why there was no time for ``cell``."""
+    def slow_start(self, cell: Cell) -> str | None:
+        """Return that ``cell`` takes too long to start, None if it does not."""
         if self._start_of(cell) > _MOST_SHARE * self.seconds:
             return f"startup takes more than {_MOST_SHARE:.0%} of the time: use a larger --budget"
-        return GIVEN_UP
+        return None
 
     def _start_of(self, cell: Cell) -> float:
         """Return about how many seconds ``cell`` takes to start."""

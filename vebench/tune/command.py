@@ -16,15 +16,14 @@ from vebench.analysis.spending import LOAD_S
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.child.answers import Done, Failure, Timed
+from vebench.child.answers import Cause, Done, Failure, Timed
+from vebench.child.equality.layouts import ENDS, TIMES_LONGER
 from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
-from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
-from vebench.commands import planning, verdicts
+from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.runner import GIVEN_UP
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
@@ -165,14 +164,14 @@ class _Race:
         self._knowledge = planning.known()
         self._looks = 1
         self._compared: set[str] = set()  # backends whose work was compared by this race
-        self._passed_over: dict[str, str] = {}  # why a setting was not tried, by place
+        self._passed_over: dict[str, str] = {}  # why a setting was not tried, by place, unless there was no time
 
     def run_to_end(self) -> TunePage:
         """Measure until it is known what to use, or the time is spent. Returns what to use, as far as is known."""
         self._time_steps()
         self._try_each()
         found = self._raced()
-        tried = {cell.label for cell in self._run.cells if cell.windows or cell.reason != GIVEN_UP}
+        tried = {cell.label for cell in self._run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
         found = replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
         latency = None if found.best is None else self._latency(found.best)
         path = str(self._session.path)
@@ -219,7 +218,7 @@ class _Race:
                 break
             self._measure(group, share)
             untried = [cell for cell in untried if cell not in group]
-        self._passed_over |= {cell.key.place: budget.why_no_time(cell) for cell in untried}
+        self._passed_over |= {cell.key.place: why for cell in untried if (why := budget.slow_start(cell))}
 
     def _raced(self) -> Choice:
         """Give settings further passes until the race is decided, or the time is spent."""
@@ -292,13 +291,13 @@ class _Race:
         for cell in asked:
             seconds = room / len(asked)
             self._compared.add(cell.label)
-            steps = max(_FEWEST_STEPS, min(verdicts.SHORT_STEPS, int(seconds / each)))
+            steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / each)))
             # Episodes are cut where so few steps would see no end.
             ends = timed is not None and timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS
             episode = None if timed is None or ends else steps // (ENDS + 1)
             backends = (cell.built.choice,)
             spec = replace(self._plan.spec, only=(), backends=backends, envs_per_worker=(_FEW_ENVS,), timeout=seconds)
-            verdicts.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
+            proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return bool(asked)
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:

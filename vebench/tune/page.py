@@ -14,8 +14,7 @@ from vebench.analysis.summary import summarise
 from vebench.analysis.windows import learning
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
-from vebench.child.answers import Timed
-from vebench.engine.runner import GIVEN_UP
+from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table
@@ -46,7 +45,9 @@ class TunePage(DataPage):
     choice: Choice
     wanted: Constraints
     steps: Timed | None = None  # step times of one environment
-    passed_over: Mapping[str, str] = field(default_factory=dict)  # why settings were not tried, by place
+    passed_over: Mapping[str, str] = field(
+        default_factory=dict
+    )  # why settings were not tried, by place, unless there was no time
     latency: Latency | None = None  # of the best setting, if it was measured
     kind = "tune"
 
@@ -201,14 +202,17 @@ class TunePage(DataPage):
         found = [(cell.key.place, one_line(cell.reason or cell.status)) for cell in self._tried if cell.status != "ok"]
         measured = {cell.key.place for cell in self._cells}
         rest = [place for place in self.run.header.spec.only if place not in measured]
-        return found + [(place, one_line(self.passed_over.get(place, GIVEN_UP))) for place in rest]
+        return found + [(place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))) for place in rest]
 
     def _why_nothing(self) -> str:
         best, why = self.choice.best, ""
         if best is None:
             if any(cell.frames_per_second for cell in self._tried):
                 return "no setting is known to do the same work as a plain loop"
-            return GIVEN_UP if GIVEN_UP in dict(self._not_tried).values() else "nothing could be measured"
+            given_up = any(cell.cause is Cause.GIVEN_UP for cell in self.run.cells)
+            known = {*self.passed_over, *(cell.key.place for cell in self._cells)}
+            no_time = given_up or not known.issuperset(self.run.header.spec.only)
+            return Cause.GIVEN_UP.reason if no_time else "nothing could be measured"
         match self.choice.reason:
             case NoChoiceReason.WIDE:
                 return f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"

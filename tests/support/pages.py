@@ -37,7 +37,8 @@ from vebench.share.checks import Refusal
 from vebench.share.cite_page import CitePage, Quote
 from vebench.share.submission_page import CheckedPage
 from vebench.tune.choice import choose
-from vebench.tune.page import TunePage, Wish
+from vebench.tune.page import TunePage
+from vebench.tune.settings import Constraints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -110,7 +111,7 @@ def make_pages() -> Mapping[PageKind, Page]:
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Wish(), Timed(100, 50, 90, 3, 700)),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), Timed(100, 50, 90, 3, 700)),
         list_page(),
         machine_page(
             Machine(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.browser import BROWSER, DRIVER, NO_BROWSER, Browser, browsing
 from support.commands import Command, command_in
 from support.records import make_sweep
 
@@ -71,6 +72,14 @@ def sweep() -> Run:
 def vebench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Return the command of a user who stands in the test's folder, which is empty."""
     return command_in(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if BROWSER is None or DRIVER is None:
+        pytest.skip(NO_BROWSER)
+    with browsing(tmp_path_factory.mktemp("profile")) as started:
+        yield started
 
 
 def pytest_collection_finish() -> None:

@@ -40,19 +40,17 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
-from vebench.child import trials
 from vebench.child.answers import Proof, describe
+from vebench.child.equality import layouts, replay
+from vebench.child.equality.stepping import step_trials
 from vebench.child.main import load
-from vebench.child.proof import replay
 from vebench.child.request import Judging, Proving, Request, Settings
-from vebench.child.stepping import step_trials
 from vebench.errors import VebenchError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
-from vebench.plan.known_work import SAME
 from vebench.plan.tasks import KNOWN, TASKS
-from vebench.reports.pages.verify import why_not_identical
+from vebench.plan.verdicts import SAME, why_not_identical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,7 +83,7 @@ OLDER = replace(TASKS["CartPole-v1"], id="CartPole-v0")
 SURVEYED = {task.id: task for task in (*KNOWN, OLDER)}
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
-UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, memory="none")
+UNMEASURED = Settings(duration=0, windows=0, warmup=0, longest_warmup=0, timeout=0, memory="none")
 # How an episode ended, in words, and by what names ``Found.ends`` counts it: of Atari in frames 1 to 4 of a step.
 PHYSICS_ENDS = [("termination", ["terminated"]), ("limit on steps", ["limit"]), ("both at once", ["both"])]
 ATARI_ENDS = [
@@ -168,7 +166,7 @@ def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
     sys.path.insert(0, str(HERE / "tests"))
-    trials.LEAST_S = 0.0  # there are hundreds of comparisons
+    layouts.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
     replay._in_parallel = map  # noqa: SLF001
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

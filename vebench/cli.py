@@ -241,7 +241,7 @@ def check(
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
-    from vebench.commands import check as command
+    from vebench.gates import check as command
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     baseline, *candidates = runs
@@ -269,7 +269,7 @@ def check(
 
 @app.command(
     cls=options.with_plan(
-        "envs", "backends", "workers", "repeats", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
+        "envs", "backends", "workers", "passes", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
     )
 )
 def compare(
@@ -293,7 +293,7 @@ def compare(
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.commands import compare as command
+    from vebench.gates import compare as command
     from vebench.plan.grammar import parse_share
 
     file, outlet = options.outlet("check", output, form)
@@ -328,7 +328,7 @@ def bisect(
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
     vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
     """
-    from vebench.commands import bisect as command
+    from vebench.gates import bisect as command
 
     file, outlet = options.outlet("bisect", output, form)
     spec = options.spec_from(context, proof="auto", **effort("compare", "low"))
@@ -359,18 +359,11 @@ def history(
     vebench history runs -b gym-async -f json
     vebench history runs --store run.jsonl
     """
-    from vebench.commands import report as command
+    from vebench.gates import history as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    if keep:
-        command.keep(keep, folder)
     _, outlet = options.outlet("history", output, form, measures=False)
-    return command.history(
-        folder,
-        parse_envs(env or ()),
-        parse_backends(backend or ()),
-        outlet,
-    )
+    return command.history(folder, parse_envs(env or ()), parse_backends(backend or ()), keep, outlet)
 
 
 @app.command(cls=options.with_plan("envs", "backends", "learner", settings=TUNE_SETTINGS))
@@ -397,7 +390,7 @@ def tune(
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
     """
-    from vebench.commands import tune as command
+    from vebench.tune import command
 
     file, outlet = options.outlet("tune", output, form)
     wish = command.wish(batch, asynchronous, margin)
@@ -446,8 +439,8 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands import pair as of_two
-        from vebench.commands.verify import drawn_seed
+        from vebench.commands.proving import drawn_seed
+        from vebench.equality import diff as of_two
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
         seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
@@ -458,7 +451,7 @@ def verify(
     for name, given in (("--within", within), ("--policy", policy)):
         if given:
             raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
-    from vebench.commands import verify as command
+    from vebench.equality import verify as command
 
     spec = options.spec_from(context)
     seed = context.params["seed"]
@@ -485,7 +478,7 @@ def submit(
     vebench run --suite classic-3 -o classic.jsonl
     vebench submit classic.jsonl -o submissions/my-machine
     """
-    from vebench.commands import submit as command
+    from vebench.share import make as command
 
     return command.submit(run, output)
 
@@ -504,7 +497,7 @@ def check_submission(
     \b
     vebench check-submission submissions/*/
     """
-    from vebench.commands import check_submission as command
+    from vebench.share import check as command
 
     _, outlet = options.outlet("submission", None, form, measures=False)
     return command.check(folders, outlet)
@@ -524,7 +517,7 @@ def cite(
     vebench cite pong.jsonl
     vebench cite pong.jsonl -o pong.bib
     """
-    from vebench.commands import cite as command
+    from vebench.share import cite as command
 
     _, outlet = options.outlet("cite", output, measures=False)
     command.cite(run, outlet)
@@ -546,7 +539,7 @@ def site(
     \b
     vebench site submissions -o site
     """
-    from vebench.commands import site as command
+    from vebench.share import site as command
 
     return command.build(folder, output)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.comparison import GroupComparison
-    from vebench.reports.pages.check import CheckPage
+    from vebench.gates.check_page import CheckPage
 
 # A line of the summary for each cell: test, cell, rate of the baseline, rate, ratio, verdict.
 _SUMMARY = pytest.StashKey[list[tuple[str, ...]]]()
@@ -120,8 +120,9 @@ class VectorEnvRate:
     def _judged(self, run: str | Path | None, instead: Mapping[str, str], tolerance: float) -> CheckPage:
         from vebench.api import check, spec_of_compare
         from vebench.backends.registry import REFERENCE
-        from vebench.commands import compare, gate, session
+        from vebench.commands import session
         from vebench.errors import UsageError
+        from vebench.gates import compare
         from vebench.plan.grammar import parse_budget
 
         if (run is None) == (not instead):
@@ -139,15 +140,14 @@ class VectorEnvRate:
         theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
         pythons = instead.get("python", sys.executable), sys.executable
         spec, other = spec_of_compare(plan, "low"), spec_of_compare({**plan, **theirs}, "low")
-        gate.check_tolerance(tolerance)
         return compare.compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
         """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""
         __tracebackhide__ = True
         from vebench.analysis.comparison import group_of
-        from vebench.commands import gate
         from vebench.errors import one_line
+        from vebench.gates import gate
         from vebench.reports import figures
 
         found = page.comparison
@@ -175,7 +175,7 @@ class VectorEnvRate:
         if worst.ratio:
             told |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
         self.test.user_properties.extend(told.items())
-        if page.status == gate.DONE:
+        if page.status == gate.Status.DONE:
             return
         failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
         slower = [
@@ -184,7 +184,7 @@ class VectorEnvRate:
             for one in found.groups
             if one.verdict == "slower" and one.ratio
         ]
-        if page.status == gate.WORSE:
+        if page.status == gate.Status.WORSE:
             pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
         # What holds for a whole backend is said once.
         reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}

@@ -91,7 +91,7 @@ FORMATS: tuple[Format, ...] = (
     Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
-    Format("bibtex", "vebench.reports.pages.cite:bibtex", _CITE, (".bib",)),
+    Format("bibtex", "vebench.share.cite_page:bibtex", _CITE, (".bib",)),
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
     Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
     Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),

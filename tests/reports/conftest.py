@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Literal
 
 import pytest
-from support.browser import BROWSER, DRIVER, NO_BROWSER, Browser, browsing
 from support.pages import SIZES, page_of
 from support.records import make_cell
 
@@ -44,11 +43,3 @@ def each_figure_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "_file", file)
         yield
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if BROWSER is None or DRIVER is None:
-        pytest.skip(NO_BROWSER)
-    with browsing(tmp_path_factory.mktemp("profile")) as started:
-        yield started

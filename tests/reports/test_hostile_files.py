@@ -22,7 +22,7 @@ from vebench.errors import RunFileError
 from vebench.reports.formats.registry import FORMATS
 from vebench.results.records import CellRecord, ProofRecord, Run, RunRecord, encode, proof_record, sealed
 from vebench.results.store import parse
-from vebench.results.submission import FILES, MANIFEST, Manifest
+from vebench.share.folder import FILES, MANIFEST, Manifest
 
 Line = dict[str, Any]
 

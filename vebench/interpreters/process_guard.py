@@ -1,0 +1,183 @@
+"""A scratch folder and processes that end with this process, however it ends.
+
+Normally this process cleans up. If it is killed, its guardian does. If the guardian is killed as well, the kernel kills
+the cells' process groups (``child/main.py``), and leftover folders are removed by the next vebench process.
+
+The folder has links to the part of vebench that processes in any Python import. So a cell and a lookup before it find
+the same code.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Self
+
+import vebench
+import vebench.backends
+from vebench.child.process import Guardian, Process
+from vebench.errors import StorageError, UsageError
+from vebench.machine import guardian
+
+CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # what the child may import, besides the adapters
+PREFIX = "vebench-"
+LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
+_PATIENCE_S = 1.0
+_TOKEN = re.compile("[0-9a-f]{16}")
+
+
+class ProcessGuard:
+    """A context whose processes and files end with it.
+
+    Its processes have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a group that it
+    watches. Its files are in the folder ``scratch``. ``lifeline`` is the end of a pipe that closes with this process.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(8)
+        self._groups: frozenset[int] = frozenset()
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        sweep()
+        self.scratch = _make_scratch()
+        with ExitStack() as undo:
+            undo.callback(guardian.remove, str(self.scratch))
+            undo.callback(self._open.close)
+            try:
+                self.lifeline, writing = os.pipe()
+                self._open.callback(os.close, self.lifeline)
+                self._open.callback(os.close, writing)
+                lock = _locked(self.scratch, self.token)
+                self._open.callback(os.close, lock)
+                self._guardian = Guardian(self.token, self.scratch, lock)
+            except OSError as error:
+                raise UsageError(f"cannot start the process that cleans up: {error.strerror}") from None
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()  # first, so that the kernel ends the cells, and descriptors are free
+        guardian.end(self.token, self._groups)
+        guardian.remove(str(self.scratch))
+        # This process may have no descriptors left to remove the folder: then the guardian does.
+        self._guardian.end(_PATIENCE_S if self.scratch.exists() else 0.0)
+
+    @contextmanager
+    def process(
+        self,
+        command: Sequence[str],
+        log: IO[bytes],
+        *,
+        env: Mapping[str, str] = os.environ,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        stdout: IO[bytes] | int | None = None,
+        pass_fds: Sequence[int] = (),
+        patience: float = 0.0,
+    ) -> Iterator[Process]:
+        """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start."""
+        env = {**env, guardian.TOKEN_VARIABLE: self.token}
+        process = Process(command, log, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
+        self.add(process.pid)
+        try:
+            yield process
+        finally:
+            process.end(patience)
+            self.discard(process.pid)
+
+    def add(self, group: int) -> None:
+        """Let a process group end with this context, even if its processes do not have the token."""
+        self._groups |= {group}
+        self._guardian.watch(group)
+
+    def discard(self, group: int) -> None:
+        """Forget a process group that has ended: another may get its number."""
+        self._groups -= {group}
+        self._guardian.watch(-group)
+
+
+def sweep() -> None:
+    """End processes and remove scratch folders whose owner was killed together with its guardian."""
+    with suppress(OSError):
+        for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+            with suppress(OSError):  # it is in use, or another user's
+                _sweep(lock)
+
+
+def _sweep(lock: Path) -> None:
+    folder = lock.parent.lstat()
+    if folder.st_uid != os.getuid() or not stat.S_ISDIR(folder.st_mode):
+        return
+    with lock.open(encoding="utf-8", errors="replace") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        token, _, machine = file.read(1024).partition(" ")
+        # Another machine may share the folder, but not its locks.
+        if _TOKEN.fullmatch(token) and machine == os.uname().nodename:
+            guardian.end(token)
+            guardian.remove(str(lock.parent))
+
+
+def _locked(scratch: Path, token: str) -> int:
+    """Return the descriptor of a new lock, which is held as long as any process has it open."""
+    draft = scratch / f"new-{LOCK}"
+    draft.write_text(f"{token} {os.uname().nodename}", encoding="utf-8")
+    descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+    with suppress(OSError):  # a file system without locks: nothing is swept there
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.rename(scratch / LOCK)  # it has its name only once it is held
+    return descriptor
+
+
+def _make_scratch() -> Path:
+    """Make a scratch folder with the packages for ``python_path``. Raises StorageError if that is not possible."""
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
+    except OSError as error:
+        raise StorageError(f"cannot make a scratch folder in {tempfile.gettempdir()}: {error.strerror}") from None
+    try:
+        link_packages(_packages(scratch))
+    except OSError as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise StorageError(f"cannot make links in {scratch}: {error.strerror}") from None
+    return scratch
+
+
+def restore_scratch(scratch: Path) -> None:
+    """Make the scratch folder again if it was removed, as cleaners of temporary folders do."""
+    if not _packages(scratch).exists():
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        link_packages(_packages(scratch))
+
+
+def link_packages(folder: Path) -> None:
+    """Make packages in ``folder`` of links to the code that the child loads, so that ``folder`` can be on a path."""
+    package = folder / "vebench"
+    package.mkdir(parents=True)
+    ours = Path(vebench.__path__[0])
+    backends = Path(vebench.backends.__path__[0])
+    for source in (*(ours / name for name in CHILD_SIDE), backends):
+        (package / source.name).symlink_to(source.absolute())
+
+
+def python_path(scratch: Path) -> str:
+    """Return the ``PYTHONPATH`` of a process: the packages in ``scratch``, then what the user has there.
+
+    The packages come first. So every interpreter finds this code, and no other, whether vebench is installed in it or
+    not. This includes the interpreters that a backend spawns.
+    """
+    # The process may run in another folder, so relative paths must become absolute.
+    theirs = [str(Path(part).absolute()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join([str(_packages(scratch)), *theirs])
+
+
+def _packages(scratch: Path) -> Path:
+    return scratch / "packages"

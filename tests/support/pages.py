@@ -35,9 +35,9 @@ from vebench.reports.pages.run import RunPage
 from vebench.reports.pages.tune import TunePage, Wish
 from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.checks import Refusal
-from vebench.share.cite_page import CitePage, Quote
-from vebench.share.submission_page import CheckedPage
+from vebench.share.check import CheckedPage
+from vebench.share.checks import CheckFailure
+from vebench.share.cite import CitePage
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -121,7 +121,7 @@ def make_pages() -> Mapping[PageKind, Page]:
             memory_available=None,
             findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
         ),
-        CheckedPage({"one": (None, (Refusal("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
-        CitePage(make_header(), (Quote(summaries[0]),)),
+        CheckedPage({"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
+        CitePage(make_header(), (summaries[0],)),
     )
     return MappingProxyType({page.kind: page for page in pages})

@@ -9,13 +9,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from vebench.backends.environments.suites import short_name
+from vebench.errors import one_line
+from vebench.reports.document import Remark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.statistics import Estimate
     from vebench.backends.registry import Standing
+    from vebench.plan.cells import CellKey
 
 
 _K = TypeVar("_K")
@@ -175,6 +178,19 @@ def times_envs(envs_per_worker: int) -> str:
     return f" x {counted(envs_per_worker, 'env')}" if envs_per_worker > 1 else ""
 
 
+def cell_name(key: CellKey) -> str:
+    """Return a cell's name: ``ALE/Pong-v5, shm-sync, 2 workers``."""
+    return f"{one_line(key.env)}, {one_line(key.backend)}, {key.size}"
+
+
+def explained(reasons: Iterable[tuple[str, str | None, CellKey]]) -> Iterator[Remark]:
+    """Yield each label and reason once, with its cells and a remedy: what follows ``; `` in the reason, if anything."""
+    groups = by_key(((label, one_line(why)), cell_name(key)) for label, why, key in reasons if why)
+    for (label, why), names in groups.items():
+        text, _, remedy = why.partition("; ")
+        yield Remark(label, text, tuple(names), remedy or "measure it again, on both sides if necessary")
+
+
 _ANY = "any Gymnasium environment"
 OWN = "own classes for this task"
 INSTEAD = "Gymnasium's class instead of its own"
@@ -190,8 +206,8 @@ def tasks_in_words(standing: Standing) -> str:
 def environments_of(cell: CellSummary) -> str:
     """Return what a backend steps: ``any Gymnasium environment``, ``own classes for this task``, its library's."""
     entry = cell.entry
-    if cell.own_classes is not None:
-        return INSTEAD if cell.own_classes.refused else OWN
+    if cell.built.own_classes is not None:
+        return INSTEAD if cell.built.own_classes.refused else OWN
     if entry.steps_gymnasium:
         return _ANY
     return f"{entry.library}'s own environments" if entry.library else "environments of its adapter"
@@ -201,7 +217,7 @@ def what_it_steps(cell: CellSummary) -> str | None:
     """Return the same for data, with details on own classes or why they are not used; None for a reference row."""
     if cell.reference_row:
         return None
-    return environments_of(cell) if cell.own_classes is None else cell.own_classes.words
+    return environments_of(cell) if cell.built.own_classes is None else cell.built.own_classes.words
 
 
 def without_folders(names: Iterable[str]) -> Callable[[str], str]:

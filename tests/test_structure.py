@@ -17,7 +17,7 @@ import vebench.backends
 import vebench.reports
 from vebench.analysis import findings
 from vebench.backends.registry import BY_NAME, ENTRIES, PACKAGES
-from vebench.interpreters.guarded import link_packages
+from vebench.interpreters.process_guard import link_packages
 
 FOLDERS = {
     "vebench": Path(vebench.__path__[0]),

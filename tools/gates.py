@@ -18,10 +18,10 @@ import numpy as np
 from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
-from vebench.analysis.gate import enough_passes, resolution
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
-from vebench.commands.gate import exit_status, until_decided
+from vebench.gates.gate import exit_status, until_decided
+from vebench.gates.sequential import enough_passes, resolution
 from vebench.machine.topology import flat
 from vebench.plan.spec import RunSpec
 from vebench.results.header import topology_record

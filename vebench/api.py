@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overlo
 import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
-from vebench.commands import check as checking
-from vebench.commands import compare as comparing
-from vebench.commands import gate, pair, planning
-from vebench.commands import verify as verifying
+from vebench.commands import planning
 from vebench.commands.session import World, session
+from vebench.commands.verdicts import drawn_seed
+from vebench.equality import diff
+from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
+from vebench.gates import check as checking
+from vebench.gates import compare as comparing
+from vebench.gates import gate
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
@@ -36,14 +39,14 @@ if TYPE_CHECKING:
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
-    from vebench.analysis.parting import Parting
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
+    from vebench.equality.diff_page import PairPage
+    from vebench.equality.differences import Parting
+    from vebench.equality.verify_page import VerifyPage
+    from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
-    from vebench.reports.pages.check import CheckPage
-    from vebench.reports.pages.pair import PairPage
-    from vebench.reports.pages.verify import VerifyPage
 
     Texts = str | Sequence[str]
     Counts = int | str | Sequence[int]
@@ -77,8 +80,8 @@ class Plan(TypedDict, total=False):
     backends: Texts
     duration: float | str
     warmup: float | str
-    rounds: int
-    repeats: int
+    windows: int
+    passes: int
     until: float | str | None
     budget: float | str
     base: bool
@@ -149,7 +152,7 @@ class Run(Result):
 
     @property
     def cells(self) -> tuple[CellSummary, ...]:
-        """Each cell over all its repeats, in the order of reports.
+        """Each cell over all its passes, in the order of reports.
 
         ``cell.frames_per_second``, ``cell.speedup`` and other estimates have a ``median``, and a 95 % interval from
         ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` says whether it did the plain loop's work.
@@ -176,8 +179,8 @@ class Run(Result):
 
 
 def _why_not(cell: CellSummary) -> str:
-    if cell.struck:
-        return one_line(f"{cell.label}: {cell.why_struck}")
+    if cell.excluded:
+        return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
     return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")
@@ -254,7 +257,7 @@ class PairVerification(Result):
     @property
     def status(self) -> int:
         """The exit status of ``vebench verify A B``, which is 0 (same work), 1 (not) or 3 (cannot be told)."""
-        return pair.status(self.page)
+        return diff.status(self.page)
 
 
 def measure(
@@ -278,7 +281,7 @@ def measure(
     world
         Access to the machine and to other processes, which tests replace.
     **plan
-        What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``repeats=3`` ...; see ``Plan``.
+        What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``passes=3`` ...; see ``Plan``.
 
     Raises
     ------
@@ -382,7 +385,7 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     tolerance
         As for ``check``.
     **plan
-        ``backends``, ``workers``, ``repeats``, ``effort``, ``budget``, and the settings of the command.
+        ``backends``, ``workers``, ``passes``, ``effort``, ``budget``, and the settings of the command.
     """
     asked: dict[str, Any] = {"envs": envs, **plan}
     world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
@@ -397,7 +400,7 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
 
 def spec_of_compare(plan: Mapping[str, Any], usual: str = "normal") -> RunSpec:
     """Return the spec of a comparison of two sides in turn; ``usual`` is its effort if ``plan`` names none."""
-    known = ("envs", "effort", "backends", "workers", "repeats", *COMPARE_SETTINGS)
+    known = ("envs", "effort", "backends", "workers", "passes", *COMPARE_SETTINGS)
     if unknown := [name for name in plan if name not in known]:
         raise UsageError(f"{shown(unknown[0])}: no such argument{did_you_mean(unknown[0], known)}")
     given = {name: value for name, value in plan.items() if name != "effort"}
@@ -469,12 +472,12 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     """
     with _quietly(progress=progress):
         if b is not None:
-            drawn = verifying.drawn_seed() if seed is None else seed
+            drawn = drawn_seed() if seed is None else seed
             waits = spec_of({"envs": (), "workers": 1, "timeout": timeout}).timeout
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
             acting = None if policy is None else _name_of(policy)
-            request = pair.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
-            return PairVerification(pair.compared(request))
+            request = diff.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
+            return PairVerification(diff.compared(request))
         asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
         page = verifying.compared(spec_of(asked), seed, world or World(), num_envs=num_envs, steps=steps)
         return Verification(page)

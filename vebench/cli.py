@@ -246,7 +246,7 @@ def check(
     vebench check before.jsonl after.jsonl
     vebench check baseline.jsonl --tolerance 15% -o check.xml
     """
-    from vebench.commands import check as command
+    from vebench.gates import check as command
     from vebench.plan.grammar import parse_backends, parse_envs, parse_share
 
     baseline, *candidates = runs
@@ -274,7 +274,7 @@ def check(
 
 @app.command(
     cls=options.with_plan(
-        "envs", "backends", "workers", "repeats", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
+        "envs", "backends", "workers", "passes", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
     )
 )
 def compare(
@@ -298,7 +298,7 @@ def compare(
     vebench compare old/bin/python new/bin/python -e Pong -w 2 -b gym-async
     vebench compare old/bin/python new/bin/python -e Pong --budget 10m
     """
-    from vebench.commands import compare as command
+    from vebench.gates import compare as command
     from vebench.plan.grammar import parse_share
 
     file, outlet = options.outlet("check", output, form)
@@ -333,7 +333,7 @@ def bisect(
     vebench bisect --good v1.0 --bad main -e CartPole -b gym-sync -w 2
     vebench bisect --package numpy --good 2.0.2 --bad 2.4.6 -e CartPole -b gym-sync -w 1 --with gymnasium
     """
-    from vebench.commands import bisect as command
+    from vebench.gates import bisect as command
 
     file, outlet = options.outlet("bisect", output, form)
     spec = options.spec_from(context, proof="auto", **effort("compare", "low"))
@@ -364,7 +364,7 @@ def history(
     vebench history runs -b gym-async -f json
     vebench history runs --store run.jsonl
     """
-    from vebench.commands import report as command
+    from vebench.gates import history as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
     if keep:
@@ -402,7 +402,7 @@ def tune(
     vebench tune -e mymodule:MyEnv-v0 --batch 64 --learner 4ms
     vebench tune -e HalfCheetah --async no --budget 5m -f json
     """
-    from vebench.commands import tune as command
+    from vebench.tune import command
 
     file, outlet = options.outlet("tune", output, form)
     wish = command.wish(batch, asynchronous, margin)
@@ -451,8 +451,8 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands import pair as of_two
-        from vebench.commands.verify import drawn_seed
+        from vebench.commands.verdicts import drawn_seed
+        from vebench.equality import diff as of_two
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})
         seed = drawn_seed() if context.params["seed"] is None else context.params["seed"]
@@ -463,7 +463,7 @@ def verify(
     for name, given in (("--within", within), ("--policy", policy)):
         if given:
             raise UsageError(f"{name} needs A B: backends are compared byte by byte, with random actions")
-    from vebench.commands import verify as command
+    from vebench.equality import verify as command
 
     spec = options.spec_from(context)
     seed = context.params["seed"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.analysis.comparison import GroupComparison
-    from vebench.reports.pages.check import CheckPage
+    from vebench.gates.check_page import CheckPage
 
 # A line of the summary for each cell: test, cell, rate of the baseline, rate, ratio, verdict.
 _SUMMARY = pytest.StashKey[list[tuple[str, ...]]]()
@@ -120,8 +120,9 @@ class VectorEnvRate:
     def _judged(self, run: str | Path | None, instead: Mapping[str, str], tolerance: float) -> CheckPage:
         from vebench.api import check, spec_of_compare
         from vebench.backends.registry import REFERENCE
-        from vebench.commands import compare, gate, session
+        from vebench.commands import session
         from vebench.errors import UsageError
+        from vebench.gates import compare, gate
         from vebench.plan.grammar import parse_budget
 
         if (run is None) == (not instead):
@@ -146,8 +147,8 @@ class VectorEnvRate:
         """Add to the summary and to the test's properties, and fail or skip the test if it does not pass."""
         __tracebackhide__ = True
         from vebench.analysis.comparison import group_of
-        from vebench.commands import gate
         from vebench.errors import one_line
+        from vebench.gates import gate
         from vebench.reports import figures
 
         found = page.comparison

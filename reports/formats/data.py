@@ -23,7 +23,7 @@ from vebench.analysis.statistics import Estimate
 from vebench.errors import one_line
 from vebench.reports import columns, figures
 from vebench.reports.columns import with_findings
-from vebench.reports.pages.check import cell_name, sentence
+from vebench.reports.verdicts import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, SpeedVerdict
     from vebench.reports.columns import Plain
     from vebench.reports.document import DataPage
-    from vebench.reports.pages.check import CheckPage
     from vebench.reports.pages.run import RunPage
     from vebench.reports.pages.side_by_side import Section
+    from vebench.reports.verdicts import VerdictPage
 
 # What a viewer of JUnit XML makes of a verdict; one that is not here has passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
@@ -148,11 +148,11 @@ def _note(cell: CellSummary, section: Section) -> str:
     """Return the steps a second, and what was found of the cell; a fault of the run is one of each of its cells."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
     codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
-    steps = f"{figures.number(cell.steps_per_second.median)} steps/s" if cell.steps_per_second else ""
+    steps = f"{figures.number(cell.figures.steps_per_second.median)} steps/s" if cell.figures.steps_per_second else ""
     return ", ".join(part for part in (steps, codes) if part)
 
 
-def junit(page: CheckPage) -> str:
+def junit(page: VerdictPage) -> str:
     """Return verdicts as JUnit XML, a test case for each cell.
 
     GitLab, Jenkins and others show it beside tests. An inconclusive cell is an error if that is why its backend does
@@ -170,7 +170,7 @@ def junit(page: CheckPage) -> str:
         skipped=str(elements.count("skipped")),
     )
     for cell, element in zip(cells, elements, strict=True):
-        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=cell_name(cell.key))
+        case = ET.SubElement(suite, "testcase", classname=one_line(cell.key.env), name=figures.cell_name(cell.key))
         if element is not None:
             ET.SubElement(case, element, type=cell.verdict, message=sentence(cell))
         ET.SubElement(case, "system-out").text = sentence(cell)
@@ -188,7 +188,7 @@ def _element(cell: CellComparison, of_backend: SpeedVerdict) -> str | None:
     return "error" if of_backend == "inconclusive" else "skipped"
 
 
-def workflow_commands(page: CheckPage) -> str:
+def workflow_commands(page: VerdictPage) -> str:
     """Return a workflow command for each cell that is slower or failed, or whose verdict is not known."""
     return "".join(
         f"::{level} title={_escaped(f'vebench: {cell.verdict}', _PROPERTY_ESCAPES)}::"

@@ -10,7 +10,7 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.interface import Task
 from vebench.backends.packages import how_to_install, importable
 from vebench.backends.registry import ENTRIES, INSTALLATIONS, YARDSTICK, standings
-from vebench.interpreters.made import python_of
+from vebench.interpreters.venvs import python_of
 from vebench.reports.document import Document, Listing, Page, Remark, Table, TableRow, Text
 from vebench.reports.figures import by_key, tasks_in_words
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 from vebench.reports import figures
 from vebench.reports.document import Table, TableRow, Text
-from vebench.reports.pages.check import cell_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +81,7 @@ def noise_by_cell(windows: Sequence[NoisyWindow]) -> Table:
         title="Windows relative to the level of their cell",
         corner="cell",
         columns=("windows", "lowest", "highest", "disturbed", "throttled", "in order"),
-        rows=tuple(TableRow(cell_name(key), tuple(_places(members))) for key, members in by_key.items()),
+        rows=tuple(TableRow(figures.cell_name(key), tuple(_places(members))) for key, members in by_key.items()),
     )
 
 

@@ -16,7 +16,6 @@ from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
 from vebench.reports.pages.answer import setting_of
-from vebench.reports.pages.check import explained
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
 from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
 
@@ -116,7 +115,7 @@ def side_by_side(sides: Sequence[Section]) -> Document | None:
         facts=tuple(_facts(sides, tasks, all_in_turn=all(in_turn), alike=not differ)),
         tables=(runs, *(table for env, of_task in tasks.items() for table in _tables(env, first, of_task))),
         legend=tuple(_legend(sides)),
-        explanations=tuple(explained(reasons)),
+        explanations=tuple(figures.explained(reasons)),
         notice="; ".join(f"{side.letter} is {side.notice}" for side in sides if side.notice),
         answers=tuple(_answer(env, first, of_task) for env, of_task in tasks.items()),
         charts=tuple(chart for env in tasks for chart in _charts(env, sides)),
@@ -284,7 +283,7 @@ def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellCompa
     known_rates = ((name, cell.frames_per_second) for name, cell in rates if cell is not None)
     lines += [f"{name} {figures.rate(rate)}" for name, rate in known_rates if rate is not None]
     cells = [cell for _, place in known for cell in place.cells if cell is not None]
-    tone: Tone = "struck" if any(cell.struck for cell in cells) else "plain"
+    tone: Tone = "struck" if any(cell.excluded for cell in cells) else "plain"
     if any(cell.reference_row for cell in cells):
         tone = "reference_row"
     elif all(place.ratio is None for _, place in known):

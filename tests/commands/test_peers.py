@@ -15,9 +15,9 @@ from vebench.backends import registry
 from vebench.backends.packages import Installation, Step
 from vebench.backends.peers.ray import COLLECTORS
 from vebench.commands import peers as command
-from vebench.interpreters import made
+from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.made import folder_of, python_of
+from vebench.interpreters.venvs import folder_of, python_of
 
 # Stands in for uv: it makes an interpreter that is this one, and notes what it was to install.
 UV = r"""#!/bin/sh
@@ -124,17 +124,17 @@ def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytes
     slow = let_be(monkeypatch, Installation("one", "One 1.0", (Step(("slow",)),)))
 
     def interrupt(_text: str) -> None:
-        monkeypatch.setattr(made.subprocess, "Popen", interrupted_popen(uv))
+        monkeypatch.setattr(venvs.subprocess, "Popen", interrupted_popen(uv))
 
     with pytest.raises(KeyboardInterrupt):
-        made.set_up(slow, interrupt)
+        venvs.set_up(slow, interrupt)
     assert not folder_of("one").exists()
     assert eventually(lambda: not processes_that_name(tmp_path / "tools"))
 
 
 def interrupted_popen(uv: Uv) -> type:
     """Return a class of processes that the user interrupts once they have begun."""
-    popen = made.subprocess.Popen
+    popen = venvs.subprocess.Popen
 
     class Interrupted(popen):  # type: ignore[misc, valid-type]
         def wait(self, timeout: float | None = None) -> int:

@@ -12,8 +12,8 @@ import pytest
 from vebench.backends.interface import Setup, Task
 from vebench.child.answers import CellProof, Done, ReplicaWindow
 from vebench.child.request import Replaying, Request, Settings
+from vebench.engine.cell_process import OTHER_PACE, FarCell
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.running import OTHER_PACE, FarCell
 from vebench.hosts.site import LostHostError, Said, Site
 from vebench.interpreters.waiting import Interrupts
 
@@ -83,7 +83,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("vebench.engine.running.time.perf_counter_ns", lambda: found.ns)
+    monkeypatch.setattr("vebench.engine.cell_process.time.perf_counter_ns", lambda: found.ns)
     return found
 
 
@@ -204,8 +204,8 @@ def test_one_that_works_is_told_to_end_only_once_and_one_that_is_done_closes_by_
 
 
 def test_one_that_does_not_close_in_its_time_is_told_to_end(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vebench.engine.running.CLOSE_S", 0.02)
-    monkeypatch.setattr("vebench.engine.running._ENDED_S", 0.02)
+    monkeypatch.setattr("vebench.engine.cell_process.CLOSE_S", 0.02)
+    monkeypatch.setattr("vebench.engine.cell_process._ENDED_S", 0.02)
     host = Host(clock)
     far = replica(host)
     done(far, host)

@@ -8,7 +8,7 @@ import pytest
 
 from vebench.child.answers import Begins, Ends
 from vebench.child.window import Window
-from vebench.engine.running import OTHER_PACE, Pace
+from vebench.engine.cell_process import OTHER_PACE, Pace
 from vebench.interpreters.waiting import Wakeful
 
 SECOND = 1_000_000_000

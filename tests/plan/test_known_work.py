@@ -15,12 +15,22 @@ from vebench.backends.entry import Shape
 from vebench.backends.fast import native
 from vebench.backends.interface import OwnClasses, Task
 from vebench.child.answers import Layout, Proof
-from vebench.commands.verify import concluded
 from vebench.engine.interface import Outcome
 from vebench.plan import known_work
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends
-from vebench.plan.known_work import DISTRIBUTION, UNKNOWN, Knowledge, Known, as_stepped, keep, kept_file, key, lasts
+from vebench.plan.known_work import (
+    DISTRIBUTION,
+    UNKNOWN,
+    Knowledge,
+    Known,
+    as_stepped,
+    concluded,
+    keep,
+    kept_file,
+    key,
+    lasts,
+)
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import TASKS
 from vebench.results.records import Run, RunRecord, record, with_current_verdicts

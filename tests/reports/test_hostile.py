@@ -21,12 +21,15 @@ from support.commands import Command
 from support.records import make_cell, make_header, make_repeated, make_runs, write_run
 
 from vebench.analysis.comparison import compare_runs
-from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
+from vebench.equality.verify_page import VerifyPage
 from vebench.errors import one_line
+from vebench.gates.check_page import CheckPage
+from vebench.gates.history_page import HistoryPage
+from vebench.gates.series import history
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -35,11 +38,8 @@ from vebench.reports.document import Page, View
 from vebench.reports.formats import terminal
 from vebench.reports.formats.data import workflow_commands
 from vebench.reports.formats.registry import FORMATS, Format
-from vebench.reports.pages.check import CheckPage
-from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
-from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import Run, TopologyRecord
 
 Saved = Callable[[Format, str], "list[Written]"]

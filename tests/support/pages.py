@@ -10,34 +10,34 @@ from typing import ClassVar
 from rich.console import Console
 from support.records import make_header, make_runs, make_sweep
 
-from vebench.analysis.bisection import Answer, Ratio
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.findings import Code, Finding
-from vebench.analysis.history import history
 from vebench.analysis.summary import summarise
-from vebench.analysis.tuning import choose
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
-from vebench.interpreters.candidates import Candidate
+from vebench.equality.verify_page import VerifyPage
+from vebench.gates.bisect_page import BisectPage
+from vebench.gates.bisection import Answer, Ratio
+from vebench.gates.candidates import Candidate
+from vebench.gates.check_page import CheckPage
+from vebench.gates.history_page import HistoryPage
+from vebench.gates.series import history
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import CellKey, expand
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
-from vebench.reports.pages.bisect import BisectPage
-from vebench.reports.pages.check import CheckPage
-from vebench.reports.pages.history import HistoryPage
 from vebench.reports.pages.list import ListPage
 from vebench.reports.pages.machine import MachinePage
 from vebench.reports.pages.plan import PlanPage
 from vebench.reports.pages.run import RunPage
-from vebench.reports.pages.tune import TunePage, Wish
-from vebench.reports.pages.verify import VerifyPage
 from vebench.results.records import CellRecord, Run
 from vebench.share.check import CheckedPage
 from vebench.share.checks import CheckFailure
 from vebench.share.cite import CitePage
+from vebench.tune.choice import choose
+from vebench.tune.page import TunePage, Wish
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)

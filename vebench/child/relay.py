@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from vebench.child import probe
-from vebench.child.started import CHECK_S, Lines, Started, environment, start_guardian, write_all
+from vebench.child.process import CHECK_S, ChildProcess, Lines, environment, start_guardian, write_all
 from vebench.machine import guardian, host, pinning
 
 
@@ -38,7 +38,7 @@ class _Relay:
         self._scratch, self._writing = scratch, writing
         self._heard = Lines(0)
         self._token = secrets.token_hex(8)
-        self._child: Started | None = None
+        self._child: ChildProcess | None = None
         self._cell = 0
         self._deadline = 0.0  # of the child, by time.monotonic
         self._home = pinning.allowed()
@@ -105,13 +105,13 @@ class _Relay:
         marks = {guardian.TOKEN_VARIABLE: self._token}
         try:
             folder = self._scratch / f"cell-{self._cell}"
-            self._child = Started(sys.executable, request, folder, environment(path, marks))
+            self._child = ChildProcess(sys.executable, request, folder, environment(path, marks))
         except OSError as error:  # no process, file or memory is available: this cell fails, not the connection
             self._over(None, f"its process could not be started: {error}")
         else:
             self._watch(self._child.process.pid)
 
-    def _over(self, child: Started | None, how: str) -> None:
+    def _over(self, child: ChildProcess | None, how: str) -> None:
         log = "" if child is None else child.log.end()
         self._end_child()
         self._tell(cell=self._cell, ended=how, log=log)

@@ -2,7 +2,7 @@
 
 It imports the modules, which cells need. It starts no thread and makes no environment, and sleeps but for the
 moments in which it forks. Its collector is left as imports have left it, and nothing is frozen: collections must take
-as long in a forked cell as in a fresh interpreter. How it is asked: ``Zygote`` in ``vebench.child.started``.
+as long in a forked cell as in a fresh interpreter. How it is asked: ``Zygote`` in ``vebench.child.process``.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from vebench.backends.registry import ENTRIES, INSTALLATIONS
 from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
-from vebench.interpreters import made
-from vebench.interpreters.made import NotHadError, python_of
+from vebench.interpreters import venvs
+from vebench.interpreters.venvs import NotHadError, python_of
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.pages.list import PeersPage
@@ -51,11 +51,11 @@ def peers(words: Sequence[str]) -> int:
 
 
 def _set_up(one: Installation) -> int:
-    if made.is_made(one):
+    if venvs.is_made(one):
         console.note(f"{one.name}: is already set up: {python_of(one.name)}")
         return _DONE
     try:
-        path = made.set_up(one, console.note)
+        path = venvs.set_up(one, console.note)
     except NotHadError as error:
         console.note(f"{one.name}: could not be had: {error}")
         return _NOT_HAD

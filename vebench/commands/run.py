@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import planning
-from vebench.commands import verify as verifying
+from vebench.commands import planning, verdicts
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed, placement_of
@@ -47,7 +46,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     if verify:
         knowledge = planning.known()
         try:
-            verifying.learn(plan.spec, knowledge, world)
+            verdicts.learn(plan.spec, knowledge, world)
         except KeyboardInterrupt:
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
         plan = informed(plan, knowledge)
@@ -107,7 +106,7 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     page = found()
     outlet.publish(page, quiet=quiet)
     (section,) = page.sections
-    if other := [cell for cell in section.cells if cell.found_to_differ]:
+    if other := [cell for cell in section.cells if cell.work.found_to_differ]:
         console.note(other_work(other))
         return _OTHER_WORK
     return _UNDECIDED if status == _DONE and section.notice else status

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE, find
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
+from vebench.child.process import ChildProcess, Zygote, environment
 from vebench.child.request import Judging, Proving, Recording, Replaying, Request, Settings, Timing, seeds_of
-from vebench.child.started import Started, Zygote, environment
 from vebench.child.window import Window, joined
+from vebench.engine.cell_process import FarCell, LocalCell
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError
-from vebench.engine.running import FarCell, LocalCell
 from vebench.hosts.site import reached
-from vebench.interpreters.guarded import Guarded, python_path, restore_scratch
+from vebench.interpreters.process_guard import ProcessGuard, python_path, restore_scratch
 from vebench.interpreters.waiting import CHECK_S, wakeful
 from vebench.machine import guardian, pinning
 from vebench.plan.spec import FORK
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from vebench.child.answers import Answer
-    from vebench.child.started import Forked
-    from vebench.engine.running import RunningCell
+    from vebench.child.process import Forked
+    from vebench.engine.cell_process import CellProcess
     from vebench.hosts.site import Site
     from vebench.interpreters.waiting import Interrupts
     from vebench.plan.cells import Cell, Replica
@@ -68,7 +68,7 @@ class Launcher:
         self, spec: RunSpec, interrupts: Interrupts, python: str = sys.executable, note: Note = lambda _: None
     ) -> None:
         self._spec, self._interrupts, self._python, self._note = spec, interrupts, python, note
-        self._guarded = Guarded()
+        self._guarded = ProcessGuard()
         self._token = self._guarded.token
         self._started = count()
         self._home = pinning.allowed()
@@ -95,7 +95,7 @@ class Launcher:
         """Start all replicas of ``cell``, and return its conversation."""
         self._keep_off(_owned(cell))
         with contextlib.ExitStack() as stack:
-            running: list[RunningCell] = []
+            running: list[CellProcess] = []
             for replica in cell.all_replicas:
                 running.append(self._start(cell, replica))
                 stack.callback(running[-1].end)
@@ -104,11 +104,11 @@ class Launcher:
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
-            replicas = Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+            replicas = Replicas(running, self._spec.windows, names=names, lead_ns=lead)
             stack.callback(replicas.tell_to_end)  # all are notified before one is waited for
             yield replicas
 
-    def _start(self, cell: Cell, replica: Replica) -> RunningCell:
+    def _start(self, cell: Cell, replica: Replica) -> CellProcess:
         request = self._request(cell, replica)
         times = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
         timeout = times * self._spec.timeout
@@ -121,7 +121,7 @@ class Launcher:
         limit = timeout if cell.patience is None else min(timeout, times * cell.patience)
         deadline = wakeful() + limit  # what it is forked from may have to load its modules first
         fork = partial(self._fork, cell, python, deadline)
-        child = Started(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
+        child = ChildProcess(python, request.as_json(), self._scratch / str(number), self._env(mark), fork)
         self._guarded.add(child.process.pid)
         return LocalCell(
             child,
@@ -218,7 +218,7 @@ def settings_of(spec: RunSpec) -> Settings:
     """Return the part of a spec that children use."""
     return Settings(
         duration=spec.duration,
-        rounds=spec.rounds,
+        windows=spec.windows,
         warmup=spec.warmup,
         longest_warmup=spec.longest_warmup,
         timeout=spec.timeout,
@@ -238,7 +238,7 @@ def _is_timed(cell: Cell) -> bool:
 
 
 class Replicas(Conversation):
-    """The replicas of a cell as one conversation. ``rounds`` is the number of windows.
+    """The replicas of a cell as one conversation. ``windows`` is the number of windows.
 
     ``names`` are what people call the replicas, by default their numbers. The first window begins ``lead_ns`` after the
     last replica was warm.
@@ -246,14 +246,14 @@ class Replicas(Conversation):
 
     def __init__(
         self,
-        replicas: Sequence[RunningCell],
-        rounds: int,
+        replicas: Sequence[CellProcess],
+        windows: int,
         clock: Callable[[], int] = time.perf_counter_ns,
         names: Sequence[str] = (),
         lead_ns: int = LOCAL_LEAD_NS,
     ) -> None:
         self._replicas = replicas
-        self._rounds = rounds
+        self._windows = windows
         self._clock = clock
         self._names = names or [f"replica {number}" for number in range(len(replicas))]
         self._lead_ns = lead_ns
@@ -270,7 +270,7 @@ class Replicas(Conversation):
         start = self._clock() + self._lead_ns
         for replica in self._replicas:
             replica.start(start)
-        for _ in range(self._rounds):
+        for _ in range(self._windows):
             yield common_window(self._each(ReplicaWindow))
         yield joined_end(self._each(Done))
 

@@ -130,7 +130,7 @@ def _measured(
     cell that takes no turns is measured once it is started. Rows that others are compared with start after the first
     look at these.
     """
-    all_cells = tuple(_CellAtWork(cell, over) for cell in cells)
+    all_cells = tuple(_RunningCell(cell, over) for cell in cells)
     late = [cell for cell in all_cells if cell.cell.entry.reference_row]
     early = [cell for cell in all_cells if cell not in late]
     directions, started = cycle((1, -1)), 0
@@ -142,7 +142,7 @@ def _measured(
                         break
                     started += 1
                     yield from cell.start(launch, stack)
-                yield from _turns(all_cells, spec.rounds, out_of_time, directions, enough)
+                yield from _turns(all_cells, spec.windows, out_of_time, directions, enough)
                 alive = [cell for cell in all_cells if cell.at_work]
                 if some is early and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
                     yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
@@ -157,16 +157,16 @@ def _measured(
 
 
 def _turns(
-    cells: Sequence[_CellAtWork],
-    rounds: int,
+    cells: Sequence[_RunningCell],
+    windows: int,
     out_of_time: Callable[[], bool],
     directions: Iterator[int],
     enough: float,
 ) -> Iterator[Event]:
     """Let cells take turns until each has enough windows, has ended, or lacks windows for which there is no time."""
 
-    def goes_on(cell: _CellAtWork) -> bool:
-        return cell.at_work and (len(cell.windows) >= rounds or not out_of_time())
+    def goes_on(cell: _RunningCell) -> bool:
+        return cell.at_work and (len(cell.windows) >= windows or not out_of_time())
 
     while order := [cell for cell in cells if goes_on(cell)]:
         if all(len(cell.windows) >= enough for cell in order):
@@ -176,7 +176,7 @@ def _turns(
                 yield from cell.take_turn()
 
 
-class _CellAtWork:
+class _RunningCell:
     """A cell with what it has reported so far, and whether it is still at work."""
 
     def __init__(self, cell: Cell, over: Over) -> None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from vebench.child.started import write_all
+from vebench.child.process import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,9 +21,9 @@ import vebench
 import vebench.backends
 from vebench.backends.packages import RAY, how_to_install, importable
 from vebench.backends.registry import PACKAGES, RECORDED
-from vebench.child.started import EXIT_S, Lines, Log, write_all
+from vebench.child.process import EXIT_S, Lines, Log, write_all
 from vebench.errors import UsageError, shown
-from vebench.interpreters.guarded import CHILD_SIDE, PREFIX, Guarded
+from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, ProcessGuard
 from vebench.interpreters.waiting import wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
 from vebench.plan.spec import Hosts
@@ -201,7 +201,7 @@ class Site:
 
 
 @contextmanager
-def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = None) -> Iterator[dict[str, Site]]:
+def reached(spec: RunSpec, guarded: ProcessGuard, interrupts: Interrupts | None = None) -> Iterator[dict[str, Site]]:
     """Reach the hosts of a spec, all at once, and hang up in the end. Returns them by name; none if it has none.
 
     Each has reported by then, or is lost. Raises UsageError if nothing can be reached, and KeyboardInterrupt.
@@ -237,7 +237,7 @@ def reached(spec: RunSpec, guarded: Guarded, interrupts: Interrupts | None = Non
                 site.close()
 
 
-def _over_ray(hosts: Hosts, guarded: Guarded, stack: ExitStack) -> list[Site]:
+def _over_ray(hosts: Hosts, guarded: ProcessGuard, stack: ExitStack) -> list[Site]:
     """Reach all hosts by one program, since Ray takes seconds to start. It gets the other ends of their pipes."""
     require_ray(hosts.address)
     theirs: dict[str, tuple[int, int]] = {}
@@ -266,7 +266,7 @@ def _over_ray(hosts: Hosts, guarded: Guarded, stack: ExitStack) -> list[Site]:
 def _program(
     option: str,
     words: list[str],
-    guarded: Guarded,
+    guarded: ProcessGuard,
     patience: float,
     **how: Any,  # noqa: ANN401 - as Popen has them
 ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
@@ -322,7 +322,7 @@ def nodes_of_ray(address: str) -> tuple[str, ...]:
 
 def read_hosts(spec: RunSpec) -> dict[str, HostFacts]:
     """Return what the hosts of a spec report, by name. Raises UsageError, which names each host that does not."""
-    with Guarded() as guarded, reached(spec, guarded) as sites:
+    with ProcessGuard() as guarded, reached(spec, guarded) as sites:
         if lost := [f"{name}: {site.lost}" for name, site in sites.items() if site.lost is not None]:
             raise UsageError(f"--hosts: {'; '.join(lost)}")
         return {name: site.facts for name, site in sites.items() if site.facts is not None}

@@ -23,9 +23,9 @@ from vebench.backends import bracketed
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.registry import PACKAGES, RECORDED
 from vebench.child import probe
-from vebench.child.started import Log
+from vebench.child.process import Log
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.guarded import Guarded, python_path
+from vebench.interpreters.process_guard import ProcessGuard, python_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +153,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float, *, 
     does not answer or answers something else, StorageError if the scratch folder cannot be made.
     """
     which = "Python" if examined else "is not a working Python: it"
-    with Guarded() as guarded:
+    with ProcessGuard() as guarded:
         process, answer, printed = _run(about, python, guarded, request, timeout)
     if len(answer) > _MOST_BYTES:
         raise UsageError(f"{about}: {which} answered more than {_MOST_BYTES >> 20} MiB")
@@ -171,7 +171,7 @@ def ask(about: str, python: str, request: dict[str, object], timeout: float, *, 
 
 
 def _run(
-    about: str, python: str, guarded: Guarded, request: dict[str, object], timeout: float
+    about: str, python: str, guarded: ProcessGuard, request: dict[str, object], timeout: float
 ) -> tuple[subprocess.Popen[bytes], bytes, str]:
     """Run the probe to its end. Returns its process, its answer, and the end of what it printed to standard error."""
     asked, answered, printed = (guarded.scratch / name for name in ("request.json", "answer.json", "log"))

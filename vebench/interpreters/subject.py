@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, Any
 import vebench
 from vebench.backends import bracketed
 from vebench.child import pair
-from vebench.child.started import Log
+from vebench.child.process import Log
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.guarded import Guarded, python_path
 from vebench.interpreters.interpreter import LONGEST_QUOTE, PLUGINS
+from vebench.interpreters.process_guard import ProcessGuard, python_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def _close(pipe: IO[bytes] | None) -> None:
 
 
 @contextmanager
-def started(text: str, python: str, timeout: float, guarded: Guarded) -> Iterator[Subject]:
+def started(text: str, python: str, timeout: float, guarded: ProcessGuard) -> Iterator[Subject]:
     """Start a subject, ``NAME[KEY=VALUE,...]``, in a Python. Raises UsageError if it cannot be stepped."""
     name, values = bracketed.name_and_values(text)
     env = {**os.environ, "PYTHONPATH": python_path(guarded.scratch)}

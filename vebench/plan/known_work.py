@@ -21,9 +21,10 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.packages import BASE
 from vebench.backends.registry import REFERENCE
 from vebench.child.answers import WorkVerdict
+from vebench.errors import one_line
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.made import cache_folder
+from vebench.interpreters.venvs import cache_folder
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import TASKS
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import OwnClasses, Task
     from vebench.backends.packages import Package
+    from vebench.child.answers import Proof
 
     Versions = Mapping[str, str] | None
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
 SAME = BEST_FIRST[:4]  # with these, the backend's throughput can be compared with others
+# A comparison over this many steps counts even if no episode ends in it.
+_ENOUGH_STEPS = 5000
 DISTRIBUTION = SAME[-1]  # the backend draws its own starts: its episodes were compared, not its rows
 
 
@@ -108,6 +112,39 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
     if own is None or not own.refused:
         return backend
     return BackendChoice(entry.without_own, backend.options)
+
+
+def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
+    """Return what follows from a proof: little if no episode has ended, because backends differ most at resets."""
+    if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
+        return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
+    return Known(proof.verdict, why_not_identical(proof), steps, num_envs)
+
+
+def why_not_identical(proof: Proof) -> str:
+    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
+    if proof.fault:
+        return one_line(proof.fault)
+    return one_line("; ".join(reasons_of(proof)))
+
+
+def reasons_of(proof: Proof) -> list[str]:
+    """Return what a reader needs to know beyond the verdict, in lines."""
+    lines = [text for text in (proof.fault, proof.reason) if text]
+    if (first := proof.mismatch) is not None:
+        size = "" if first.size is None else f" (off by {first.size:.3g})"
+        place = f"environment {first.env_id}, step {first.step}"
+        lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
+    lines += declared(proof)
+    if proof.verdict in SAME and not proof.ends:
+        lines.append("no episode ended: use a larger --steps")
+    return lines
+
+
+def declared(proof: Proof) -> list[str]:
+    """Return the declared differences that occurred, and in which share of all rows."""
+    share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
+    return [f"declared{share}: {text}" for text in proof.allowed]
 
 
 class Knowledge:

@@ -13,9 +13,9 @@ from vebench.backends.interface import Engine
 from vebench.backends.packages import BASE, importable
 from vebench.errors import UsageError, did_you_mean, shown
 from vebench.files import contents
-from vebench.interpreters import made
+from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import packages_here
-from vebench.interpreters.made import config_folder
+from vebench.interpreters.venvs import config_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,12 +48,12 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     name, installation = choice.python, choice.entry.installation
     if not name:
         there = installation is None or all(importable(package.module) for package in choice.entry.packages)
-        return None if installation is None or there else made.python_of(installation.name)
+        return None if installation is None or there else venvs.python_of(installation.name)
     if os.sep in name or name in pythons:
         return str(Path(name if os.sep in name else pythons[name]).expanduser())
     known = [one.name for one in registry.INSTALLATIONS]
     if name in known:
-        found = made.python_of(name)
+        found = venvs.python_of(name)
         if found is None:
             raise UsageError(f"--backend {shown(choice.label)}: create this Python with vebench peers setup {name}")
         return found

@@ -18,7 +18,7 @@ from vebench.plan.spec import PLAN_OF_RUN, BackendChoice, RunSpec
 # All cells have the same number of passes: no cell is measured less because it seemed slow. Passes differ more than
 # windows do, so there are many short passes.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    {**PLAN_OF_RUN, "repeats": 6, "rounds": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
+    {**PLAN_OF_RUN, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
 )
 
 

@@ -138,7 +138,7 @@ def _complete(submission: Submission) -> _Faults:
     planned = {CellKey(*one, 1) for one in product(spec.envs, backends, spec.workers)}
     planned |= {CellKey(env, name, 1, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
     for key in sorted(planned | passes.keys()):
-        if passes[key] != {*range(spec.repeats)}:
+        if passes[key] != {*range(spec.passes)}:
             yield _Fault("cells of the plan are missing", _place(key))
 
 
@@ -171,7 +171,7 @@ def _findings(submission: Submission) -> _Faults:
 
 
 def _undisturbed(submission: Submission) -> _Faults:
-    disturbed, cells = sum(cell.disturbed for cell in submission.cells), len(submission.cells)
+    disturbed, cells = sum(cell.conditions.disturbed for cell in submission.cells), len(submission.cells)
     if disturbed > _MOST_DISTURBED * cells:
         yield _Fault(f"other processes disturbed {disturbed} of {cells} cells")
 

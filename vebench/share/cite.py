@@ -61,7 +61,7 @@ class CitePage(Page):
         """The plan, the machine, the versions and the day, in one sentence."""
         head, host = self.header, self.header.host
         spec = head.spec
-        passes = f"{spec.repeats} passes of {spec.rounds} windows of {spec.duration:g} s"
+        passes = f"{spec.passes} passes of {spec.windows} windows of {spec.duration:g} s"
         plan = f"suite {spec.suite}" if spec.suite else passes
         packages = [f"{name} {version}" for name, version in head.packages.items() if name != "vebench"]
         return one_line(
@@ -91,6 +91,6 @@ class CitePage(Page):
 
 
 def _sentence(cell: CellSummary) -> str:
-    work = "the same work as a plain loop" if cell.proof and cell.proof.rows else "work not compared here"
+    work = "the same work as a plain loop" if cell.work.proof and cell.work.proof.rows else "work not compared here"
     backend, rate = figures.without_folders(())(cell.label), rate_of(cell)
     return f"{short_name(cell.env)}: {backend} with {cell.key.size} steps {rate}, {work} ({cell.verdict})."

@@ -188,12 +188,12 @@ def _results_of(cells: Sequence[CellSummary]) -> tuple[Result, ...]:
             env=cell.env,
             backend=cell.label,
             workers=cell.workers,
-            num_envs=cell.num_envs,
+            num_envs=cell.built.num_envs,
             frames_per_second=cell.frames_per_second,
             speedup=cell.speedup,
             verdict=cell.verdict,
             reference_row=cell.reference_row,
-            note=one_line(cell.reason or cell.why_struck)[:_LONGEST_NOTE],
+            note=one_line(cell.reason or cell.exclusion or "")[:_LONGEST_NOTE],
         )
         for cell in sorted(cells, key=lambda cell: cell.key[:-1])
     )

@@ -1,0 +1,218 @@
+"""``vebench bisect``: which release or commit made sampling slower, in a world of known rates."""
+
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.commands import Command
+from support.fakes import FakeCell, FakeClock, Script, failing, fake_world, steady
+
+from vebench.commands.session import World
+from vebench.interpreters import process_guard
+from vebench.interpreters.venvs import NotHadError
+from vebench.interpreters.waiting import Interrupts
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
+
+RELEASES = [f"1.{minor}" for minor in range(12)]
+ENDS = ("--good", "1.0", "--bad", "1.11")
+CELL = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--set", "proof=off", "-f", "json")
+PONG = ("bisect", "--package", "pong", *ENDS, *CELL)
+Rate = Callable[[str], float]
+
+
+def slower_from(version: str, ratio: float = 0.9) -> Rate:
+    """Return the rate of each release, which is less from one of them on."""
+    return lambda name: 1000.0 * (ratio if RELEASES.index(name) >= RELEASES.index(version) else 1.0)
+
+
+class Installed:
+    """A world in which whatever is installed steps at its own rate; ``installed`` are the requirements, in order."""
+
+    def __init__(self, rate: Rate, lacking: Sequence[str] = (), broken: Sequence[str] = ()) -> None:
+        self.rate, self.lacking, self.broken = rate, lacking, broken
+        self.installed: list[str] = []
+        self.stolen = 0.0
+        self.most = self.calls = self.interrupts_at = 0
+
+    def install(self, requirements: Sequence[str], folder: Path) -> str:
+        name = self.named(requirements[0])
+        folder.mkdir()
+        if name in self.lacking:
+            raise NotHadError("error: no compiler")
+        self.installed.append(name)
+        self.most = max(self.most, len([*folder.parent.glob("python-*")]))
+        (folder / "python").write_text(name)
+        return str(folder / "python")
+
+    def named(self, requirement: str) -> str:
+        return requirement.partition("<=")[2]
+
+    @contextmanager
+    def start(self, spec: RunSpec, interrupts: Interrupts, python: str) -> Iterator[Callable[[Cell], object]]:
+        name = Path(python).read_text()
+
+        @contextmanager
+        def launch(cell: Cell) -> Iterator[FakeCell]:
+            self.calls += 1
+            if self.calls == self.interrupts_at:
+                raise KeyboardInterrupt
+            script: Script = steady(cell, spec, self.rate(name), self.stolen)
+            yield FakeCell(failing("boom")(cell, spec) if name in self.broken else script)
+
+        assert not interrupts.requested
+        yield launch
+
+    def world(self, **parts: object) -> World:
+        clock = FakeClock()
+        return fake_world(start=self.start, releases=lambda _: RELEASES, install=self.install, clock=clock, **parts)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test a temporary folder, and see that nothing is left in it, nor a signal's handler."""
+    folder, handler = tmp_path_factory.mktemp("temporary"), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert [*folder.glob(f"{process_guard.PREFIX}*")] == []
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+@pytest.mark.parametrize(
+    ("version", "ratio", "stolen"),
+    [("1.7", 0.9, 0.0), ("1.1", 0.8, 0.0), ("1.11", 0.9, 0.0), ("1.4", 1.2, 0.0), ("1.7", 0.9, 0.5)],
+)
+def test_the_release_that_changed_the_rate_is_found_with_the_ratio_also_if_others_disturb_all_cells(
+    vebench: Command, version: str, ratio: float, stolen: float
+) -> None:
+    here = Installed(slower_from(version, ratio))
+    here.stolen = stolen
+    done = vebench(*PONG, world=here.world())
+    found = json.loads(done.out)
+    assert (done.status, found["found"], found["first"], found["last"]) == (0, True, version, version)
+    assert found["chance"] >= 0.99
+    assert found["ratio"]["low"] < ratio < found["ratio"]["high"]
+    assert found["outcome"] == f"{'slower' if ratio < 1 else 'faster'} since {version}"
+    assert len(here.installed) < len(RELEASES)
+    assert here.most <= 3
+    assert {one["name"] for one in found["candidates"] if one["steps"]} <= {*here.installed}
+
+
+def test_what_cannot_be_installed_or_measured_is_skipped_until_it_is_resumed(vebench: Command) -> None:
+    here = Installed(slower_from("1.6"), lacking=["1.5"], broken=["1.6"])
+    found = json.loads(vebench(*PONG, "-o", "steps.jsonl", world=here.world()).out)
+    assert (found["status"], found["found"], found["first"], found["last"]) == (3, False, "1.5", "1.7")
+    skipped = {one["name"]: one["skipped"] for one in found["candidates"] if one["skipped"]}
+    assert skipped["1.5"] == "error: no compiler"
+    assert "boom" in skipped["1.6"]
+    again = vebench(*PONG, "--resume", "steps.jsonl", world=Installed(slower_from("1.6")).world())
+    assert (again.status, json.loads(again.out)["first"]) == (0, "1.6")
+
+
+def test_several_changes_are_not_blamed_on_one_release(vebench: Command) -> None:
+    rates = {name: 1000.0 - 20 * at for at, name in enumerate(RELEASES)}
+    found = json.loads(vebench(*PONG, world=Installed(rates.__getitem__).world()).out)
+    assert (found["status"], found["found"]) == (3, False)
+    assert "several changes" in found["outcome"]
+
+
+def test_ends_that_do_not_differ_are_status_3(vebench: Command) -> None:
+    done = vebench(*PONG, world=Installed(lambda _: 1000.0).world())
+    assert done.status == 3
+    assert done.out == ""
+    assert "the ends do not differ" in done.err
+
+
+def test_without_time_the_range_is_told_and_resume_goes_on_with_the_steps(vebench: Command, tmp_path: Path) -> None:
+    here = Installed(slower_from("1.7"))
+    first = vebench(*PONG, "-o", "steps.jsonl", "--budget", "1s", world=here.world())
+    found = json.loads(first.out)
+    assert (first.status, found["found"], found["first"]) == (3, False, "1.1")
+    steps = (tmp_path / "steps.jsonl").read_bytes()
+    (tmp_path / "steps.jsonl").write_bytes(steps + b'{"type":"st')  # as if it had been killed
+    done = vebench(*PONG, "--resume", "steps.jsonl", world=here.world())
+    assert (done.status, json.loads(done.out)["first"]) == (0, "1.7")
+    assert (tmp_path / "steps.jsonl").read_bytes().startswith(steps)
+    assert here.installed.count("1.11") == 1  # the ends were not measured again
+    other = vebench(*PONG, "-w", "2", "--resume", "steps.jsonl", world=here.world())
+    assert other.status == 2
+    assert "another bisection" in other.refusal
+
+
+@pytest.mark.parametrize("at", [1, 7, 40])
+def test_an_interrupt_keeps_the_steps_and_says_how_to_go_on(vebench: Command, at: int) -> None:
+    here = Installed(slower_from("1.7"))
+    here.interrupts_at = at
+    done = vebench(*PONG, "-o", "steps.jsonl", world=here.world())
+    assert (done.status, done.out) == (130, "")
+    assert done.err.endswith("--resume steps.jsonl\n")
+    assert vebench(*PONG, "-o", "steps.jsonl", "--resume", "steps.jsonl", world=here.world()).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--good", "0.9", "--bad", "1.3"), "--good 0.9: pip finds no such release"),
+        (("--good", "1.3", "--bad", "1.0"), "--good 1.3 must come before --bad 1.0"),
+        (("--good", "1.5", "--bad", "1.9"), "--good 1.5: cannot be installed: error: no compiler"),
+    ],
+)
+def test_ends_that_are_none_are_refused(vebench: Command, words: tuple[str, ...], reason: str) -> None:
+    done = vebench("bisect", "--package", "pong", *words, *CELL, world=Installed(slower_from("1.7"), ["1.5"]).world())
+    assert done.status == 2
+    assert reason in done.err
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    command = [shutil.which("git") or "git", "-C", folder, *settings, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+class Repository(Installed):
+    """Installs what a commit's file ``rate`` says."""
+
+    def named(self, requirement: str) -> str:
+        return (Path(requirement) / "rate").read_text()
+
+
+def test_of_a_repository_the_commit_on_the_path_of_first_parents_is_found(vebench: Command, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    (repository / "python").mkdir(parents=True)
+    git(repository, "init", "-q", "-b", "main")
+    hashes = []
+    for number in range(9):
+        (repository / "python" / "rate").write_text("1000" if number < 5 else "900")
+        (repository / "number").write_text(str(number))
+        git(repository, "add", ".")
+        git(repository, "commit", "-q", "-m", f"Change {number}")
+        hashes.append(git(repository, "rev-parse", "HEAD").strip())
+    git(repository, "tag", "v1", hashes[0])
+    git(repository, "checkout", "-q", "-b", "side", hashes[6])
+    git(repository, "commit", "-q", "--allow-empty", "-m", "Beside")
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge side", "side")
+    before = git(repository, "status", "--porcelain"), git(repository, "worktree", "list"), git(repository, "branch")
+    ends = ("--good", "v1", "--bad", "main", "--repo", "repository/python")
+    done = vebench("bisect", *ends, *CELL, world=Repository(float).world())
+    found = json.loads(done.out)
+    assert (done.status, found["first"], found["last"]) == (0, hashes[5], hashes[5])
+    assert [one["subject"] for one in found["candidates"]] == [
+        *(f"Change {number}" for number in range(9)),
+        "Merge side",
+    ]
+    after = git(repository, "status", "--porcelain"), git(repository, "worktree", "list"), git(repository, "branch")
+    assert after == before
+    swapped = vebench("bisect", "--good", "main", "--bad", "v1", "--repo", "repository", *CELL)
+    assert (swapped.status, swapped.refusal) == (
+        2,
+        "vebench: --good main: must be an ancestor of v1 by first parents\n",
+    )
+    aside = vebench("bisect", "--good", "side", "--bad", "main", "--repo", "repository", *CELL)
+    assert (aside.status, "of main by first parents" in aside.refusal) == (2, True)

@@ -1,0 +1,101 @@
+"""A bisection under noise: how often it is right, how many steps it takes, and what it says if it cannot decide."""
+
+from math import exp, hypot, log
+from random import Random
+
+import pytest
+
+from vebench.analysis.statistics import Estimate
+from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, mean_of, pooled, posterior, to_ask, unclear
+
+MOST_STEPS = 40
+
+
+def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) -> tuple[int, Answer, int]:
+    """Return where the change was, what was found, and in how many steps, of a bisection with noise of its own.
+
+    Every ratio has an error of 2 %, known from few passes only; a share of them is ``wild``, off by 20 %. Each build is
+    faster or slower by its ``bias``, a standard deviation.
+    """
+    noise = Random(number)  # noqa: S311 - noise to repeat, no secret
+    true = noise.randint(1, last)
+    builds = [noise.gauss(0, bias) for _ in range(last + 1)]
+
+    def measured(at: int) -> Ratio:
+        off = noise.choice((-0.2, 0.2)) if noise.random() < wild else 0.0
+        return Ratio(
+            (log(ratio) if at >= true else 0.0) + builds[at] - builds[0] + off + noise.gauss(0, 0.02),
+            noise.uniform(0.01, 0.03),
+        )
+
+    steps: list[tuple[int, Ratio]] = []
+    change, askable = (
+        Ratio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS)),
+        range(1, last),
+    )
+    while True:
+        chances = posterior(last, change, steps)
+        found, ratios = answer(chances, askable), pooled(steps)
+        at = unclear(found, change, ratios) if found.found else to_ask(chances, askable)
+        if at is None or len(steps) == MOST_STEPS:
+            return true, found if at is None else found._replace(found=False), len(steps)
+        steps.append((at, measured(at)))
+
+
+@pytest.mark.parametrize(
+    ("last", "ratio", "wild", "bias", "decided", "most"),
+    [
+        (30, 0.9, 0.0, 0.003, 1.0, 10),
+        (30, 0.9, 0.05, 0.007, 0.98, 12),
+        (7, 1.1, 0.05, 0.007, 0.95, 9),
+        (200, 0.8, 0.05, 0.007, 0.98, 14),
+        (30, 0.95, 0.0, 0.007, 0.3, 40),  # builds differ by a seventh of the change
+    ],
+)
+def test_of_100_bisections_99_percent_of_those_that_are_decided_are_right(  # noqa: PLR0913, PLR0917 - what is simulated
+    last: int, ratio: float, wild: float, bias: float, decided: float, most: float
+) -> None:
+    all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(100)]
+    answers = [(true, one) for true, one, _ in all_found if one.found]
+    assert len(answers) >= decided * len(all_found)
+    assert sum((one.first, one.last) == (true, true) for true, one in answers) >= CERTAIN * len(answers)
+    assert sum(steps for _, _, steps in all_found) / len(all_found) <= most
+
+
+def test_without_a_step_every_position_is_as_likely_and_the_middle_is_compared_first() -> None:
+    chances = posterior(4, Ratio(log(0.9), 0.01), [])
+    assert chances == [0, 0.25, 0.25, 0.25, 0.25]
+    assert to_ask(chances, range(1, 4)) == 2
+    assert answer(chances, range(1, 4)) == Answer(1, 4, 1.0, found=False)
+
+
+def test_what_cannot_be_compared_is_never_asked_and_stays_in_the_answer() -> None:
+    askable = (1, 4, 5)  # 2 and 3 were skipped
+    chances = posterior(6, Ratio(log(0.8), 0.01), 2 * [(1, Ratio(0.0, 0.01)), (4, Ratio(log(0.8), 0.01))])
+    found = answer(chances, askable)
+    assert (found.first, found.last, found.found) == (2, 4, True)
+    assert to_ask(chances, askable) in askable
+
+
+def test_no_single_ratio_decides_however_clear_and_two_that_agree_do() -> None:
+    change = Ratio(log(0.9), 0.005)
+    for found, position in ((change, 1), (Ratio(0.0, 0.005), 2), (Ratio(log(0.5), 0.005), 1)):
+        once, twice = (posterior(2, change, [(1, found)] * times)[position] for times in (1, 2))
+        assert 0.5 < once < CERTAIN
+        assert (twice > CERTAIN) == (found.log > change.log - 0.01)
+
+
+def test_ratios_of_several_cells_and_of_several_steps_are_averaged_with_their_errors() -> None:
+    mean = mean_of([Estimate(median, median * exp(-0.0196), median * exp(0.0196)) for median in (0.8, 0.9)])
+    assert mean.log == pytest.approx(log(0.8 * 0.9) / 2)
+    assert mean.error == pytest.approx(0.01 / 2**0.5)
+    assert mean.estimate.median == pytest.approx((0.8 * 0.9) ** 0.5)
+    twice = pooled([(3, mean), (3, mean), (5, mean)])
+    assert twice.keys() == {3, 5}
+    one, two = (twice[at].error ** 2 - BIAS**2 for at in (5, 3))  # the bias of a build stays
+    assert two == pytest.approx(one / 2, rel=1e-3)
+
+
+def test_one_wild_ratio_of_four_hardly_moves_the_mean_of_a_candidate() -> None:
+    wild = pooled([*3 * [(3, Ratio(0.0, 0.02))], (3, Ratio(-0.2, 0.02))])
+    assert wild[3].log == pytest.approx(0.0, abs=0.005)

@@ -1,0 +1,595 @@
+"""``vebench check`` as a user and a CI service meet it, alone and with a history of runs."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from math import exp
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from support.commands import Command, Result, without_a_reader
+from support.fakes import FakeStart, fake_world, steady
+from support.records import make_cell, make_header, write_lines, write_run
+
+from vebench.plan.spec import RunSpec
+from vebench.results.records import Run
+
+Check = Callable[..., Result]
+Runs = Callable[..., Path]
+
+
+RATES, SPEEDUPS = ("--metric", "fps"), ("--metric", "speedup")
+BACKENDS = [{"name": "for-loop"}, {"name": "shm-sync"}]
+PLACES = (("for-loop", 1), ("for-loop", 2), ("shm-sync", 1), ("shm-sync", 2), ("yardstick", 1))
+
+
+@pytest.fixture
+def check(vebench: Command) -> Check:
+    """Return the command's ``check``."""
+    return partial(vebench, "check")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    """Return what writes a run of 5 passes, in which shm-sync with 2 workers is ``factor`` times as fast."""
+
+    def write(name: str, factor: float = 1.0, *, passes: int = 5, **fields: object) -> Path:
+        random = Random(name)  # noqa: S311 - noise to repeat, no secret
+        head = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, passes=passes)
+        cells = []
+        for repeat in range(passes):
+            for env in ("ALE/Pong-v5", "Ant-v5"):
+                for backend, workers in PLACES:
+                    speed = 1e6 * exp(random.gauss(0, 0.01))
+                    speed *= factor if (backend, workers) == ("shm-sync", 2) else 1
+                    steps = (round(speed), round(1.01 * speed), round(0.99 * speed))
+                    cells.append(make_cell(backend, workers, steps, env=env, repeat=repeat))
+        header = msgspec.structs.replace(head, cells=10 * passes, **fields)
+        return write_run(tmp_path / name, Run(header, tuple(cells)))
+
+    return write
+
+
+def edited(path: Path, change: Callable[[list[str]], list[str]]) -> Path:
+    """Return ``path`` with its lines changed."""
+    return write_lines(path, change(path.read_text().splitlines()))
+
+
+def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Check, runs: Runs) -> None:
+    spec = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, hosts={"names": ["a", "b"]}).spec
+    refused = check(runs("base", spec=spec))
+    assert refused.status == 2
+    assert "measured on other hosts, which check does not repeat" in refused.refusal
+
+
+@pytest.mark.parametrize(
+    ("factor", "passes", "options", "status"),
+    [
+        (1.0, 5, (), 0),
+        (1.0, 5, ("--tolerance", "50%", *RATES), 0),
+        (1.0, 1, ("--tolerance", "5%"), 3),
+        (0.7, 5, (), 1),
+        (0.7, 5, ("--tolerance", "45%"), 0),
+        (0.7, 5, ("--tolerance", "0.45"), 0),
+        (0.7, 5, ("--tolerance", "5 %"), 1),
+        (0.7, 5, ("-b", "for-loop"), 0),
+        (0.5, 1, (), 1),
+        (0.3, 5, RATES, 1),
+    ],
+)
+def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(  # noqa: PLR0913, PLR0917 - fixtures, and a row
+    check: Check, runs: Runs, factor: float, passes: int, options: tuple[str, ...], status: int
+) -> None:
+    a, b = runs("a.jsonl", passes=passes), runs("b.jsonl", factor, passes=passes)
+    found = check(a, b, *options, "-f", "json")
+    answer = json.loads(found.out)
+    slower = {(cell["backend"], cell["workers"]) for cell in answer["cells"] if cell["verdict"] == "slower"}
+    assert (found.status, answer["status"], found.err) == (status, status, "")
+    assert slower == ({("shm-sync", 2)} if status == 1 else set())
+
+
+def test_rates_of_two_like_runs_are_inconclusive_since_runs_as_a_whole_may_differ(check: Check, runs: Runs) -> None:
+    found = check(runs("a.jsonl"), runs("b.jsonl"), *RATES)
+    assert (found.status, found.err) == (3, "")
+    assert found.out.startswith("Check: 8 inconclusive of 8 cells\n")
+    assert "two runs of the same code may differ by this much" in " ".join(found.out.split())
+
+
+def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.7)
+    found = check(a, b, "-b", "shm-sync", "-e", "pong", "-f", "json")
+    cells = json.loads(found.out)["cells"]
+    assert [(cell["env"], cell["backend"], cell["workers"]) for cell in cells] == [
+        ("ALE/Pong-v5", "shm-sync", 1),
+        ("ALE/Pong-v5", "shm-sync", 2),
+    ]
+    assert found.status == 1
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        (lambda lines: lines[:-1], (3, "49 of 50 cells: the run is incomplete")),
+        (lambda lines: lines[:1], (3, "0 of 50 cells: the run is incomplete")),
+        (lambda lines: [lines[0], lines[1].replace('"workers":', '"workers":"x', 1), *lines[2:]], (2, "line 2: ")),
+        (
+            lambda lines: [lines[0], *(line.replace('"status":"ok"', '"status":"skipped"') for line in lines[1:])],
+            (3, "no cell was measured"),
+        ),
+    ],
+    ids=["truncated", "only a head", "no number", "all skipped"],
+)
+def test_a_run_that_is_damaged_or_not_whole_never_passes(
+    check: Check, runs: Runs, which: int, change: Callable[[list[str]], list[str]], answer: tuple[int, str]
+) -> None:
+    files = [runs("a.jsonl"), runs("b.jsonl")]
+    edited(files[which], change)
+    found = check(*files)
+    status, words = answer
+    assert (found.status, found.out, found.err.count("\n")) == (status, "", 1), found.err
+    assert files[which].name in found.err
+    assert words in found.err
+
+
+def without(cell: str) -> Callable[[list[str]], list[str]]:
+    """Return what leaves out the cells whose lines have this text, from the count of the first line, too."""
+
+    def change(lines: list[str]) -> list[str]:
+        left = [line for line in lines[1:] if cell not in line]
+        return [json.dumps({**json.loads(lines[0]), "cells": len(left)}), *left]
+
+    return change
+
+
+def emptied(lines: list[str]) -> list[str]:
+    """Return the lines of a run whose cells have no windows."""
+    return [lines[0], *(json.dumps({**json.loads(line), "windows": []}) for line in lines[1:])]
+
+
+@pytest.mark.parametrize(
+    ("change", "missing", "why"),
+    [(without("Ant-v5"), 4, "not in the candidate"), (emptied, 8, "no window was measured")],
+)
+def test_missing_cells_do_not_pass(
+    check: Check, runs: Runs, change: Callable[[list[str]], list[str]], missing: int, why: str
+) -> None:
+    found = check(runs("a.jsonl"), edited(runs("b.jsonl"), change))
+    assert found.status == 3
+    assert f"{missing} missing" in found.out
+    assert why in found.out
+
+
+def failed(*which: int, of: str = "Ant-v5") -> Callable[[list[str]], list[str]]:
+    """Return what lets these passes of all cells fail whose lines have this text."""
+
+    def change(lines: list[str]) -> list[str]:
+        cells = [json.loads(line) for line in lines[1:]]
+        for line, cell in zip(lines[1:], cells, strict=True):
+            if of in line and cell["repeat"] in which:
+                cell.update(status="failed", reason="boom", windows=[])
+        return [lines[0], *map(json.dumps, cells)]
+
+    return change
+
+
+ALL = range(5)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "status"),
+    [((), ALL, 1), ((), (3,), 1), ((3,), ALL, 1), (ALL, (), 3), (ALL, ALL, 3), ((3,), (), 0), ((3,), (3, 4), 0)],
+    ids=["all", "one", "all, not one", "before", "both", "one before", "some in both"],
+)
+def test_a_cell_that_failed_in_the_candidate_alone_is_status_1_whatever_is_inconclusive(
+    check: Check, runs: Runs, baseline: tuple[int, ...], candidate: tuple[int, ...], status: int
+) -> None:
+    a, b = edited(runs("a.jsonl"), failed(*baseline)), edited(runs("b.jsonl"), failed(*candidate))
+    found = check(a, b, "-f", "json")
+    answer = json.loads(found.out)
+    assert (found.status, answer["status"]) == (status, status)
+    worse = {cell["env"] for cell in answer["cells"] if cell["failed"]}
+    assert worse == ({"Ant-v5"} if status == 1 else set())
+
+
+def test_a_candidate_in_which_everything_failed_is_status_1_and_a_baseline_is_none(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=""))
+    worse = check(a, b)
+    assert (worse.status, worse.err) == (1, "")
+    assert worse.out.startswith("Check: 8 missing of 8 cells\n")
+    assert "candidate: failed: boom" in worse.out
+    refused = check(b, a)
+    assert (refused.status, refused.refusal) == (3, f"vebench: {b}: no cell was measured: nothing to compare\n")
+
+
+def test_speedups_whose_base_failed_in_the_candidate_alone_are_status_1(check: Check, runs: Runs) -> None:
+    loop = '"backend":"for-loop","options":{},"python":"","workers":1,'
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=loop))
+    found = check(a, b, "-b", "shm-sync", *SPEEDUPS, "-f", "json")
+    assert found.status == 1
+    reasons = {(cell["backend"], cell["verdict"], cell["failed"]) for cell in json.loads(found.out)["cells"]}
+    assert reasons == {
+        ("for-loop", "missing", "candidate: failed: boom"),
+        ("shm-sync", "not comparable", "candidate: for-loop with one worker failed: boom"),
+    }
+
+
+def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdicts_are(
+    check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(3))
+    found = check(a, b, "--tolerance", "25%", "-o", tmp_path / "check.xml")
+    assert found.out.startswith("Check: 8 same of 8 cells\n")
+    assert "failed candidate: 1 of 5 passes failed: boom" in " ".join(found.out.split())
+    assert len([line for line in found.err.splitlines() if line.startswith("::error title=vebench%3A same::Ant")]) == 4
+    (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    assert suite.get("errors") == "4"
+
+
+def test_a_cut_off_last_line_is_no_pass(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl")
+    b.write_bytes(b.read_bytes()[:-20])
+    found = check(a, b)
+    assert (found.status, found.err.count("\n")) == (3, 1)
+    assert "truncated" in found.err
+
+
+def test_the_baseline_is_no_candidate(check: Check, runs: Runs) -> None:
+    a = runs("a.jsonl")
+    found = check(a, a)
+    assert (found.status, found.err.count("\n")) == (2, 1)
+    assert "is the baseline itself" in found.err
+
+
+def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(check: Check, runs: Runs) -> None:
+    a = runs("a.jsonl")
+    b = runs("b.jsonl", host=msgspec.structs.replace(make_header().host, cpu_model="Another 9000"))
+    c = runs("c.jsonl", packages={"gymnasium": "1.3.0"})
+    for other, words in ((b, "cpu_model Test CPU against Another 9000"), (c, "gymnasium 1.4.0 against 1.3.0")):
+        refused = check(a, other, *RATES)
+        assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
+        assert words in refused.err
+        for more in ((*RATES, "--allow-different-host"), SPEEDUPS, ()):
+            allowed = check(a, other, "--tolerance", "50%", *more)
+            assert allowed.status == 0
+            assert words in " ".join(allowed.out.split())
+
+
+def test_the_yardstick_is_no_measure_where_python_or_numpy_differ_unless_allowed(check: Check, runs: Runs) -> None:
+    python = runs("python.jsonl", host=msgspec.structs.replace(make_header().host, python="3.13.1"))
+    one, two = (runs(f"{version}.jsonl", packages={"numpy": version}) for version in ("1.26", "2.0"))
+    for a, b in ((one, two), (runs("a.jsonl"), python)):
+        refused = check(a, b)
+        assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
+        assert check(a, b, "--allow-different-host").status == 0
+        assert check(a, b, *SPEEDUPS).status == 0
+
+
+def test_another_version_of_vebench_is_reported_and_not_refused(check: Check, runs: Runs) -> None:
+    a, b = (runs(f"{version}.jsonl", packages={"vebench": version}) for version in ("1", "2"))
+    found = check(a, b)
+    assert found.status == 0
+    assert "vebench 1 against 2" in found.out
+
+
+def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs: Runs) -> None:
+    b = runs("b.jsonl", host=msgspec.structs.replace(make_header().host, pinning=False))
+    found = check(runs("a.jsonl"), b, "--allow-different-host")
+    assert (found.status, found.err.count("\n")) == (3, 1)
+    assert "pinned" in found.err
+
+
+@pytest.mark.parametrize("pin", ["scatter", "compact[smt=off]", "compact[mem=bind]"])
+def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(check: Check, runs: Runs, pin: str) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", spec=make_header(pin=pin).spec)
+    refused = check(a, b, *RATES)
+    assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
+    words = f"--pin compact against {pin}"
+    assert words in refused.err
+    allowed = check(a, b, *RATES, "--allow-different-host", "--tolerance", "50%")
+    assert allowed.status == 0
+    assert words in " ".join(allowed.out.split())
+
+
+# Fields of a plan that change what is measured, or how, each with a value that is not the default. Of others, runs that
+# differ are compared cell by cell, and need no word.
+ANOTHER = {
+    "interleave": True,
+    "seed": 7,
+    "pin": "scatter",
+    "replicas": 2,
+    "proof": "auto",
+    "isolation": "fork",
+    "policy": {"kind": "sleep", "pause": "1ms"},
+}
+NO_CONDITIONS = {
+    *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
+    *("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout"),
+}
+
+
+def test_each_field_of_a_plan_is_a_condition_or_known_to_be_none() -> None:
+    assert {*RunSpec.__dataclass_fields__} == {*ANOTHER, *NO_CONDITIONS}
+
+
+@pytest.mark.parametrize("field", ANOTHER)
+def test_runs_whose_plans_measure_something_else_are_not_compared_without_a_word(
+    check: Check, vebench: Command, runs: Runs, field: str
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", spec=make_header(**{field: ANOTHER[field]}).spec)
+    judged, beside = check(a, b), vebench("report", a, b)
+    assert f"--{field} " in judged.out + judged.err
+    assert (judged.status == 3) == (field == "policy")
+    assert beside.status == 0
+    assert f"differ in their plans: --{field} " in " ".join(beside.out.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--tolerance", "0"), ["--tolerance", "0%"]),
+        (("--tolerance", "100%"), ["--tolerance"]),
+        (("--tolerance", "nan"), ["--tolerance", "5%"]),
+        (("--tolerance", "-5%"), ["--tolerance"]),
+        (("--metric", "steps"), ["--metric", "yardstick, speedup, fps"]),
+        (("-f", "pdf"), ["-f", "markdown"]),
+        (("-b", "gym-sync"), ["--backend gym-sync", "a.jsonl"]),
+        (("-e", "Pnog"), ["--env Pnog", "did you mean Pong"]),
+        (("-o", "c.jsonl"), ["--output", "b.jsonl"]),
+        (("-o", "nowhere/check.xml"), ["-o nowhere/check.xml", "folder"]),
+    ],
+)
+def test_bad_input_is_status_2_in_any_case(check: Check, runs: Runs, more: tuple[str, ...], words: list[str]) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.5)
+    before = a.read_bytes()
+    found = check(a, b, *more)
+    assert (found.status, found.err.count("\n")) == (2, 1), found.err
+    for word in words:
+        assert word in found.err
+    assert a.read_bytes() == before
+
+
+def test_junit_has_a_case_for_each_cell_and_doubt_is_an_error(check: Check, runs: Runs, tmp_path: Path) -> None:
+    suites = []
+    for metric, factor in (((), 0.7), (RATES, 0.2)):
+        check(runs("a.jsonl"), runs("b.jsonl", factor), *metric, "-o", tmp_path / "check.xml")
+        suites += ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
+    counts = [[suite.get(name) for name in ("tests", "failures", "errors", "skipped")] for suite in suites]
+    assert counts[0] == ["8", "2", "0", "0"]
+    failed = [case.get("name") for case in suites[0] if case.find("failure") is not None]
+    assert failed == ["ALE/Pong-v5, shm-sync, 2 workers", "Ant-v5, shm-sync, 2 workers"]
+    outcomes: dict[str, set[str]] = {"shm-sync": set(), "for-loop": set()}
+    for case in suites[1]:
+        _, backend, _ = str(case.get("name")).split(", ")
+        outcomes[backend].add(case[0].tag)
+    assert outcomes == {"shm-sync": {"failure", "skipped"}, "for-loop": {"error"}}
+
+
+def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
+    check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.7)
+    summary = tmp_path / "summary.md"
+    summary.write_text("# Earlier\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    found = check(a, b, "-f", "json")
+    assert json.loads(found.out)["status"] == 1
+    text = summary.read_text()
+    assert text.startswith("# Earlier\n## Check: 2 slower, 6 same of 8 cells\n")
+    assert "| backend  | workers | verdict |" in text
+    commands = found.err.splitlines()
+    assert len(commands) == 2
+    assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")
+
+
+def third(lines: list[str], but: str = "no backend") -> list[str]:
+    """Return the lines of a run in which everything ``but`` one backend took three times as long."""
+    return [line if but in line else line.replace('"ns":1000000000', '"ns":3000000000') for line in lines]
+
+
+def test_a_machine_that_has_changed_is_reported_if_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), edited(runs("b.jsonl"), third)
+    slower = check(a, b, *RATES)
+    assert slower.status == 1
+    assert "machine the rate of for-loop itself has changed" in " ".join(slower.out.split())
+    for metric in (SPEEDUPS, ()):
+        same = check(a, b, *metric)
+        assert same.status == 0
+        assert "for-loop itself" not in same.out
+    assert "for-loop itself" not in check(a, runs("c.jsonl", 0.5), *RATES).out
+
+
+@pytest.mark.parametrize(
+    ("metric", "verdicts"),
+    [
+        (SPEEDUPS, {("for-loop", "slower"), ("shm-sync", "inconclusive")}),
+        ((), {("for-loop", "slower"), ("shm-sync", "slower")}),
+    ],
+)
+def test_an_environment_that_became_slower_for_all_backends_is_a_regression(
+    check: Check, runs: Runs, metric: tuple[str, ...], verdicts: set[tuple[str, str]]
+) -> None:
+    slower = edited(runs("b.jsonl"), partial(third, but='"yardstick"'))
+    found = check(runs("a.jsonl"), slower, *metric, "-f", "json")
+    assert found.status == 1
+    assert {(group["backend"], group["verdict"]) for group in json.loads(found.out)["groups"]} == verdicts
+
+
+def test_without_a_yardstick_no_speedup_is_the_same_and_it_says_how_to_have_one(check: Check, runs: Runs) -> None:
+    a, b = edited(runs("a.jsonl"), without('"yardstick"')), runs("b.jsonl")
+    for metric in (SPEEDUPS, ()):
+        found = check(a, b, *metric)
+        assert found.status == 3
+        assert "same of" not in found.out.splitlines()[0]
+        assert "vebench run always measures it, unless --set base=false is given" in " ".join(found.out.split())
+
+
+@pytest.mark.parametrize("metric", ["fps", "speedup", "yardstick"])
+def test_each_verdict_says_what_its_metric_does_not_see(check: Check, runs: Runs, metric: str) -> None:
+    shown = check(runs("a.jsonl"), runs("b.jsonl"), "--metric", metric).out
+    assert [line for line in shown.splitlines() if line.startswith("Not detected: ")]
+
+
+def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    found = check(runs("a.jsonl").name, runs("b.jsonl", 0.7).name)
+    rows = [line.split()[:3] for line in found.out.splitlines() if line.startswith("shm-sync")]
+    assert [row[1:] if row[1] == "all" else row[1:2] for row in rows] == [["all", "2"], ["1"], ["2"]] * 2
+    assert max(map(len, found.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("speed", "status"), [(1000.0, 0), (700.0, 1)])
+def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command, speed: float, status: int) -> None:
+    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
+    assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
+    start = FakeStart({"shm-sync": lambda cell, spec: steady(cell, spec, speed)})
+    found = vebench("check", "a.jsonl", "-o", "b.jsonl", "-f", "json", world=fake_world(start))
+    assert found.status == status
+    assert len(start.started) >= 3 * 5
+
+
+@pytest.mark.parametrize(
+    ("more", "again"),
+    [
+        ((), {("for-loop", 1), ("shm-sync", 2), ("gym-sync", 2), ("yardstick", 1)}),
+        (("-b", "shm-sync", *SPEEDUPS), {("for-loop", 1), ("shm-sync", 2), ("yardstick", 1)}),
+        (("-b", "for-loop"), {("for-loop", 1), ("yardstick", 1)}),
+    ],
+)
+def test_what_a_run_added_to_its_plan_is_measured_again_only_with_what_needs_it(
+    vebench: Command, more: tuple[str, ...], again: set[tuple[str, int]]
+) -> None:
+    plan = ("-e", "Pong", "-b", "shm-sync,gym-sync,null", "-w", "2", "--passes", "5", "-q")
+    assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
+    start = FakeStart()
+    asked = ("--tolerance", "25%", "-o", "b.jsonl", "-f", "json")
+    found = vebench("check", "a.jsonl", *more, *asked, world=fake_world(start))
+    assert found.status == 0
+    assert found.err.startswith("vebench: such a check finds a backend that is ")
+    assert {(cell.backend.label, cell.workers) for cell, _ in start.started} == again
+    assert len(start.started) >= 3 * len(again)
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
+def test_a_regression_is_one_even_if_the_reader_of_the_output_goes_away(
+    check: Check, runs: Runs, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", 0.3)
+    with without_a_reader() as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        found = check(a, b, "-f", form)
+    assert (found.status, found.err) == (1, "")
+
+
+def test_the_verdicts_are_printed_and_written_to_a_report(check: Check, runs: Runs) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl")
+    assert check(a, b, "-o", "check.md").out == check(a, b).out
+    assert Path("check.md").read_text() == check(a, b, "-f", "markdown").out
+
+
+def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(check: Check, runs: Runs) -> None:
+    found = check(runs("a.jsonl"), *RATES)
+    assert (found.status, found.out, found.err.count("\n")) == (3, "", 1)
+    assert "Test CPU against" in found.err
+    assert [path.name for path in Path().iterdir()] == ["a.jsonl"]
+
+
+def disturbed(lines: list[str]) -> list[str]:
+    """Return the lines of a run in whose every window others had half of the first CPU."""
+    return [line.replace('"others_ns":null', '"others_ns":500000000') for line in lines]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_run_that_others_disturbed_is_no_baseline_and_no_candidate(check: Check, runs: Runs, which: int) -> None:
+    files = [runs("a.jsonl"), runs("b.jsonl", 0.5)]
+    edited(files[which], disturbed)
+    found = check(*files)
+    assert found.status == 3
+    reason = "is unusable: other processes disturbed 10 of 10 cells; measure on an idle machine"
+    assert found.refusal == f"vebench: {files[which]} {reason}\n"
+
+
+def test_against_a_baseline_that_others_disturbed_nothing_is_measured(check: Check, runs: Runs, tmp_path: Path) -> None:
+    start = FakeStart()
+    found = check(edited(runs("a.jsonl"), disturbed), world=fake_world(start))
+    assert (found.status, start.started) == (3, [])
+    assert "a.jsonl is unusable: " in found.refusal
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_what_is_measured_against_a_baseline_while_others_disturb_it_is_no_regression(vebench: Command) -> None:
+    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
+    assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
+    slow = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, 500.0, stolen=0.5)))
+    found = vebench("check", "a.jsonl", "-o", "b.jsonl", world=fake_world(slow))
+    assert (found.status, found.out) == (3, "")
+    assert "\nvebench: b.jsonl is unusable: other processes disturbed 4 of 5 cells; " in found.err
+
+
+NOISE = (0.0, 0.004, -0.004)
+
+
+def write_past(path: Path, shift: float) -> None:
+    """Write a run that as a whole is faster by this difference of log rates."""
+    cells = [
+        make_cell(backend, 1, (round(1e6 * exp(shift * (backend != "yardstick") + noise)),) * 2, repeat=repeat)
+        for backend in ("for-loop", "gym-sync", "shm-sync", "yardstick")
+        for repeat, noise in enumerate(NOISE)
+    ]
+    write_run(path, Run(make_header(), tuple(cells)))
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """Return a folder of runs of one machine that hardly differ; beside it are a baseline and a candidate."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for number in range(8):
+        write_past(folder / f"{number}.jsonl", 0.005 * (-1) ** number)
+    write_past(tmp_path / "old.jsonl", 0.0)
+    write_past(tmp_path / "new.jsonl", -0.002)
+    write_past(tmp_path / "slow.jsonl", -0.12)
+    return folder
+
+
+def test_without_a_history_two_runs_may_differ_by_more_than_the_tolerance(vebench: Command, past: Path) -> None:
+    assert past.is_dir()
+    for candidate in ("new.jsonl", "slow.jsonl"):
+        found = vebench("check", "old.jsonl", candidate, "--metric", "fps", "-f", "json")
+        answer = json.loads(found.out)
+        assert (found.status, answer["run_spread"]) == (3, pytest.approx(0.15))
+        assert "two runs of the same code may differ" in answer["groups"][0]["why"]
+
+
+def test_with_a_history_of_runs_that_hardly_differ_check_decides(vebench: Command, past: Path) -> None:
+    for candidate, status, verdict in (("new.jsonl", 0, "same"), ("slow.jsonl", 1, "slower")):
+        asked = ("--metric", "fps", "--tolerance", "5%", "--history", past)
+        found = vebench("check", "old.jsonl", candidate, *asked, "-f", "json")
+        answer = json.loads(found.out)
+        assert (found.status, {group["verdict"] for group in answer["groups"]}) == (status, {verdict})
+        assert answer["run_spread"] == pytest.approx(0.005, rel=0.2)
+    shown = vebench("check", "old.jsonl", "new.jsonl", "--history", past).out
+    assert "from earlier runs" in " ".join(shown.split())
+
+
+def test_a_history_that_is_too_short_is_one_line_and_status_2(vebench: Command, past: Path) -> None:
+    for path in sorted(past.iterdir())[4:]:
+        path.unlink()
+    found = vebench("check", "old.jsonl", "new.jsonl", "--history", past)
+    assert found.status == 2
+    assert "fewer than 5 runs" in found.refusal
+
+
+@pytest.mark.parametrize("metric", ["yardstick", "speedup"])
+def test_a_history_shows_by_how_much_ratios_within_a_run_differ(vebench: Command, past: Path, metric: str) -> None:
+    asked = ("check", "old.jsonl", "new.jsonl", "--metric", metric, "-f", "json")
+    assumed, known = (json.loads(vebench(*asked, *more).out) for more in ((), ("--history", past)))
+    assert (assumed["run_spread"], assumed["cell_spread"]) == (None, pytest.approx(0.02))
+    assert known["run_spread"] is None
+    assert known["cell_spread"] == pytest.approx(0.004 * (metric == "yardstick"), abs=1e-3)

@@ -1,0 +1,354 @@
+"""``vebench compare``: the same cells in two interpreters, in turn."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.commands import Command, lines
+from support.fakes import FakeClock, FakeStart, Script, failing, fake_examine, fake_world, interrupted, steady
+from support.paced import paced
+from support.places import NO_OLDEST_PYTHON, OLDEST_PYTHON
+
+from vebench.backends.registry import ENTRIES
+from vebench.child.answers import Answer
+from vebench.errors import UsageError, shown
+from vebench.interpreters.interpreter import Interpreter, examine_python
+from vebench.plan.cells import Cell
+from vebench.plan.spec import RunSpec
+
+OLD_AND_NEW = ("old", "new")
+LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
+BRIEF = ("--set", "duration=0.05", "--set", "warmup=0.02", "--set", "windows=2", "--passes", "2")
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def without(module: str, *lacking: str) -> Callable[[str, str], Interpreter]:
+    """Return what finds that the Pythons ``lacking`` lack a module, and that others have everything."""
+
+    def examined(option: str, path: str, **_: bool) -> Interpreter:
+        found = fake_examine(option, path)
+        return replace(found, modules=found.modules - {module}) if path in lacking else found
+
+    return examined
+
+
+def test_a_ratio_is_bs_rate_over_as_with_its_interval(vebench: Command) -> None:
+    world = fake_world(FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))}))
+    (cell,) = json.loads(vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world).out)["cells"]
+    assert cell["verdict"] == "faster"
+    assert cell["ratio"]["median"] == pytest.approx(1.5, rel=0.02)
+    assert cell["ratio"]["low"] < cell["ratio"]["median"] < cell["ratio"]["high"]
+
+
+@pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
+def test_an_adapter_of_the_users_is_measured_on_both_sides_also_in_a_python_3_10_that_has_numpy_and_no_vebench(
+    vebench: Command, tmp_path: Path
+) -> None:
+    plan = ("-e", "CartPole", "-b", "faulty:Sound", "-w", "1", *BRIEF)
+    done = vebench("compare", OLDEST_PYTHON, sys.executable, *plan, "-f", "json", "-o", "pair.jsonl")
+    assert done.status in (0, 1, 3), done.err
+    (cell,) = json.loads(done.out)["cells"]
+    assert (cell["backend"], cell["workers"]) == ("faulty:Sound", 1)
+    assert cell["verdict"] in ("same", "slower", "faster") or cell["why"]
+    for side, version in (("a", "3.10."), ("b", sys.version.split()[0])):
+        header, *cells = lines(tmp_path / f"pair-{side}.jsonl")
+        assert header["host"]["python"].startswith(version)
+        assert header["cells"] == len(cells) == 2
+        assert [(cell["status"], len(cell["windows"]) >= 2) for cell in cells] == [("ok", True)] * 2
+
+
+def test_each_cell_runs_in_the_interpreters_of_both_sides_and_the_first_of_them_alternates(vebench: Command) -> None:
+    start = FakeStart()
+    plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2")
+    found = vebench("compare", "old", "new", *plan, "-f", "json", world=fake_world(start))
+    assert found.status == 0
+    assert [cell["workers"] for cell in json.loads(found.out)["cells"]] == [1, 2]
+    assert {(cell.side, python) for cell, python in start.started} == {("A", "old"), ("B", "new")}
+    assert start.left == 2
+    pairs = [(one, other) for (one, _), (other, _) in zip(start.started[::2], start.started[1::2], strict=True)]
+    assert all((one.key, one.group) == (other.key, other.group) for one, other in pairs)
+    assert len({one.group for one, _ in pairs}) == len(pairs)
+    assert {(one.repeat % 2, one.side + other.side) for one, other in pairs} == {(0, "AB"), (1, "BA")}
+
+
+@pytest.mark.parametrize(
+    ("on_a", "of_b", "status"),
+    [(0.0, 500.0, 3), (0.48, 500.0, 1), (0.0, 100.0, 1)],
+    ids=["B alone", "both", "B, which is far slower than that explains"],
+)
+def test_a_cell_that_others_disturbed_on_one_side_alone_is_not_called_slower(
+    vebench: Command, on_a: float, of_b: float, status: int
+) -> None:
+    def script(cell: Cell, spec: RunSpec) -> list[Answer]:
+        return steady(cell, spec, of_b, stolen=0.5) if cell.side == "B" else steady(cell, spec, stolen=on_a)
+
+    start = FakeStart({"for-loop": script})
+    plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2", "--passes", "5", "-o", "pair.jsonl")
+    found = vebench("compare", "old", "new", *plan, "-f", "json", world=fake_world(start))
+    assert found.status == status
+    shown = json.loads(found.out)
+    assert {cell["verdict"] for cell in shown["cells"]} == {"slower" if status == 1 else "inconclusive"}
+    assert [cell["ratio"]["median"] for cell in shown["cells"]] == pytest.approx([of_b / 1000] * 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [(("run", "--resume"), "start that again"), (("check",), "measure both sides again with it")],
+)
+def test_one_sides_run_is_not_measured_further_alone(vebench: Command, command: tuple[str, ...], instead: str) -> None:
+    assert vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world()).status == 0
+    for side in "ab":
+        file = f"pair-{side}.jsonl"
+        refused = vebench(*command, file, world=fake_world())
+        assert refused.status == 3
+        assert refused.refusal.endswith(f"by vebench compare: {instead.format(file=file)}\n")
+
+
+def test_by_default_all_backends_are_compared_and_no_reference_rows(vebench: Command) -> None:
+    start = FakeStart()
+    found = vebench("compare", *OLD_AND_NEW, "-e", "Pong", "-w", "1", "-f", "json", world=fake_world(start))
+    assert found.status == 0
+    backends = {cell.backend.name for cell, _ in start.started}
+    assert backends == {cell["backend"] for cell in json.loads(found.out)["cells"]}
+    assert backends == {entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row}
+
+
+def test_reference_rows_that_are_named_are_measured_but_not_gated(vebench: Command) -> None:
+    start = FakeStart()
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,ceiling,null")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(start))
+    assert found.status == 0
+    assert {cell.backend.name for cell, _ in start.started} == {"for-loop", "ceiling", "null"}
+    assert found.out.startswith("Compare: 1 same of 1 cell\n")
+    assert "not gated 2 cells of the reference rows ceiling and null" in " ".join(found.out.split())
+
+
+def test_reference_rows_alone_are_nothing_to_compare(vebench: Command, tmp_path: Path) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "ceiling,null")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world())
+    assert (found.status, found.refusal) == (
+        3,
+        "vebench: nothing to compare: ceiling and null alone say nothing about a backend: name others with -b\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lacking", ["old", "new"])
+@pytest.mark.parametrize("more", ["", "null,"])
+def test_what_cannot_run_on_both_sides_is_nothing_to_compare_and_what_is_missing_is_said(
+    vebench: Command, tmp_path: Path, lacking: str, more: str
+) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", f"{more}envpool-sync")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
+    side = {"old": "A (old)", "new": "B (new)"}[lacking]
+    missing = f"{side}: not installed: envpool (pip install envpool)"
+    assert found.status == 3
+    assert found.refusal == f"vebench: nothing to compare: no cell can run on both sides: {missing}\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("lacking", "side"), [("old", "A"), ("new", "B")])
+def test_a_cell_that_ran_on_one_side_only_is_missing(vebench: Command, lacking: str, side: str) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync", "-f", "json")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
+    answer = json.loads(found.out)
+    assert (found.status, answer["status"]) == (3, 3)
+    assert [(cell["backend"], cell["verdict"], cell["why"]) for cell in answer["cells"]] == [
+        ("for-loop", "same", None),
+        ("envpool-sync", "missing", f"{side}: skipped: not installed: envpool (pip install envpool)"),
+    ]
+
+
+@pytest.mark.parametrize("lacking", OLD_AND_NEW)
+def test_passes_are_added_in_pairs_where_one_python_skips_cells_in_its_first_pass(
+    vebench: Command, lacking: str
+) -> None:
+    uneven = paced(lambda cell: 1.3e-5 if (cell.side, cell.repeat % 2) == ("B", 1) else 1e-5)
+    start = FakeStart(dict.fromkeys(("for-loop", "gym-sync"), uneven))
+    world = fake_world(start, examine=without("envpool", lacking), clock=FakeClock(0.1))
+    asked = ("-e", "Pong", "-w", "1,2", "-b", "envpool-sync,for-loop,gym-sync", "--budget", "60", "-f", "json")
+    plan = ("--passes", "2", "--set", "windows=3")
+    answer = json.loads(vebench("compare", *OLD_AND_NEW, *asked, *plan, world=world).out)
+    assert {cell["backend"] for cell in answer["cells"] if cell["verdict"] == "missing"} == {"envpool-sync"}
+    added = [cell for cell, _ in start.started if cell.repeat >= 2]
+    assert {cell.backend.name for cell in added} == {"for-loop", "gym-sync"}
+    for one, other in zip(added[::2], added[1::2], strict=True):
+        assert (one.key, one.group, {one.side, other.side}) == (other.key, other.group, {"A", "B"})
+
+
+@pytest.mark.parametrize(("budget", "passes"), [("1s", 2), ("1000s", 6)])
+def test_a_budget_is_kept_from_the_second_pass_on(vebench: Command, budget: str, passes: int) -> None:
+    start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 1000 + 500 * (cell.side == "B"))})
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, "--budget", budget, world=fake_world(start, clock=FakeClock(1.0)))
+    assert found.status == 0
+    assert {cell.repeat for cell, _ in start.started} == set(range(passes))
+    header, *cells = lines(Path("pair-a.jsonl"))
+    assert header["cells"] <= len(cells)
+
+
+def test_a_run_that_others_disturbed_is_called_unusable_as_its_report_does(vebench: Command) -> None:
+    def stolen(cell: Cell, spec: RunSpec) -> Script:
+        return steady(cell, spec, stolen=0.3 * (cell.side == "B"))
+
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world(FakeStart({"for-loop": stolen})))
+    assert "pair-b.jsonl is unusable" in found.out
+    assert "pair-a.jsonl is unusable" not in found.out
+    assert "unusable" in vebench("report", "pair-b.jsonl").out
+
+
+def test_a_cell_that_could_run_on_neither_side_is_left_out(vebench: Command) -> None:
+    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync")
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", "old", "new")))
+    assert found.status == 0
+    assert "left out 1 cell that could not run on either side" in " ".join(found.out.split())
+
+
+@pytest.mark.parametrize(
+    ("sides", "passes", "status", "why"),
+    [
+        ("B", range(5), 1, "B: failed: boom"),
+        ("A", range(5), 3, "A: failed: boom"),
+        ("AB", range(5), 3, "A: failed: boom"),
+        ("B", (2,), 1, "B: 1 of 6 passes failed: boom"),
+        ("A", (2,), 0, None),
+        ("AB", (2,), 0, None),
+    ],
+)
+def test_a_cell_that_failed_in_b_alone_is_status_1(
+    vebench: Command, sides: str, passes: Sequence[int], status: int, why: str | None
+) -> None:
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        here = cell.side in sides and cell.repeat in passes
+        return failing("boom")(cell, spec) if here else steady(cell, spec)
+
+    world = fake_world(FakeStart({"for-loop": script}))
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, "-f", "json", world=world)
+    (cell,) = json.loads(found.out)["cells"]
+    assert (found.status, cell["why"] or cell["failed"]) == (status, why)
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "junit"])
+def test_both_sides_are_called_a_and_b_everywhere(vebench: Command, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slower_and_failing(cell: Cell, spec: RunSpec) -> Script:
+        if cell.workers == 2:
+            return failing("boom")(cell, spec)
+        return steady(cell, spec, 1000.0 if cell.side == "A" else 500.0)
+
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    world = fake_world(FakeStart({"for-loop": slower_and_failing}))
+    asked = ("-e", "Pong", "-w", "1,2", "-b", "for-loop,gym-sync", "-f", form)
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=world)
+    assert found.status == 1
+    text = found.out + found.err
+    assert "compare: 1 slower, 1 not comparable, 2 same of 4 cells" in text.lower()
+    assert "A: failed: boom" in text
+    assert not re.search("check|baseline|candidate", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no/such/python", "{absolute} does not start: No such file or directory"),
+        ("/no/such/python", "does not start: No such file or directory"),
+        ("no-such-python", "does not start: No such file or directory"),
+    ],
+)
+def test_what_does_not_start_is_refused_in_a_line_that_names_it_once_if_that_is_enough(
+    vebench: Command, tmp_path: Path, path: str, reason: str
+) -> None:
+    done = vebench("compare", sys.executable, path, "-e", "CartPole")
+    assert done.status == 2
+    why = f"{reason.format(absolute=shown(str(tmp_path / path)))}: name a Python, such as venv/bin/python"
+    assert done.refusal == f"vebench: Python B {path}: {why}\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (("-o", "nowhere/check.xml"), "-o nowhere/check.xml: name a file in a folder that exists"),
+        (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(
+    vebench: Command, tmp_path: Path, more: tuple[str, ...], reason: str
+) -> None:
+    (tmp_path / "old-b.jsonl").touch()
+    start = FakeStart()
+    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
+    done = vebench("compare", "old", "new", *plan, *more, world=fake_world(start))
+    assert (done.status, done.refusal, start.started) == (2, f"vebench: {reason}\n", [])
+    assert [path.name for path in tmp_path.iterdir()] == ["old-b.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("""echo '{"version": [3, 9, 1], "packages": {}, "modules": ["numpy"]}'""", "Python 3.9 is too old"),
+        ("""echo '{"version": [3, 12, 1], "packages": {}, "modules": []}'""", "has no numpy"),
+    ],
+)
+def test_an_interpreter_that_cannot_run_cells_is_refused_with_reason(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        examine_python("A", script(tmp_path / "python", text))
+
+
+def test_an_interpreter_is_found_from_the_folder_as_by_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    answer = '{"version": [3, 12, 1], "packages": {}, "modules": ["numpy"]}'
+    script(tmp_path / "bin" / "other", f"echo '{answer}'")
+    assert examine_python("A", "bin/other").path == str(tmp_path / "bin" / "other")
+    assert examine_python("A", "bin/../bin/other").path == str(tmp_path / "bin" / ".." / "bin" / "other")
+    assert examine_python("A", "other").path == "other"
+
+
+TWO = ("-e", "Pong", "-b", "for-loop,gym-sync", "-w", "1", "--passes", "2", "-o", "pair.jsonl")
+
+
+@pytest.mark.parametrize(("content", "status"), [(None, 0), ("another\n", 2)], ids=["deleted", "replaced"])
+def test_a_comparison_whose_file_is_deleted_meanwhile_is_judged_but_not_one_that_was_replaced(
+    vebench: Command, tmp_path: Path, content: str | None, status: int
+) -> None:
+    path = tmp_path / "pair-a.jsonl"
+
+    def harming(cell: Cell, spec: RunSpec) -> Script:
+        if cell.repeat == spec.passes - 1:
+            path.unlink()
+            if content is not None:
+                path.write_text(content)
+        return steady(cell, spec)
+
+    once = {"for-loop": lambda cell, spec: harming(cell, spec) if cell.side == "B" else steady(cell, spec)}
+    found = vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world(FakeStart(once)))
+    assert found.status == status
+    assert f"pair-a.jsonl was {'deleted' if content is None else 'replaced'} while cells were measured" in found.err
+    if content is None:
+        assert [line["type"] for line in lines(path)] == ["run", *["cell"] * 6]
+
+
+def interrupted_in_turn(start: FakeStart, number: int) -> FakeStart:
+    """Let the user interrupt the cell after so many cells of ``start``."""
+
+    def script(cell: Cell, spec: RunSpec) -> Script:
+        return interrupted(cell, spec) if len(start.started) > number else steady(cell, spec)
+
+    start.scripts = dict.fromkeys(("for-loop", "gym-sync"), script)
+    return start
+
+
+def test_an_interrupted_comparison_says_where_what_was_measured_is(vebench: Command) -> None:
+    world = fake_world(interrupted_in_turn(FakeStart(), 2))
+    found = vebench("compare", *OLD_AND_NEW, *TWO, world=world)
+    assert (found.status, found.out) == (130, "")
+    assert "interrupted: 2 of 8 cells are in pair-a.jsonl and pair-b.jsonl; to compare again: vebench" in found.err

@@ -1,0 +1,368 @@
+"""Series of many runs: where levels changed, which points belong together, what is news, how much runs differ."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, log, sqrt
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.records import make_header, make_runs
+
+from vebench.child.window import Window
+from vebench.gates.series import (
+    FEWEST,
+    LEAST,
+    RECENT,
+    SHORTEST,
+    WINDOW,
+    History,
+    change_points,
+    history,
+    parts,
+    run_spread,
+    spread_of_runs,
+)
+from vebench.results.records import Run
+
+LOOP, ASYNC = ("for-loop", 1), ("gym-async", 2)
+HOST = make_header().host
+ELSEWHERE = msgspec.structs.replace(make_header(), host=msgspec.structs.replace(HOST, cpu_model="Other CPU"))
+UPGRADED = msgspec.structs.replace(make_header(), packages={"gymnasium": "1.5.0"})
+
+
+def around(seed: int, count: int, drop: int | None = None, level: float = 100.0, noise: float = 0.03) -> list[float]:
+    """Return the rates of so many runs, 8 % lower from ``drop`` on."""
+    random = Random(seed)  # noqa: S311 - a series to repeat, no secret
+    return [
+        level * exp(random.gauss(0, noise)) * (0.92 if drop is not None and index >= drop else 1)
+        for index in range(count)
+    ]
+
+
+def sizes(found: History) -> list[int]:
+    return [len(series.points) for series in found.series]
+
+
+def with_cell(run: Run, **fields: object) -> Run:
+    """Return ``run`` with its last cell changed."""
+    return msgspec.structs.replace(run, cells=(*run.cells[:-1], replace(run.cells[-1], **fields)))
+
+
+def test_points_are_in_the_order_in_which_runs_started_whatever_their_names() -> None:
+    runs = make_runs({ASYNC: [1.0, 2.0, 3.0]})
+    names = ["c.jsonl", "a.jsonl", "b.jsonl"]
+    mixed = [(name, run) for name, (_, run) in zip(names, runs, strict=True)]
+    found = history(mixed[::-1])
+    assert [run.name for run in found.runs] == names
+    assert [round(exp(level)) for level in found.series[0].levels] == [1000, 2000, 3000]
+
+
+def test_runs_of_which_nobody_knows_when_they_started_come_first_by_their_names() -> None:
+    runs = make_runs({ASYNC: [1.0, 2.0, 3.0]})
+    unknown = [(name, msgspec.structs.replace(run, header=make_header())) for name, run in runs[:2]]
+    blank = [
+        (name, msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, started="")))
+        for name, run in unknown
+    ]
+    assert [run.name for run in history([*blank[::-1], runs[2]]).runs] == ["000.jsonl", "001.jsonl", "002.jsonl"]
+
+
+def test_a_cell_has_a_series_for_each_set_of_packages() -> None:
+    found = history([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, UPGRADED, 3)])
+    assert (found.metric, sizes(found)) == ("fps", [3, 2])
+    assert [len(series.points) for series in found.current] == [2]
+
+
+def test_cells_under_another_placement_are_another_series() -> None:
+    scattered = make_header(pin="scatter")
+    found = history([*make_runs({ASYNC: [1.0] * 3}), *make_runs({ASYNC: [1.0] * 2}, scattered, 3)])
+    assert sizes(found) == [3, 2]
+    assert found.runs[-1].conditions.endswith(" --pin scatter")
+
+
+def test_a_cell_on_other_cpus_is_another_series() -> None:
+    runs = make_runs({ASYNC: [1.0, 1.0]})
+    fewer = [(name, with_cell(run, num_envs=1)) for name, run in runs[:1]]
+    assert sizes(history([*fewer, *runs[1:]])) == [1, 1]
+
+
+def test_runs_of_several_machines_are_compared_by_speedups_with_one_series_for_all() -> None:
+    here = make_runs({LOOP: [10.0] * 3, ASYNC: [20.0] * 3})
+    there = make_runs({LOOP: [30.0] * 3, ASYNC: [60.0] * 3}, ELSEWHERE, 3)
+    found = history([*here, *there])
+    assert (found.metric, found.machines, sizes(found)) == ("speedup", 2, [6])
+    assert [exp(level) for level in found.series[0].levels] == pytest.approx([2.0] * 6)
+    assert sizes(history([*here, *there], "fps")) == [3, 3, 3, 3]
+
+
+def test_what_is_no_rate_of_the_cell_alone_is_left_out_and_counted() -> None:
+    runs = make_runs({LOOP: [10.0] * 7, ASYNC: [20.0] * 7})
+    taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)
+    changed: Sequence[dict[str, object]] = [
+        {"status": "failed", "reason": "boom", "windows": ()},
+        {"status": "skipped", "reason": "not here", "windows": ()},
+        {"verdict": "different"},
+        {"windows": (taken,) * 4},
+        {"windows": (replace(taken, steal_ns=0, throttled_ns=5 * 10**8),) * 4},
+        {"windows": ()},
+    ]
+    worse = [(name, with_cell(run, **fields)) for (name, run), fields in zip(runs[:6], changed, strict=True)]
+    found = history([*worse, runs[6]])
+    assert sizes(found) == [7, 1]
+    assert found.left_out == {"failed": 1, "other work": 1, "disturbed": 1, "throttled": 1, "no rate": 1}
+
+
+def test_a_run_that_is_unusable_has_no_point_in_any_series() -> None:
+    runs = make_runs({ASYNC: [20.0] * 2, ("gym-async", 1): [15.0] * 2, LOOP: [10.0] * 2})
+    taken = (Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9),) * 4
+    name, run = runs[0]
+    cells = tuple(replace(cell, windows=taken) if cell.backend == "gym-async" else cell for cell in run.cells)
+    found = history([(name, msgspec.structs.replace(run, cells=cells)), runs[1]])
+    assert (sizes(found), found.left_out) == ([1, 1, 1], {"unusable": 3})
+
+
+def test_a_speedup_is_left_out_if_the_loop_was_disturbed_or_is_missing() -> None:
+    runs = make_runs({ASYNC: [20.0] * 3, LOOP: [10.0, 10.0, None]})
+    taken = Window(ns=10**9, rows=100, resets=0, cpu_ns=10**9, steal_ns=10**9)
+    found = history([(runs[0][0], with_cell(runs[0][1], windows=(taken,) * 4)), *runs[1:]], "speedup")
+    assert (sizes(found), found.left_out) == ([1], {"disturbed": 1, "no speedup": 1})
+
+
+def test_reference_rows_have_no_series() -> None:
+    assert sizes(history(make_runs({("ceiling", 1): [1.0] * 3, ("null", 1): [1.0] * 3, ASYNC: [1.0] * 3}))) == [3]
+
+
+def test_a_drop_is_news_until_the_runs_before_the_newest_five_show_it() -> None:
+    rates = around(1, 60, drop=40)
+    slower = [bool(history(make_runs({ASYNC: rates[:count]})).slower) for count in range(41, 54)]
+    first = slower.index(True)
+    assert 3 <= first + 1 <= 5  # runs with the drop
+    assert slower[first : first + RECENT] == [True] * RECENT
+    assert not any(slower[first + RECENT :])
+    (series,) = history(make_runs({ASYNC: rates})).series
+    assert [series.run_of(change) for change in series.changes] == pytest.approx([40], abs=1)
+
+
+def test_a_gain_or_a_single_slow_run_is_no_news_for_the_worse() -> None:
+    rates = around(2, 40)
+    gain = history(make_runs({ASYNC: [*rates[:30], *(1.2 * rate for rate in rates[30:33])]}))
+    assert gain.series[0].news is not None
+    assert gain.slower == ()
+    assert history(make_runs({ASYNC: [*rates, 50.0]})).slower == ()
+
+
+def test_a_drop_under_conditions_that_are_gone_is_no_news() -> None:
+    before, after = around(3, 30, drop=25, noise=0.02), around(4, 12)
+    found = history([*make_runs({ASYNC: before}), *make_runs({ASYNC: after}, UPGRADED, 30)])
+    assert [(len(series.changes), series.news) for series in found.series] == [(1, None), (0, None)]
+    assert (found.slower, found.decided) == ((), True)
+
+
+def test_a_drop_of_a_cell_that_is_no_longer_measured_is_no_news() -> None:
+    gone: list[float | None] = [*around(5, 30, drop=25, noise=0.02), *[None] * RECENT]
+    found = history(make_runs({LOOP: around(6, 35), ASYNC: gone}))
+    assert [len(series.changes) for series in found.series] == [0, 1]
+    assert found.slower == ()
+
+
+def test_with_few_runs_nothing_is_decided() -> None:
+    assert not history(make_runs({ASYNC: [1.0] * 5})).decided
+    assert history(make_runs({ASYNC: [1.0] * 6})).decided
+    assert not history([]).decided
+
+
+def test_many_steady_series_together_show_no_change() -> None:
+    rates = {("gym-async", workers): around(workers, 30) for workers in range(1, 21)}
+    assert [series.changes for series in history(make_runs(rates)).series] == [()] * 20
+
+
+def test_the_level_now_is_that_since_the_newest_change() -> None:
+    (series,) = history(make_runs({ASYNC: [100.0, 101.0, 99.0, 100.0] * 5 + [50.0, 50.5, 49.5, 50.0] * 2})).series
+    assert series.level_now.median == pytest.approx(50_000, rel=1e-3)
+    assert series.level_now.low < 50_000 < series.level_now.high
+    assert series.spread == pytest.approx(log(1.01) * sqrt(0.5), rel=0.1)
+
+
+def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
+    random = Random(7)  # noqa: S311 - a simulation to repeat, no secret
+    shifts = [random.gauss(0, 0.05) for _ in range(60)]
+    rates = {
+        ("gym-async", workers): [
+            100 * workers * exp(shift + random.gauss(0, 0.02)) * (0.7 if index >= 30 else 1)
+            for index, shift in enumerate(shifts)
+        ]
+        for workers in range(1, 9)
+    }
+    found = run_spread(history(make_runs(rates)).series)
+    assert sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
+    assert found.freedom == pytest.approx(58, abs=1)  # 60 runs, two levels
+
+
+def test_a_spread_of_independent_cells_is_smaller_by_their_number() -> None:
+    rates = {("gym-async", workers): around(workers, 60) for workers in range(1, 10)}
+    found = run_spread(history(make_runs(rates)).series)
+    assert sqrt(found.variance) == pytest.approx(0.03 / sqrt(9), rel=0.25)
+
+
+def cells_of_runs(present: Sequence[Sequence[int]], shifts: Sequence[float]) -> list[tuple[str, Run]]:
+    """Return a run for each shift, of which ``present`` names the workers of its cells."""
+    sizes = sorted({workers for run in present for workers in run})
+    return make_runs(
+        {
+            ("gym-async", size): [
+                1000 * size * exp(shift) if size in run else None for run, shift in zip(present, shifts, strict=True)
+            ]
+            for size in sizes
+        }
+    )
+
+
+def test_runs_without_a_cell_in_common_show_no_spread() -> None:
+    apart = cells_of_runs([[workers] for workers in range(1, 7)], [0.05, -0.05, 0.02, 0, 0.03, -0.04])
+    assert run_spread(history(apart).series) is None
+
+
+def test_a_run_of_cells_that_few_others_have_does_not_count() -> None:
+    shifts = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
+    common = cells_of_runs([[1, 2]] * 6, shifts)
+    beside = cells_of_runs([[1, 2]] * 6 + [[3]] * 4, [*shifts, 0, 0, 0, 0])
+    expected = run_spread(history(common).series)
+    found = run_spread(history(beside).series)
+    assert (found.freedom, found.variance) == (5, pytest.approx(expected.variance))
+
+
+def test_of_each_set_of_runs_without_a_cell_in_common_one_level_is_unknown() -> None:
+    shifts = [0.03, -0.03, 0.03, -0.03, 0.03, -0.03]
+    found = run_spread(history(cells_of_runs([[1, 2]] * 6 + [[3, 4]] * 6, shifts * 2)).series)
+    assert found.freedom == 10
+    assert found.variance == pytest.approx(12 * 0.03**2 / 10, rel=1e-3)
+
+
+def test_shifts_of_runs_are_told_from_levels_where_runs_lack_cells() -> None:
+    shifts = [0.04, -0.04, 0.04, -0.04, 0.04, -0.04, 0.04, -0.04]
+    present = [[1, 2], [1], [1, 2], [1], [1, 2], [1, 2], [1, 2], [1]]
+    found = run_spread(history(cells_of_runs(present, shifts)).series)
+    assert (found.freedom, found.variance) == (7, pytest.approx(8 * 0.04**2 / 7, rel=1e-3))
+
+
+def test_a_spread_needs_five_runs_under_the_same_conditions() -> None:
+    runs = [*make_runs({ASYNC: [1.0, 1.02, 0.99, 1.01]}), *make_runs({ASYNC: [1.0] * 4}, ELSEWHERE, 4)]
+    assert spread_of_runs(runs, make_header(), "fps") is None
+    one_more = [*runs, *make_runs({ASYNC: [1.0]}, first=8)]
+    found = spread_of_runs(one_more, make_header(), "fps")
+    assert (found.shared.freedom, 0.005 < sqrt(found.shared.variance) < 0.02) == (4, True)
+
+
+DRAWS = range(20)
+
+
+def steady(seed: int, count: int = 60, noise: float = 0.03) -> list[float]:
+    """Return log levels that only noise sets apart."""
+    random = Random(seed)  # noqa: S311 - a series to repeat, no secret
+    return [random.gauss(0, noise) for _ in range(count)]
+
+
+def stepped(levels: list[float], at: int, ratio: float) -> list[float]:
+    """Return ``levels`` with those from ``at`` on times ``ratio``."""
+    return [level + (log(ratio) if index >= at else 0.0) for index, level in enumerate(levels)]
+
+
+def places(levels: list[float]) -> list[int]:
+    return [change.at for change in change_points(levels)]
+
+
+def test_a_drop_of_8_percent_is_found_where_it_is_and_nothing_else_is() -> None:
+    found = [change_points(stepped(steady(seed), 40, 0.92)) for seed in DRAWS]
+    good = [len(changes) == 1 and abs(changes[0].at - 40) <= 5 and changes[0].worse for changes in found]
+    assert sum(good) >= 19
+    assert sum(changes[0].ratio.low <= 0.92 <= changes[0].ratio.high for changes in found if changes) >= 17
+
+
+def test_a_drop_is_found_within_five_runs_in_nine_of_ten_series() -> None:
+    series = [stepped(steady(seed), 40, 0.92) for seed in range(100)]
+    assert sum(any(places(levels[:runs]) for runs in (43, 44, 45)) for levels in series) >= 90
+
+
+def test_in_steady_series_nothing_is_found() -> None:
+    assert sum(bool(places(steady(seed))) for seed in DRAWS) <= 1
+
+
+@pytest.mark.parametrize("correlation", [0.3, 0.6])
+def test_runs_that_resemble_the_one_before_seldom_show_a_change(correlation: float) -> None:
+    found = 0
+    for seed in range(30):
+        levels = [0.0]
+        for noise in steady(seed, 79):
+            levels.append(correlation * levels[-1] + sqrt(1 - correlation**2) * noise)
+        found += any(places(levels[20:end]) for end in range(20 + FEWEST, 81, 6))
+    assert found <= 2
+
+
+def test_a_gain_is_no_change_for_the_worse() -> None:
+    (change,) = change_points(stepped(steady(1), 30, 1.1))
+    assert not change.worse
+    assert change.ratio.median == pytest.approx(1.1, abs=0.03)
+
+
+def test_each_of_several_changes_is_found_however_long_the_series() -> None:
+    levels = stepped(stepped(stepped(steady(7, 300), 60, 0.85), 120, 1.2), 290, 0.85)
+    found = change_points(levels)
+    assert [round(change.at, -1) for change in found] == [60, 120, 290]
+    assert [change.worse for change in found] == [True, False, True]
+
+
+def test_a_drop_that_lasted_a_while_is_two_changes() -> None:
+    levels = stepped(stepped(steady(3, WINDOW + 20), 30, 0.9), 36, 1 / 0.9)
+    assert places(levels) == pytest.approx([30, 36], abs=1)
+
+
+@pytest.mark.parametrize("size", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("at", [0, 20, 57, 58, 59])
+def test_a_single_value_that_lies_apart_is_no_change(size: float, at: int) -> None:
+    levels = steady(4)
+    levels[at] += log(size)
+    assert places(levels) == []
+
+
+def test_a_new_level_needs_three_values() -> None:
+    quiet = steady(5, 40, noise=0.01)
+    lower = [log(0.8) + level for level in quiet[:SHORTEST]]
+    assert places([*quiet, lower[0]]) == []
+    assert places([*quiet, *lower]) == [40]
+
+
+def test_a_change_too_small_to_matter_is_left_alone_however_certain() -> None:
+    quiet = steady(6, noise=0.001)
+    assert places(stepped(quiet, 30, 1 - LEAST / 2)) == []
+    assert places(stepped(quiet, 30, 1 - 2 * LEAST)) == [30]
+
+
+@pytest.mark.parametrize("levels", [[], [1.0], [1.0] * 100, [0.0, 5.0, 0.0, 5.0, 0.0]], ids=len)
+def test_where_nothing_can_be_said_nothing_is(levels: list[float]) -> None:
+    assert change_points(levels) == ()
+
+
+def test_equal_values_on_either_side_are_a_change_beyond_doubt() -> None:
+    (change,) = change_points([0.0] * SHORTEST + [-1.0] * SHORTEST)
+    assert (change.at, change.chance, change.ratio.median) == (SHORTEST, 0.0, pytest.approx(exp(-1)))
+    assert FEWEST == 2 * SHORTEST
+
+
+@given(st.integers(0, 10**6), st.integers(0, 80), st.floats(0.5, 2.0), st.floats(1e-9, 1e12))
+def test_the_unit_of_rates_does_not_matter(seed: int, count: int, ratio: float, unit: float) -> None:
+    levels = stepped(steady(seed, count), count // 2, ratio)
+    assert places([level + log(unit) for level in levels]) == places(levels)
+
+
+@given(st.lists(st.floats(-20, 20), max_size=70))
+def test_levels_are_kept_apart_by_the_changes_that_are_reported(levels: list[float]) -> None:
+    found = change_points(levels)
+    sides = parts(levels, [change.at for change in found])
+    assert sum(map(len, sides)) == len(levels)
+    if found:
+        assert min(map(len, sides)) >= SHORTEST
+        assert all(change.ratio.low <= change.ratio.median <= change.ratio.high for change in found)
+        assert all(abs(change.ratio.median - 1) >= LEAST * 0.99 for change in found)

@@ -1,0 +1,108 @@
+"""Processes and folders that must not outlive the process that needs them, in whatever state that is."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.waiting import eventually
+
+from vebench.errors import UsageError
+from vebench.interpreters.process_guard import LOCK, ProcessGuard, sweep
+from vebench.machine import guardian
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    """Allow one descriptor more than are open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    yield resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_folder_goes_even_if_this_process_has_no_descriptors(folder: Path, request: pytest.FixtureRequest) -> None:
+    with ProcessGuard() as guarded:
+        (guarded.scratch / "a/b/c/d/e/f/g/h").mkdir(parents=True)
+        request.getfixturevalue("few_descriptors")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_without_descriptors_for_a_guardian_nothing_is_begun_and_one_line_says_so(folder: Path) -> None:
+    with pytest.raises(UsageError, match="cannot start the process that cleans up: Too many open files"):
+        ProcessGuard().__enter__()
+    assert list(folder.glob(f"*/{LOCK}")) == []
+
+
+def test_folders_of_other_users_machines_and_programs_are_not_swept_away(folder: Path) -> None:
+    token = "0" * 16
+    for name, content in (("other", f"{token} another-machine"), ("program", "12345"), ("none", "")):
+        (folder / f"vebench-{name}").mkdir()
+        (folder / f"vebench-{name}" / LOCK).write_text(content)
+    (folder / "away").mkdir()
+    (folder / "away" / LOCK).write_text(f"{token} {os.uname().nodename}")
+    (folder / "vebench-link").symlink_to(folder / "away")
+    sweep()
+    assert len(list(folder.iterdir())) == 5
+
+
+def test_a_process_that_left_its_group_ends_with_the_context_and_one_without_the_token_does_not() -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with ProcessGuard() as guarded:
+        ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
+        bearer = subprocess.Popen(sleep, env=ours, start_new_session=True)
+        other = subprocess.Popen(sleep)
+    assert bearer.wait() < 0
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+BOMB = """
+import os, time
+end = time.monotonic() + 60
+os.fork(), os.fork()
+print(flush=True)
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_processes_that_fork_and_exit_faster_than_they_can_be_found_end_with_their_group() -> None:
+    with ProcessGuard() as guarded:
+        ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
+        bomb = subprocess.Popen([sys.executable, "-c", BOMB], env=ours, start_new_session=True, stdout=subprocess.PIPE)
+        guarded.add(bomb.pid)
+        assert bomb.stdout is not None
+        bomb.stdout.readline()
+    bomb.wait()
+    try:
+        assert eventually(lambda: not lives(bomb.pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(bomb.pid, signal.SIGKILL)
+        bomb.stdout.close()
+
+
+def lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Whether backends, or any two implementations, do the same work: ``vebench verify``."""

@@ -1,0 +1,1 @@
+"""Regressions: ``check``, ``compare``, ``bisect`` and ``history``."""

@@ -1,0 +1,210 @@
+"""The interpreters of ``vebench peers setup``: a virtual environment for each installation, in the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.packages import BASE
+from vebench.backends.registry import ENTRIES
+from vebench.child import probe
+from vebench.errors import StorageError, UsageError, one_line, shown
+from vebench.files import contents, decoded
+from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
+from vebench.interpreters.process_guard import ProcessGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vebench.backends.packages import Installation
+
+_MARK = "vebench.json"  # written last: a folder without it is unfinished
+_PATIENCE_S = 10.0
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
+_FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
+_ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
+
+
+class NotHadError(Exception):
+    """An interpreter could not be made. The text says why, in one line."""
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """What an interpreter was made from: the digest of the installation and of the versions that it got of ours."""
+
+    made_from: str
+    versions: dict[str, str]
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of an installation's interpreter. It may not exist."""
+    return cache_folder() / "peers" / name
+
+
+def python_of(name: str) -> str | None:
+    """Return the path of an installation's interpreter, None if it has not been made to the end."""
+    python = _python_in(folder_of(name))
+    return str(python) if _made_from(name) is not None and python.exists() else None
+
+
+def is_made(installation: Installation) -> bool:
+    """Return whether the interpreter is there, as it would be made now."""
+    return _made_from(installation.name) == _planned(installation).made_from
+
+
+def _python_in(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _made_from(name: str) -> str | None:
+    """Return the digest of what an interpreter was made from, None if it has not been made to the end."""
+    try:
+        return decoded(contents(folder_of(name) / _MARK), _Made).made_from
+    except (OSError, ValueError):
+        return None
+
+
+def _planned(installation: Installation) -> _Made:
+    """Return what an interpreter would be made from: with the versions of the simulators that are here."""
+    packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
+    names = tuple(name for package in packages for name in (package.name, *package.variants))
+    versions = {name: version for name, version in probe.versions(names).items() if name not in installation.without}
+    facts = {"installation": asdict(installation), "versions": versions}
+    return _Made(sha256(msgspec.json.encode(facts, order="sorted")).hexdigest(), versions)
+
+
+def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
+    """Make the interpreter of an installation, and return its path. What was there before is removed.
+
+    ``say`` is called with what is done. Nothing that is started outlives this call, and nothing unfinished is left
+    unless vebench is killed. Raises NotHadError if it cannot be made, StorageError if there is no place for it.
+    """
+    folder = folder_of(installation.name)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until no other vebench makes it
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                _install(installation, folder, say)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+    except OSError as error:
+        raise StorageError(f"{folder}: {error.strerror or error}") from None
+    return _python_in(folder)
+
+
+def _install(installation: Installation, folder: Path, say: Callable[[str], None]) -> None:
+    planned = _planned(installation)
+    base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
+    log_file = folder.with_suffix(".log")
+    with ProcessGuard() as guarded, log_file.open("w+b") as log:
+        try:
+            pip = _new_python(folder, guarded, log)
+            for name, text in installation.files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text, encoding="utf-8")
+            for number, step in enumerate(installation.steps):
+                say(f"{installation.name}: installing {', '.join(step.requirements)}")
+                variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
+                wanted = (*(base if number == 0 else ()), *step.requirements)
+                _call([*pip, *step.options, *wanted], variables, guarded, log)
+        except NotHadError as error:
+            raise NotHadError(f"{error}; full log: {log_file}") from None
+        found = examine_python("its Python", str(_python_in(folder)))
+        needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
+        if missing := sorted(package.name for package in needed if not found.has(package.module)):
+            raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
+        (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(planned))
+        (folder / f"new-{_MARK}").rename(folder / _MARK)
+    log_file.unlink(missing_ok=True)
+
+
+def install(requirements: Sequence[str], folder: Path) -> str:
+    """Make a virtual environment with these requirements in ``folder``, and return the path of its Python.
+
+    Nothing that is started outlives this call. Raises NotHadError if something cannot be installed.
+    """
+    with ProcessGuard() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
+        _call([*_new_python(folder, guarded, log), *requirements], {}, guarded, log)
+    return str(_python_in(folder))
+
+
+def _new_python(folder: Path, guarded: ProcessGuard, log: IO[bytes]) -> list[str]:
+    """Make a virtual environment in ``folder``, and return the command that installs packages into it."""
+    uv = shutil.which("uv")
+    mine = str(_python_in(folder))
+    venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-I", "-m", "venv"]
+    _call([*venv, str(folder)], {}, guarded, log)
+    return [uv, "pip", "install", "--python", mine] if uv else [mine, "-I", "-m", "pip", "install"]
+
+
+def _call(command: Sequence[str], variables: Mapping[str, str], guarded: ProcessGuard, log: IO[bytes]) -> None:
+    """Run a command to its end; nothing of it is left, whatever is raised.
+
+    Raises NotHadError if it fails, with the last line of its log that is an error, or the last of all.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    env = {**environment, **settings, "TMPDIR": str(guarded.scratch), **variables}
+    with guarded.process(command, env, subprocess.DEVNULL, log, log) as process:
+        status = process.wait()
+    if status:
+        end = os.pread(log.fileno(), 1 << 20, max(0, os.fstat(log.fileno()).st_size - (1 << 20)))
+        lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith("error")] or lines
+        cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else f"{command[0]} ended with status {status}"
+        raise NotHadError(cause)
+
+
+def releases_of(package: str) -> list[str]:
+    """Return the final releases that pip finds for this Python, the oldest first. Raises UsageError if it finds none.
+
+    Those that were yanked are left out by a recent pip; with any, they cannot be installed by a range of versions.
+    """
+    if not _PACKAGE.fullmatch(package):
+        raise UsageError(f"--package {shown(package)}: must be the name of a package")
+    # ``pip index versions`` lists what was yanked, too.
+    options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
+    command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    found = _ON_OFFER.search(done.stderr)
+    versions = [name for name in found[1].split(", ") if _FINAL.fullmatch(name)] if found else []
+    if not versions:
+        *_, why = done.stderr.splitlines() or ["pip found no release"]
+        raise UsageError(f"--package {shown(package)}: {one_line(why)}")
+    return versions
+
+
+def cache_folder() -> Path:
+    """Return the folder of what vebench keeps for later runs. It may not exist."""
+    return _user_folder("XDG_CACHE_HOME", "~/.cache")
+
+
+def config_folder() -> Path:
+    """Return the folder of the user's configuration of vebench. It may not exist."""
+    return _user_folder("XDG_CONFIG_HOME", "~/.config")
+
+
+def _user_folder(variable: str, otherwise: str) -> Path:
+    # XDG Base Directory Specification: a path that is not absolute must be ignored.
+    asked = Path(os.environ.get(variable, ""))
+    try:
+        folder = asked if asked.is_absolute() else Path(otherwise).expanduser()
+    except RuntimeError:  # a user without a home, as in some containers
+        folder = Path(os.devnull)
+    return folder / "vebench"

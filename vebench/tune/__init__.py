@@ -1,0 +1,1 @@
+"""``tune``: settings of backends race, and one is recommended."""

@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 import html5lib
 import msgspec
 import pytest
-from support.browser import Browser
 from support.commands import Command
 from support.records import make_header
 
@@ -77,19 +76,21 @@ def tables(page: Path) -> list[list[list[str]]]:
 
 
 @pytest.fixture
-def three(vebench: Command, tmp_path: Path) -> Path:
-    """Return a site of three submissions, two of them from one machine on different days."""
+def site(vebench: Command, tmp_path: Path) -> Path:
+    """Return a site of two machines, one with two submissions of the same plan on different days."""
     submit(tmp_path / "in" / "old", [cell("shm-sync", 2, 5.0)])
     submit(tmp_path / "in" / "new", started="2026-11-22T08:15:00+00:00")
     doubted = cell("gym-async", 2, 90.0, note="other processes disturbed it")
     several = [*USUAL[:3], doubted, cell("ceiling", 2, 99.0, verdict=None, reference_row=True)]
     submit(tmp_path / "in" / "other", several, "b" * 12, cpu_model="Other CPU")
+    submit(tmp_path / "in" / "tuned", division="tuned")
+    submit(tmp_path / "in" / "plan", plan="c" * 12)
     return built(vebench, tmp_path)
 
 
-def test_links_lead_to_files_of_the_site(three: Path) -> None:
-    pages = sorted(three.rglob("*.html"))
-    assert [page.relative_to(three).parts[0] for page in pages] == ["index.html", "machines", "machines"]
+def test_links_lead_to_files_of_the_site(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert [page.relative_to(site).parts[0] for page in pages] == ["index.html", "machines", "machines"]
     linked = set()
     for page in pages:
         root = parsed(page)
@@ -99,13 +100,13 @@ def test_links_lead_to_files_of_the_site(three: Path) -> None:
             assert (parts.scheme, parts.netloc) in {("", ""), ("data", "")}
             if not parts.scheme:
                 target = (page.parent / unquote(parts.path)).resolve()
-                assert target.is_relative_to(three)
+                assert target.is_relative_to(site)
                 linked.add(target.read_bytes())
-    assert {path.read_bytes() for path in (three.parent / "in").rglob("*.json*")} <= linked
+    assert {path.read_bytes() for path in (site.parent / "in").rglob("*.json*")} <= linked
 
 
-def test_the_fastest_comes_first_and_excluded_rows_last(three: Path) -> None:
-    (index,) = tables(three / "index.html")
+def test_the_fastest_comes_first_and_excluded_rows_last(site: Path) -> None:
+    of_plan, index, tuned = tables(site / "index.html")
     assert [(row[0].split(",")[0], row[1], row[2]) for row in index] == [
         ("Test CPU", "shm-sync", "2"),
         ("Other CPU", "shm-sync", "2"),
@@ -115,15 +116,7 @@ def test_the_fastest_comes_first_and_excluded_rows_last(three: Path) -> None:
         ("Other CPU", "gym-async", "2"),
     ]
     assert "other processes disturbed it" in index[-1]
-    assert [len(found) for found in tables(three / "machines" / f"{'a' * 12}.html")] == [4, 1]  # the newest first
-
-
-def test_suites_plans_and_divisions_have_their_own_tables(vebench: Command, tmp_path: Path) -> None:
-    submit(tmp_path / "in" / "a")
-    submit(tmp_path / "in" / "b", division="tuned")
-    submit(tmp_path / "in" / "c", plan="c" * 12)
-    submit(tmp_path / "in" / "d", suite="other/1")
-    assert [len(found) for found in tables(built(vebench, tmp_path) / "index.html")] == [3] * 4
+    assert (len(of_plan), len(tuned)) == (3, 3)
 
 
 def test_damaged_submissions_are_left_out(vebench: Command, tmp_path: Path) -> None:
@@ -165,18 +158,13 @@ def test_a_site_replaces_only_a_site(vebench: Command, tmp_path: Path, source: s
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.fixture
-def hostile(vebench: Command, tmp_path: Path) -> Path:
-    """Return a site in which all that a submission can name is hostile."""
+def test_hostile_names_are_text_and_make_no_path(vebench: Command, tmp_path: Path) -> None:
     evil = [cell(name, 1, 1.0, env=name) for name in (HOSTILE[:200], ADDRESS, "con", "..")]
     evil.append(cell(HOSTILE[:199], 1, 1.0, note=HOSTILE, verdict=HOSTILE[:200]))
     named = {"vebench": HOSTILE[:200], "suite": HOSTILE[:200], "command": HOSTILE, "cpu_model": HOSTILE * 20}
     submit(tmp_path / "in" / HOSTILE.replace("/", "")[:200], evil, **named)
     submit(tmp_path / "in" / "a&b <i>\u202e" / submission.MACHINE)
-    return built(vebench, tmp_path)
-
-
-def test_hostile_names_are_text_and_make_no_path(hostile: Path) -> None:
+    hostile = built(vebench, tmp_path)
     paths = [f"{path.relative_to(hostile)}" for path in hostile.rglob("*")]
     assert all(set(path) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_./") and ".." not in path for path in paths)
     for page in hostile.rglob("*.html"):
@@ -186,12 +174,3 @@ def test_hostile_names_are_text_and_make_no_path(hostile: Path) -> None:
         assert not [name for element in root.iter() for name in element.attrib if name.startswith("on")]
         assert not {"\u202e", "\x07"} & set(page.read_text(encoding="utf-8"))
         assert all("javascript:" not in element.get("href", "") for element in root.iter())
-
-
-@pytest.mark.parametrize("width", [390, 1366])
-def test_no_page_is_too_wide_and_nothing_hostile_acts(browser: Browser, hostile: Path, width: int) -> None:
-    browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-    for page in hostile.rglob("*.html"):
-        browser.open(page)
-        assert browser.script("return document.documentElement.scrollWidth") <= width
-        assert browser.script("return document.title") != "acted"

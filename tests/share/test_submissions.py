@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import Command
-from support.fakes import IDENTICAL, FakeStart, Script
+from support.fakes import IDENTICAL, FakeStart
 from support.paced import paced, world_of
 
 from vebench.plan.suites import SUITES
@@ -21,39 +21,15 @@ from vebench.share.folder import FILES, MANIFEST
 Record = dict[str, Any]
 
 
-class Proofs(dict[str, Script]):
-    """Proofs of cells with one environment, each with a seed of its own."""
-
-    def __init__(self) -> None:
-        self._seeds = count(1)
-
-    def get(self, _backend: str, _default: object = None) -> Script:  # type: ignore[override]
-        return [replace(IDENTICAL, num_envs=1, environments=1, seed=next(self._seeds))]
-
-
-def cpu_time(of: Iterator[int], _cell: object, window: Any) -> Mapping[str, int]:
-    """Return the kernel's counts of a window, which are never twice the same."""
-    return {"cpu_ns": window.ns * 9 // 10 + next(of), "others_ns": 0}
-
-
 @pytest.fixture
 def run(vebench: Command) -> Path:
     """Return the file of a run of a suite on a machine with one CPU."""
-    start = FakeStart(proofs=Proofs())
-    script = paced(lambda cell: 1e-4 if cell.backend.name == "gym-sync" else 2e-4, counts=partial(cpu_time, count()))
+    start = FakeStart(proofs={"gym-sync": [replace(IDENTICAL, num_envs=1, environments=1)]})
+    script = paced(lambda cell: 1e-4 if cell.backend.name == "gym-sync" else 2e-4)
     world = replace(world_of(script, 1, start), clock=partial(next, count(step=5)))  # a window takes 5 s of it
     asked = ("run", "--suite", "classic-3", "-b", "gym-sync", "-o", "run.jsonl", "-q")
     assert vebench(*asked, world=world).status == 0
-    rewritten(Path("run.jsonl"), as_seen)
     return Path("run.jsonl")
-
-
-def as_seen(found: list[Record]) -> None:
-    """Let each proof have seen as many rows as the windows of its cell have, of twice as many steps."""
-    cells = {(one["env"], one["repeat"]): one for one in found if one.get("backend") == "gym-sync" and "windows" in one}
-    for one in proofs(found):
-        rows = sum(window["rows"] for window in cells[one["env"], one["repeat"]]["windows"])
-        one["proof"].update(timed_rows=rows, of_steps=2 * rows)
 
 
 def rewritten(path: Path, change: Callable[[list[Record]], object]) -> None:
@@ -68,16 +44,8 @@ def rewritten(path: Path, change: Callable[[list[Record]], object]) -> None:
     path.write_bytes(sealed)
 
 
-def cells(found: list[Record]) -> list[Record]:
-    return [line for line in found if line["type"] == "cell"]
-
-
-def of_gym(found: list[Record]) -> Record:
-    return next(line for line in cells(found) if line["backend"] == "gym-sync")
-
-
-def proofs(found: list[Record]) -> list[Record]:
-    return [line for line in found if line["type"] == "proof"]
+def of_gym(found: list[Record], kind: str = "cell") -> Record:
+    return next(line for line in found if line["type"] == kind and line["backend"] == "gym-sync")
 
 
 def refused(vebench: Command) -> set[str]:
@@ -103,7 +71,7 @@ def test_a_submission_is_accepted(vebench: Command, run: Path) -> None:
 
 
 def test_a_submission_names_nothing_of_the_machine(vebench: Command, run: Path) -> None:
-    rewritten(run, lambda found: cells(found)[0].update(reason="see /home/ann/secret/log.txt"))
+    rewritten(run, lambda found: of_gym(found).update(reason="see /home/ann/secret/log.txt"))
     rewritten(run, lambda found: found[0].update(command="vebench run -o /home/ann/run.jsonl"))
     assert vebench("share", "make", run, "-o", "mine").status == 0
     assert not any(b"ann" in path.read_bytes() for path in Path("mine").iterdir())
@@ -125,8 +93,8 @@ def test_a_submission_names_nothing_of_the_machine(vebench: Command, run: Path) 
         ("stated", lambda found: found[0].update(started="9999-12-31T00:00:00+00:00")),
         ("complete", lambda found: found.remove(of_gym(found))),
         ("findings", lambda found: found[0].update(cells=100)),
-        ("work", lambda found: found.remove(proofs(found)[0])),
-        ("findings", lambda found: [one.update(rows=2 * one["rows"]) for one in of_gym(found)["windows"]]),
+        ("work", lambda found: found.remove(of_gym(found, "proof"))),
+        ("findings", lambda found: of_gym(found, "proof")["proof"].update(timed_rows=1)),
         ("findings", lambda found: of_gym(found).update(status="failed", reason="it broke", windows=[])),
         ("findings", lambda found: found[0]["host"].update(pinning=False)),
         ("release", lambda found: found[0]["packages"].update(vebench="99.0.0.dev1")),
@@ -169,8 +137,8 @@ def test_a_refused_submission_is_not_written(vebench: Command, run: Path) -> Non
 
 def test_work_that_cannot_be_compared_is_accepted(vebench: Command, run: Path) -> None:
     nothing = {"verdict": "unverified", "rows": 0, "impossible": True, "reason": "it draws its own start"}
-    rewritten(run, lambda found: [line["proof"].update(nothing) for line in proofs(found)])
-    rewritten(run, lambda found: [line.update(verdict="unverified") for line in cells(found) if line["verdict"]])
+    rewritten(run, lambda found: [line["proof"].update(nothing) for line in found if line["type"] == "proof"])
+    rewritten(run, lambda found: [line.update(verdict="unverified") for line in found if line.get("verdict")])
     assert vebench("share", "make", run, "-o", "mine").status == 0
     results = json.loads(Path("mine", MANIFEST).read_text())["results"]
     assert {each["verdict"] for each in results if each["backend"] == "gym-sync"} == {"unverified"}

@@ -367,15 +367,8 @@ def history(
     from vebench.gates import history as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    if keep:
-        command.keep(keep, folder)
     _, outlet = options.outlet("history", output, form, measures=False)
-    return command.history(
-        folder,
-        parse_envs(env or ()),
-        parse_backends(backend or ()),
-        outlet,
-    )
+    return command.history(folder, parse_envs(env or ()), parse_backends(backend or ()), keep, outlet)
 
 
 @app.command(cls=options.with_plan("envs", "backends", "learner", settings=TUNE_SETTINGS))
@@ -451,7 +444,7 @@ def verify(
     """
     _, outlet = options.outlet("verify", output, form, measures=False)
     if pair:
-        from vebench.commands.verdicts import drawn_seed
+        from vebench.commands.proving import drawn_seed
         from vebench.equality import diff as of_two
 
         options.refuse_plan(context, "A and B name what is compared", set(context.params) - {"envs", "backends"})

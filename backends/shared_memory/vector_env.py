@@ -377,11 +377,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.
         ``terminate`` or an interrupt ends them by force at once.
         """
+        pending = "" if self._overdue else self._pending
         if timeout is None:
             timeout = END_WITHIN_SECONDS if self._overdue or self._team.busy else math.inf
         self._team.close(0.0 if terminate else timeout)
-        if self._pending and not self._overdue:  # at the end, since a warning may be an error
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
+        if pending:  # last, since a warning may be an error
+            logger.warn(f"Calling `close` while waiting for a pending call to `{pending}` to complete.")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vebench.analysis.cell import is_base
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
-from vebench.plan.known_work import BEST_FIRST, DISTRIBUTION, SAME
+from vebench.plan.verdicts import BEST_FIRST, DISTRIBUTION, SAME
 from vebench.reports import columns, figures
 from vebench.reports.columns import of_column
 from vebench.reports.document import Listing, Table, TableRow, Text

@@ -2,9 +2,8 @@
 
 from vebench.backends.interface import Task
 from vebench.backends.registry import find
-from vebench.child.answers import Timed
+from vebench.child.answers import Cause, Timed
 from vebench.engine.interface import Outcome
-from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends
 from vebench.plan.spec import BackendChoice, RunSpec
@@ -29,8 +28,8 @@ def cell(name: str, workers: int, envs: int) -> Cell:
     return Cell(Task("Acrobot-v1", "classic", 1), BackendChoice(name), workers, envs, shape, tuple(range(workers)))
 
 
-def failed(one: Cell, reason: str) -> Costs:
-    return Costs(SPEC, STEPS, {one.key.without_repeat: [record(one, Outcome("failed", reason))]})
+def failed(one: Cell, reason: str = "", cause: Cause | None = None) -> Costs:
+    return Costs(SPEC, STEPS, {one.key.without_repeat: [record(one, Outcome("failed", reason, cause=cause))]})
 
 
 def test_nothing_larger_than_what_failed_is_started_and_what_had_no_time_may_be() -> None:
@@ -38,7 +37,7 @@ def test_nothing_larger_than_what_failed_is_started_and_what_had_no_time_may_be(
     assert costs.refused(cell("gym-async", 2, 16)) == "its setting 2x4 failed: timed out after 9 s"
     assert costs.refused(cell("gym-async", 2, 1)) is None
     assert costs.refused(cell("shm-sync", 2, 16)) is None
-    assert failed(cell("gym-async", 2, 4), GIVEN_UP).refused(cell("gym-async", 2, 16)) is None
+    assert failed(cell("gym-async", 2, 4), cause=Cause.GIVEN_UP).refused(cell("gym-async", 2, 16)) is None
 
 
 def test_a_cell_has_less_patience_the_less_time_is_left() -> None:

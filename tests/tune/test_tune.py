@@ -21,7 +21,7 @@ from vebench.child.window import Window
 from vebench.commands.session import World
 from vebench.engine.interface import CellError
 from vebench.machine.topology import Node
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
@@ -147,7 +147,7 @@ def waiting(cell: Cell, spec: RunSpec) -> Script:
 def test_the_answer_has_all_that_a_choice_stands_on_and_costs(
     vebench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_work, "_surveyed", lambda: ())
+    monkeypatch.setattr(verdicts, "_surveyed", lambda: ())
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms")
     told = " ".join(vebench("tune", "-e", "CartPole", *asked, world=machine).out.split())
@@ -200,7 +200,7 @@ def test_a_pool_on_each_memory_node_is_tried_where_there_are_several(
 
 
 def test_programs_get_all_of_that_too(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_work, "_surveyed", lambda: ())
+    monkeypatch.setattr(verdicts, "_surveyed", lambda: ())
     machine = replace(world_of(waiting, 4), clock=FakeClock(0.02))
     asked = ("-b", "for-loop,gym-async,shm-sync,shm-async,envpool-sync", "--learner", "1ms", "-f", "json")
     found = json.loads(vebench("tune", "-e", "CartPole", *asked, world=machine).out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import planning, verdicts
+from vebench.commands import planning, proving
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed, placement_of
@@ -46,7 +46,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     if verify:
         knowledge = planning.known()
         try:
-            verdicts.learn(plan.spec, knowledge, world)
+            proving.learn(plan.spec, knowledge, world)
         except KeyboardInterrupt:
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
         plan = informed(plan, knowledge)

@@ -25,7 +25,6 @@ from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
-from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.hosts import site
 from vebench.interpreters import interpreter, venvs
@@ -226,7 +225,7 @@ class Session:
         here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"
-        if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
+        if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
         if here == whole and not self.run.header.spec.only:

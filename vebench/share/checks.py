@@ -20,9 +20,9 @@ from vebench.analysis.summary import why_not_same
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import VebenchError, one_line, shown
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import SAME
 from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.suites import SUITES
+from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.share.folder import Manifest, Result, Submission, submission_of
 

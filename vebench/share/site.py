@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from vebench import __version__
 from vebench.backends.packages import JINJA2, how_to_install, importable
 from vebench.errors import RunFileError, UsageError, one_line
-from vebench.plan.known_work import SAME
 from vebench.plan.suites import SUITES
+from vebench.plan.verdicts import SAME
 from vebench.reports import figures
 from vebench.reports.console import note
 from vebench.reports.document import Table, TableRow, Text

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vebench.analysis.answer import fastest_first, first_of_each
-from vebench.analysis.cell import Exclusion
+from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.race import FEWEST_PASSES, contenders
 from vebench.analysis.rules import WIDE
 from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Error, Estimate, contrast, ratio
 from vebench.analysis.windows import learning
+from vebench.backends.entry import BackendEntry
 from vebench.backends.registry import REFERENCE
-from vebench.engine.runner import GIVEN_UP
-from vebench.plan.cells import rank
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.backends.entry import BackendEntry
-    from vebench.child.answers import Timed
-    from vebench.plan.cells import Cell, CellKey
-    from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
-    from vebench.results.records import CellRecord
+from vebench.child.answers import Cause, Timed
+from vebench.plan.cells import Cell, CellKey, rank
+from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
+from vebench.results.records import CellRecord
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)
@@ -135,7 +129,7 @@ class Costs:
             record
             for record in chain.from_iterable(self.records.values())
             if record.label == cell.backend.label and record.status == "failed"
-            if not record.interrupted and record.reason != GIVEN_UP
+            if record.cause is None
         ]
         alike = [record for record in failed if record.num_envs <= cell.shape.num_envs or len(failed) > 1]
         if not alike:
@@ -146,7 +140,7 @@ class Costs:
         """Return why there was no time for a cell."""
         if self._start(cell) > _MOST_SHARE * self.spec.budget:
             return f"startup takes more than {_MOST_SHARE:.0%} of the time: use a larger --budget"
-        return GIVEN_UP
+        return Cause.GIVEN_UP.reason
 
     def _start(self, cell: Cell) -> float:
         shape = cell.shape
@@ -239,7 +233,7 @@ class Choice:
         return self.best if self.lack is None else None
 
 
-def choose(  # noqa: PLR0913 - what a choice depends on
+def choose(
     cells: Sequence[CellSummary],
     tolerance: float,
     level: float,

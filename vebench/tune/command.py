@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from vebench.analysis.cell import CellSummary
 from vebench.analysis.race import affordable, level_of_look, standing
 from vebench.analysis.rules import unusable
 from vebench.analysis.spending import LOAD_S
-from vebench.analysis.statistics import Sample, ratio
+from vebench.analysis.statistics import Estimate, Sample, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
-from vebench.child.answers import Done, Failure, Timed
+from vebench.child.answers import Cause, Done, Failure, Timed
+from vebench.child.equality.layouts import ENDS, TIMES_LONGER
 from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
-from vebench.child.trials import ENDS, TIMES_LONGER
 from vebench.child.window import Window
-from vebench.commands import planning, verdicts
-from vebench.commands.session import session
+from vebench.commands import planning, proving
+from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.runner import GIVEN_UP
 from vebench.errors import InterruptedRunError, UsageError, shown
 from vebench.interpreters.waiting import Interrupts
-from vebench.plan.cells import in_groups, next_pass, placement_of, without
+from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
 from vebench.plan.grammar import parse_share
-from vebench.plan.spec import FORK, PER_NODE, BackendChoice, check_count, check_spec
+from vebench.plan.spec import FORK, PER_NODE, BackendChoice, RunSpec, check_count, check_spec
+from vebench.reports.console import Outlet
 from vebench.results import paths
-from vebench.results.records import with_current_verdicts
+from vebench.results.records import Run, RunRecord, with_current_verdicts
 from vebench.results.store import RunWriter
 from vebench.tune.choice import (
     MOST_SLOWDOWN,
     PATIENT_SHARE,
+    Choice,
     Costs,
     Latency,
     choose,
@@ -42,19 +46,6 @@ from vebench.tune.choice import (
     too_large,
 )
 from vebench.tune.page import TunePage, Wish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.statistics import Estimate
-    from vebench.commands.session import Session, World
-    from vebench.plan.cells import Cell, CellKey, Plan
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.console import Outlet
-    from vebench.results.records import Run, RunRecord
-    from vebench.tune.choice import Choice
 
 _DONE, _UNDECIDED = 0, 3
 _WINDOW_S, _WARMUP_S, _ROUNDS = 0.2, 0.2, 2
@@ -110,9 +101,7 @@ def start(spec: RunSpec, wish: Wish, path: Path | None, outlet: Outlet, world: W
     return _race(file, plan, wish, budget, outlet, world)
 
 
-def resume(  # noqa: PLR0913 - one parameter for each decision
-    path: Path, wish: Wish, budget: float, outlet: Outlet, world: World, *, allowed: bool
-) -> int:
+def resume(path: Path, wish: Wish, budget: float, outlet: Outlet, world: World, *, allowed: bool) -> int:
     """Go on with the race in the run file ``path`` for as long again, and say what to use. Returns the exit status.
 
     ``allowed``: see ``planning.plan_to_finish``, also for what it raises.
@@ -125,9 +114,7 @@ def resume(  # noqa: PLR0913 - one parameter for each decision
     return _race(RunWriter.resume(path), plan, wish, whole, outlet, world)
 
 
-def _race(  # noqa: PLR0913, PLR0917 - what a race needs
-    file: RunWriter, plan: Plan, wish: Wish, budget: _Budget, outlet: Outlet, world: World
-) -> int:
+def _race(file: RunWriter, plan: Plan, wish: Wish, budget: _Budget, outlet: Outlet, world: World) -> int:
     with session(file, world, quiet=False, outlet=outlet) as measuring:
         page = _Racing(plan, measuring, wish, world, budget).over()
         outlet.publish(page)
@@ -224,7 +211,7 @@ class _Racing:
         self._time_steps()
         self._try_each()
         found = self._raced()
-        tried = {cell.label for cell in self._run.cells if cell.windows or cell.reason != GIVEN_UP}
+        tried = {cell.label for cell in self._run.cells if cell.windows or cell.cause is not Cause.GIVEN_UP}
         found = replace(found, untried=any(cell.backend.label not in tried for cell in self._plan.cells))
         rivals = (rival.cell for rival in found.rivals[:_MOST_TIMED])
         latencies = self._latencies([cell for cell in (found.best, *rivals) if cell is not None])
@@ -407,14 +394,14 @@ class _Racing:
         for cell in asked:
             seconds = room / len(asked)
             self._compared.add(cell.label)
-            steps = max(_FEWEST_STEPS, min(verdicts.SHORT_STEPS, int(seconds / each)))
+            steps = max(_FEWEST_STEPS, min(proving.SHORT_STEPS, int(seconds / each)))
             # Episodes are cut where a comparison of this length would see no end.
             ends = timed is not None and timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS
             episode = None if timed is None or ends else steps // (ENDS + 1)
             spec = replace(
                 self._plan.spec, only=(), backends=(cell.built.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
             )
-            verdicts.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
+            proving.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return bool(asked)
 
     def _measure(self, cells: Sequence[Cell], share: float = PATIENT_SHARE) -> None:

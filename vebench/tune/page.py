@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Exclusion
+from vebench.analysis.cell import CellSummary, Exclusion
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import unusable, why_never
+from vebench.analysis.statistics import Estimate
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
-from vebench.engine.runner import GIVEN_UP
+from vebench.child.answers import Cause, Timed
 from vebench.errors import one_line
+from vebench.plan.cells import CellKey
 from vebench.reports import columns, figures
 from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
 from vebench.reports.pages.answer import DOUBTS, code_of, of_loop, rate_of, setting_of
 from vebench.reports.pages.rates import learner_words, where_time_goes
 from vebench.reports.pages.run import run_facts, time_of_run
-from vebench.tune.choice import Lack, bends, exchange, training_gain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.statistics import Estimate
-    from vebench.child.answers import Timed
-    from vebench.plan.cells import CellKey
-    from vebench.results.records import Run
-    from vebench.tune.choice import Choice, Exchange, Latency, Rival
+from vebench.results.records import Run
+from vebench.tune.choice import Choice, Exchange, Lack, Latency, Rival, bends, exchange, training_gain
 
 _MOST_RIVALS, _MOST_TIED, _MOST_LEFT_OUT = 8, 3, 6
 _NANOSECONDS = 1e9  # in a second
@@ -215,7 +208,11 @@ class TunePage(DataPage):
             rated = any(cell.frames_per_second for cell in self._choices)
             if rated:
                 return "no setting is known to do the same work as a plain loop"
-            return GIVEN_UP if GIVEN_UP in dict(self._not_tried()).values() else "nothing could be measured"
+            return (
+                Cause.GIVEN_UP.reason
+                if Cause.GIVEN_UP.reason in dict(self._not_tried()).values()
+                else "nothing could be measured"
+            )
         if self.choice.lack is Lack.WIDE:
             return f"the rate of {setting_of(best)}, {rate_of(best)}, is too uncertain"
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
@@ -329,7 +326,7 @@ class TunePage(DataPage):
                 yield cell.key.place, one_line(cell.reason or cell.status)
         for place in self.run.header.spec.only:
             if place not in measured:
-                yield place, one_line(self.passed_over.get(place, GIVEN_UP))
+                yield place, one_line(self.passed_over.get(place, Cause.GIVEN_UP.reason))
 
     def _not_offered(self) -> list[tuple[Rival, str]]:
         """Return the settings that have a rate but may not be recommended, each with the reason."""

@@ -1,4 +1,4 @@
-"""One side of ``vebench verify A B``: a process in its own Python, which steps cases (``child/pair.py``)."""
+"""One side of ``vebench verify A B``: a process in its own Python, which steps cases."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import vebench
 from vebench.backends import bracketed
-from vebench.child import pair
-from vebench.child.process import Log
+from vebench.child.equality import subject
+from vebench.child.process import Process
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.interpreter import LONGEST_QUOTE, PLUGINS
+from vebench.interpreters.interpreter import PLUGINS
 from vebench.interpreters.process_guard import ProcessGuard, python_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SCRIPT = Path(vebench.__path__[0]) / "child" / "pair.py"
+_SCRIPT = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
 
 
 class LostError(Exception):
@@ -30,32 +30,29 @@ class LostError(Exception):
 
 
 class Subject:
-    """A side that is stepped in ``python``. ``about`` is what it has answered about itself (``child/pair.py``)."""
+    """A side that is stepped in ``python``. ``about`` is its answer about itself (``child/equality/subject.py``)."""
 
-    def __init__(self, text: str, python: str, process: subprocess.Popen[bytes], log: Log, timeout: float) -> None:
+    def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
         self.text, self.python = text, python
-        self._process, self._log, self._timeout = process, log, timeout
+        self._process, self._timeout = process, timeout
         self.about: dict[str, Any] = {}
 
     def ask(self, request: object) -> None:
         """Send a request. What is wrong with a process that does not take it, ``answer`` says."""
         with suppress(BrokenPipeError):
-            pair.write(self._process.stdin, request)
+            subject.write(self._process.stdin, request)
 
     def answer(self) -> dict[str, Any]:
         """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
         assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
         try:
-            answer = pair.read(_Timely(self._process.stdout, time.monotonic() + self._timeout))
+            answer = subject.read(_Timely(self._process.stdout, time.monotonic() + self._timeout))
         except TimeoutError:
             raise LostError(f"{shown(self.text)} gives no answer within {self._timeout:g} s") from None
         except (ValueError, EOFError, TypeError):
             answer = None
         if answer is None:
-            status = self._process.wait()
-            ended = f"status {status}" if status >= 0 else f"signal {-status}"
-            last = one_line(self._log.end().strip().rpartition("\n")[2])[:LONGEST_QUOTE]
-            raise LostError(f"the process of {shown(self.text)} ended with {ended}{f': {last}' if last else ''}")
+            raise LostError(f"the process of {shown(self.text)} {one_line(self._process.how_it_ended())}")
         if "error" in answer:
             raise UsageError(f"{shown(self.text)}: {one_line(answer['error'])}")
         found: dict[str, Any] = answer
@@ -97,16 +94,18 @@ def started(text: str, python: str, timeout: float, guarded: ProcessGuard) -> It
         errors = stack.enter_context(tempfile.TemporaryFile(dir=guarded.scratch))
         command = [python, str(_SCRIPT)]
         try:
-            process = stack.enter_context(guarded.process(command, env, subprocess.PIPE, subprocess.PIPE, errors))
+            process = stack.enter_context(
+                guarded.process(command, errors, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
         except OSError as error:
             raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - it was started with pipes
         stack.enter_context(process.stdout)
         stack.push(lambda *_: _close(process.stdin))
-        subject = Subject(text, python, process, Log(errors), timeout)
-        subject.ask({"name": name, "values": values, "plugins": list(PLUGINS), "scratch": str(guarded.scratch)})
+        side = Subject(text, python, process, timeout)
+        side.ask({"name": name, "values": values, "plugins": list(PLUGINS), "scratch": str(guarded.scratch)})
         try:
-            subject.about = subject.answer()
+            side.about = side.answer()
         except LostError as error:
             raise UsageError(str(error)) from None
-        yield subject
+        yield side

@@ -248,10 +248,10 @@ class RunScreen(_Screen):
             rates = self._rates[event.cell.key, event.cell.side]
             rates.append(_rate(event))
             # A window that a quota held back, or that others disturbed, is measured again.
-            rounds = self._plan.spec.rounds
-            again = f", {len(rates) - rounds} again" if len(rates) > rounds else ""
+            windows = self._plan.spec.windows
+            again = f", {len(rates) - windows} again" if len(rates) > windows else ""
             rate = "" if event.cell.backend.name == NULL else f"  {figures.number(median(rates))} frames/s"
-            return f"window {min(len(rates), rounds)} of {rounds}{again}{rate}"
+            return f"window {min(len(rates), windows)} of {windows}{again}{rate}"
         if isinstance(event, CellFinished):
             return f"ended: {event.outcome.status}"
         if isinstance(event, ProofStarted):
@@ -335,7 +335,7 @@ class _TimeLeft:
         cells = [cell for cell in plan.cells if cell.skip is None]
         expected = planned(cells, spec)
         alone = not spec.takes_turns  # then nothing says when a cell is warm
-        windows = spec.rounds * len(cells)
+        windows = spec.windows * len(cells)
         proofs = sum(is_proven(cell, spec) for cell in cells)
         self.began = self._last = now
         self._took: defaultdict[type[Event], list[float]] = defaultdict(list)
@@ -350,13 +350,13 @@ class _TimeLeft:
             (cell.key, cell.side): Counter({
                 CellReady: 1,
                 CellWarm: int(cell.group is not None),
-                WindowDone: spec.rounds,
+                WindowDone: spec.windows,
                 CellFinished: 1,
                 ProofDone: int(is_proven(cell, spec)),
             })
             for cell in cells
         }  # fmt: skip
-        further = Counter({CellReady: later, CellWarm: later, WindowDone: spec.rounds * later, CellFinished: later})
+        further = Counter({CellReady: later, CellWarm: later, WindowDone: spec.windows * later, CellFinished: later})
         self._all: Counter[type[Event]] = sum(self._left.values(), further)
 
     def note(self, event: Event, now: float) -> None:
@@ -433,5 +433,5 @@ def other_work(cells: Sequence[CellSummary]) -> str:
     first, *others = cells
     more = f", and so did {figures.counted(len(others), 'more cell')}" if others else ""
     what = f"{first.label} with {first.key.size} on {first.env} did other work while it was measured"
-    why = "rows differ" if first.proof is None else difference(first.proof)
+    why = "rows differ" if first.work.proof is None else difference(first.work.proof)
     return one_line(f"{what}{more}: {why}; {'these rates are' if others else 'its rate is'} struck, not removed")

@@ -107,7 +107,7 @@ def test_its_commands_work_as_they_stand_in_a_folder_that_has_nothing_else(veben
     lines = [line for line in commands() if "rover:" in line]
     look, compare, _, measure = (shlex.split(line, comments=True) for line in lines)
     assert vebench(*look).status == 0
-    brief = (*ONE_PASS[:-1], "full", "--duration", "0.02", "--set", "warmup=0.01", "--rounds", "2", "-q")
+    brief = (*ONE_PASS[:-1], "full", "--duration", "0.02", "--set", "warmup=0.01", "--windows", "2", "-q")
     compared = vebench(*compare, "--steps", "20", "-f", "json", world=world_here())
     assert {each["verdict"] for each in json.loads(compared.out) if not each["reason"]} == {"identical"}
     assert vebench(*measure, *brief, world=world_here()).status == 0

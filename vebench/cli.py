@@ -269,7 +269,7 @@ def check(
 
 @app.command(
     cls=options.with_plan(
-        "envs", "backends", "workers", "repeats", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
+        "envs", "backends", "workers", "passes", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
     )
 )
 def compare(

@@ -142,7 +142,7 @@ def _note(cell: CellSummary, section: Section) -> str:
     """Return the steps a second, and what was found of the cell; a fault of the run is one of each of its cells."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
     codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
-    steps = f"{figures.number(cell.steps_per_second.median)} steps/s" if cell.steps_per_second else ""
+    steps = f"{figures.number(cell.figures.steps_per_second.median)} steps/s" if cell.figures.steps_per_second else ""
     return ", ".join(part for part in (steps, codes) if part)
 
 

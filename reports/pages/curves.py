@@ -36,7 +36,7 @@ def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | N
     points = tuple(
         (float(cell.workers), estimate)
         for cell in curve
-        if not cell.struck and (estimate := value(cell)) is not None and estimate.median > 0
+        if not cell.excluded and (estimate := value(cell)) is not None and estimate.median > 0
     )
     entry = curve[0].entry
     role: LineRole = "bound" if curve[0].backend == CEILING else "measured"
@@ -106,10 +106,10 @@ def _task(  # noqa: PLR0913, PLR0917 - what a run knows of one task
     lines = (*rates, *_ideal(shown, cpus, most), *ahead)
     yield Chart(name, "rate", f"{title}: frames/s", "workers", "frames/s", lines, reached)
     choices = [(curve, label) for curve, label in named if not curve[0].reference_row]
-    shares = tuple(line_of(curve, label, lambda cell: cell.efficiency) for curve, label in choices)
+    shares = tuple(line_of(curve, label, lambda cell: cell.figures.efficiency) for curve, label in choices)
     per_cpu = "speedup per CPU"
     yield Chart(name, "efficiency", f"{title}: {per_cpu}", "workers", per_cpu, shares, marks, linear=True)
-    costs = tuple(line_of(curve, label, lambda cell: cell.frames_per_cpu_second) for curve, label in named)
+    costs = tuple(line_of(curve, label, lambda cell: cell.figures.frames_per_cpu_second) for curve, label in named)
     per_second = "frames per CPU second"
     yield Chart(name, "cost", f"{title}: {per_second}", "workers", per_second, costs, marks, linear=True)
 
@@ -147,7 +147,7 @@ class Prediction:
         measured = [
             (float(cell.workers), rate)
             for cell in self.curve
-            if not cell.struck and (rate := cell.frames_per_second) and ahead and cell.workers < ahead[0][0]
+            if not cell.excluded and (rate := cell.frames_per_second) and ahead and cell.workers < ahead[0][0]
         ]
         return (*measured[-1:], *ahead)
 

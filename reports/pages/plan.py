@@ -44,14 +44,14 @@ class PlanPage(Page):
         steps = planned([cell for cell in self.plan.cells if cell.skip is None], spec)
         starts, proofs = sum(each.starts for each in steps), sum(each.proofs for each in steps)
         until, added = spec.until, ""
-        raced = 0 if until or not spec.races else max(0, spec.repeats - PASSES_OF_ALL)
+        raced = 0 if until or not spec.races else max(0, spec.passes - PASSES_OF_ALL)
         total = sum(map(sum, steps)) * (1 + raced / PASSES_OF_ALL)
         once = {cell.key.without_repeat: cell for cell in self.plan.cells}
         cells = sorted(once.values(), key=lambda cell: report_order(cell.task.id, cell.backend, spec))
         envs = dict.fromkeys(cell.task.id for cell in cells)
         replicas = "" if spec.replicas == 1 else f", --replicas {spec.replicas}"
         placed = f"--pin {spec.pin.label}{replicas}" if spec.pin.pins else "not pinned (--pin none)"
-        windows = f"{figures.counted(spec.rounds, 'window')} of {spec.duration:g} s"
+        windows = f"{figures.counted(spec.windows, 'window')} of {spec.duration:g} s"
         turns = ", taking turns with the others of its pass" if spec.takes_turns else ""
         race = f"then the fastest backends alone{f', as many cells as in {raced} such pass' if raced else ''}"
         if until is not None:

@@ -34,8 +34,8 @@ def rate_tables(
 
     A view of every finding has a ranking by CPU time, too.
     """
-    marked = {cell.workers: cell.cpus_owned for cell in cells if cell.oversubscribed}
-    skips = sorted({cell.frame_skip for cell in cells})
+    marked = {cell.workers: cell.built.cpus_owned for cell in cells if cell.conditions.oversubscribed}
+    skips = sorted({cell.built.frame_skip for cell in cells})
     unit = f"frames/s ({' or '.join(figures.counted(skip, 'frame') for skip in skips)} per step)"
     parts = {f"{one_line(env)}{name}": part for name, part in _parts(cells).items()}
     for name, part in parts.items():
@@ -59,7 +59,7 @@ def rate_tables(
 
 
 def _each_host(cell: CellSummary) -> Text:
-    rates = {host: rate.scaled(cell.frame_skip) for host, rate in cell.host_rates.items()}
+    rates = {host: rate.scaled(cell.built.frame_skip) for host, rate in cell.conditions.host_rates.items()}
     if not rates:
         return Text((figures.DASH,), "missing")
     return Text(tuple(f"{one_line(host)} {figures.rate(rate)}" for host, rate in rates.items()))
@@ -67,10 +67,10 @@ def _each_host(cell: CellSummary) -> Text:
 
 def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Place, str, tuple[str, ...]]]:
     """Yield what makes the places of each table that hosts, a policy or a learner add, its title, and its notes."""
-    if any(len(cell.host_rates) > 1 for cell in cells):
+    if any(len(cell.conditions.host_rates) > 1 for cell in cells):
         notes = ("each host's replica in its own windows; an interval needs two passes",)
         yield _each_host, "frames/s of each host", notes
-    if any(cell.acting for cell in cells):
+    if any(cell.figures.acting for cell in cells):
         words = (
             f"the policy is {one_line(spec.policy.in_words)}",
             "env: from actions to their rows; policy: choosing actions; copies: observations there, actions back",
@@ -78,9 +78,9 @@ def _further(cells: Sequence[CellSummary], spec: RunSpec) -> Iterator[tuple[Plac
             "a batch: how long it is waited for, the median and p99; age: how often the policy has acted since",
         )
         yield where_time_goes, "where the loop's time goes", words
-    if any(cell.batch_sizes for cell in cells):
+    if any(cell.figures.batch_sizes for cell in cells):
         yield _sizes_of_batches, "rows of a batch", ("below the mean: how many rows nine of ten batches have",)
-    if spec.learner is not None and any(cell.learning for cell in cells):
+    if spec.learner is not None and any(cell.figures.learning for cell in cells):
         meanwhile = f"learning takes {learner_words(spec.learner)}, and nothing is sampled meanwhile"
         yield _training, "training with it", (meanwhile, "at most: if sampling took no time at all")
 
@@ -149,13 +149,13 @@ def _notes(cells: Sequence[CellSummary], marked: Mapping[int, int], spec: RunSpe
         yield f"{NULL}: what the measuring loop itself costs for a batch"
     if any(cell.verdict == DISTRIBUTION for cell in cells):
         yield f"{DISTRIBUTION}: it draws its own starts, so that episodes were compared, not rows"
-    if any(cell.proof for cell in cells):
+    if any(cell.work.proof for cell in cells):
         yield f"{figures.SAME_WORK}: {_compared(cells)}"
 
 
 def _compared(cells: Sequence[CellSummary]) -> str:
     """Return how much of what cells returned while they were measured was compared, and of which backends nothing."""
-    proofs = [(one_line(cell.label), cell.proof) for cell in cells if cell.proof is not None]
+    proofs = [(one_line(cell.label), cell.work.proof) for cell in cells if cell.work.proof is not None]
     seen = [(label, proof) for label, proof in proofs if proof.rows or proof.verdict == "different"]
     if not seen:
         return "no row was compared"
@@ -169,28 +169,30 @@ def _compared(cells: Sequence[CellSummary]) -> str:
     envs = ""
     if fewest is not None and fewest.followed_share < 1:
         envs = f", {fewest.environments} of {fewest.num_envs} environments{' or more in each' * (len(seen) > 1)}"
-    doubtful = [cell for cell in cells if cell.verdict == "unverified" and cell.proof and cell.proof.verdict in SAME]
+    doubtful = [
+        cell for cell in cells if cell.verdict == "unverified" and cell.work.proof and cell.work.proof.verdict in SAME
+    ]
     if doubtful:
-        without += f"; {one_line(doubtful[0].label)} is unverified: {one_line(doubtful[0].verdict_reason)}"
+        without += f"; {one_line(doubtful[0].label)} is unverified: {one_line(doubtful[0].work.reason)}"
     return f"{rows:,} rows of {len(seen)} of {figures.counted(len(proofs), 'cell')} compared{envs}, {found}{without}"
 
 
 def _work_verdict(cells: Sequence[CellSummary]) -> Text:
     """Return whether the backend does the same work, by the worst verdict of its cells, and if that was seen here."""
     verdict = max((cell.verdict for cell in cells if cell.verdict), key=BEST_FIRST.index, default=None)
-    words = max((cell.work for cell in cells if cell.verdict == verdict), key=len, default="")
+    words = max((cell.work_in_words for cell in cells if cell.verdict == verdict), key=len, default="")
     return Text((words or figures.DASH,), "missing" if verdict in _DOUBTFUL else "plain", verdict)
 
 
 def _figure(cell: CellSummary, best: CellSummary | None) -> Text:
     rate = cell.frames_per_second
-    if rate is None or cell.steps_per_second is None:
+    if rate is None or cell.figures.steps_per_second is None:
         return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
     if (loop := cell.loop_ns_per_batch) is not None:
         return Text((figures.time(loop), "a batch"), "reference_row", loop, short="a batch")
     shown = figures.rate(rate)
-    if cell.struck:
-        return Text((shown, cell.why_struck), "struck", rate, short=cell.why_struck)
+    if cell.exclusion is not None:
+        return Text((shown, cell.exclusion), "struck", rate, short=cell.exclusion)
     tone: Tone = "best" if cell is best else "reference_row" if cell.reference_row else "plain"
     # A reference row is no backend: its speedup would read as that of a backend.
     if cell.speedup is None or cell.reference_row:
@@ -205,7 +207,10 @@ def _differences(cells: Sequence[CellSummary]) -> Listing | None:
         (one_line(difference), one_line(cell.label))
         for cell in cells
         if not cell.reference_row
-        for difference in (*(() if cell.own_classes is None else (cell.own_classes.words,)), *cell.differences)
+        for difference in (
+            *(() if cell.built.own_classes is None else (cell.built.own_classes.words,)),
+            *cell.built.differences,
+        )
     )
     heading = f'Known differences from {REFERENCE} (the column "{figures.SAME_WORK}" allows for them):'
     return Listing(heading, tuple(lines)) if lines else None
@@ -213,14 +218,14 @@ def _differences(cells: Sequence[CellSummary]) -> Listing | None:
 
 def where_time_goes(cell: CellSummary) -> Text:
     """Return the shares of a cell's time, how long a batch is waited for, and how old its rows are."""
-    found = cell.acting
+    found = cell.figures.acting
     if found is None:
         return Text((figures.DASH,), "missing")
     shares = f"env {found.waiting:.0%}, policy {found.inference:.0%}, copies {found.copies:.0%}"
     if found.counting >= _LEAST_SAID:
         shares += f", counting {found.counting:.0%}"
     batch = f"a batch {figures.short_time(found.latency_p50_ns)}, p99 {figures.short_time(found.latency_p99_ns)}"
-    age = (f"age {found.age:.1f}",) if found.age or cell.num_envs > cell.batch_size else ()
+    age = (f"age {found.age:.1f}",) if found.age or cell.built.num_envs > cell.built.batch_size else ()
     return Text((shares, batch, *age), "plain", found.waiting)
 
 
@@ -229,12 +234,14 @@ def _cpu_time(env: str, cells: Sequence[CellSummary]) -> Iterator[Table]:
     known = [
         (per_second, rate, cell)
         for cell in cells
-        if not (cell.struck or cell.reference_row)
-        if (per_second := cell.frames_per_cpu_second) and (rate := cell.frames_per_second) and per_second.median > 0
+        if not (cell.excluded or cell.reference_row)
+        if (per_second := cell.figures.frames_per_cpu_second)
+        and (rate := cell.frames_per_second)
+        and per_second.median > 0
     ]
     best: dict[str, TableRow] = {}
     for per_second, rate, cell in sorted(known, key=lambda one: -one[0].median):
-        step_ns = 1e9 * cell.frame_skip / per_second.median
+        step_ns = 1e9 * cell.built.frame_skip / per_second.median
         texts = (
             Text((figures.rate(per_second),), value=per_second),
             Text((figures.short_time(step_ns),), value=step_ns),
@@ -257,15 +264,15 @@ def _cpu_time(env: str, cells: Sequence[CellSummary]) -> Iterator[Table]:
 
 
 def _sizes_of_batches(cell: CellSummary) -> Text:
-    found = cell.batch_sizes
+    found = cell.figures.batch_sizes
     if found is None:
-        return Text((f"{cell.batch_size:,}",), "plain", cell.batch_size)
+        return Text((f"{cell.built.batch_size:,}",), "plain", cell.built.batch_size)
     most = f"{found.few:,.0f} to {found.many:,.0f}, median {found.median:,.0f}"
     return Text((f"{figures.number(found.mean)} on average", most), "plain", found.mean)
 
 
 def _training(cell: CellSummary) -> Text:
-    found = cell.learning
+    found = cell.figures.learning
     if found is None:
         return Text((figures.DASH,), "missing")
     rate = f"{figures.number(found.steps_per_second)} steps/s"

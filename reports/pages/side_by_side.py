@@ -283,7 +283,7 @@ def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellCompa
     known_rates = ((name, cell.frames_per_second) for name, cell in rates if cell is not None)
     lines += [f"{name} {figures.rate(rate)}" for name, rate in known_rates if rate is not None]
     cells = [cell for _, place in known for cell in place.cells if cell is not None]
-    tone: Tone = "struck" if any(cell.struck for cell in cells) else "plain"
+    tone: Tone = "struck" if any(cell.excluded for cell in cells) else "plain"
     if any(cell.reference_row for cell in cells):
         tone = "reference_row"
     elif all(place.ratio is None for _, place in known):

@@ -54,7 +54,7 @@ requests = st.builds(
     settings=st.builds(
         Settings,
         duration=seconds,
-        rounds=st.integers(1, 9),
+        windows=st.integers(1, 9),
         warmup=seconds,
         longest_warmup=seconds,
         timeout=seconds,

@@ -16,7 +16,19 @@ from vebench.engine import runner
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.results import store
 
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--set", "warmup=0.02", "--rounds", "2", "-q", "-o", "run.jsonl")
+BRIEF = (
+    *ONE_PASS[:-1],
+    "full",
+    "--duration",
+    "0.04",
+    "--set",
+    "warmup=0.02",
+    "--windows",
+    "2",
+    "-q",
+    "-o",
+    "run.jsonl",
+)
 HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
 
 
@@ -36,7 +48,7 @@ def test_after_two_passes_cells_are_compared_that_are_drawn(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, drawn: int, compared: set[int]
 ) -> None:
     monkeypatch.setattr(runner.secrets, "randbelow", lambda count: drawn % count)
-    asked = ("-w", "1", "-b", "gym-sync", "--repeats", "5", "-q", "-o", "run.jsonl")
+    asked = ("-w", "1", "-b", "gym-sync", "--passes", "5", "-q", "-o", "run.jsonl")
     assert vebench(*HERE[:3], *asked, world=fake_world()).status == 0
     assert {line["repeat"] for line in lines(Path("run.jsonl"), "proof")} == compared
     assert "unproven" not in vebench("report", "run.jsonl", "--all").out
@@ -156,7 +168,7 @@ def test_nothing_is_said_against_environments_that_share_a_generator(vebench: Co
     assert "vary between runs" in str(proof.reason)
 
 
-ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--repeats", "1", "--rounds", "3", "-o", "run.jsonl")
+ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--passes", "1", "--windows", "3", "-o", "run.jsonl")
 OTHER = CellProof("different", rows=3, mismatch=Mismatch(0, 7, "rewards", "1.0", "0.5"), steps=9, of_steps=90)
 
 
@@ -270,7 +282,7 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
 def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(vebench: Command) -> None:
     broken_off = (InterruptedCellError(),)
     start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
-    asked = (*ASKED[:-2], "-b", "shm-sync", "--repeats", "2", "-q", "-o", "run.jsonl")
+    asked = (*ASKED[:-2], "-b", "shm-sync", "--passes", "2", "-q", "-o", "run.jsonl")
     stopped = vebench(*asked, world=fake_world(start))
     assert "4 of 8 cells are in run.jsonl (2 without proof" in stopped.err
     assert stopped.err.endswith("; to continue: vebench run --resume run.jsonl\n")
@@ -304,7 +316,7 @@ def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_s
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
     asked = (*HERE[:3], "-w", "1", "--set", "base=false", *(word for name in backends for word in ("-b", name)))
-    short = ("--duration", "0.4", "--set", "warmup=0.05", "--rounds", "3")
+    short = ("--duration", "0.4", "--set", "warmup=0.05", "--windows", "3")
     brief = (*ONE_PASS[:-1], "auto", *short, "-q", "-o", "run.jsonl")
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}

@@ -273,7 +273,7 @@ def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebe
     sleeping = "timed:vebench/Sleep-1000us-v0"  # leaves the CPUs to other tests
     cells = ("-e", sleeping, "-w", "2", "-b", "shm-sync,gym-async", "--set", "base=false")
     # They must overlap, also on a busy machine.
-    brief = ("--duration", "0.5", "--set", "warmup=0.05", "--rounds", "2", *ONE_PASS)
+    brief = ("--duration", "0.5", "--set", "warmup=0.05", "--windows", "2", *ONE_PASS)
     done = vebench("run", *cells, "--replicas", "2", "--pin", "compact[mem=bind]", *brief, "-q", "-o", "run.jsonl")
     assert (done.status, done.err) == (0, "")
     header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())

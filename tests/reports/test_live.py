@@ -62,7 +62,7 @@ def make_cell(backend: str, workers: int, skip: str | None = None) -> Cell:
 @pytest.fixture
 def plan() -> Plan:
     cells = (make_cell("shm-sync", 2), make_cell("gym-async", 256, "needs 34 GiB"), make_cell("null", 1))
-    return Plan(RunSpec(("Pong",), (1, 2), rounds=4), cells)
+    return Plan(RunSpec(("Pong",), (1, 2), windows=4), cells)
 
 
 def events_of(plan: Plan) -> Iterator[Event]:

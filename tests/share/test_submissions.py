@@ -123,9 +123,9 @@ def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path
         ("one-run", lambda found: found[0]["host"].update(cpu_model="A faster one")),
         ("one-run", lambda found: of_gym(found).update(run="0" * 12)),
         ("one-run", lambda found: found.insert(1, found.pop(next(i for i, x in enumerate(found) if x.get("repeat"))))),
-        ("plan", lambda found: found[0]["spec"].update(rounds=13)),
+        ("plan", lambda found: found[0]["spec"].update(windows=13)),
         ("plan", lambda found: found[0]["spec"].update(suite="classic-3/9")),
-        ("plan", lambda found: found[0]["spec"].update(repeats=10**9)),
+        ("plan", lambda found: found[0]["spec"].update(passes=10**9)),
         ("files", lambda found: found[0]["host"]["topology"].update(core_cpus=["0-65535"] * 4000)),
         ("stated", lambda found: found[0].update(started="9999-12-31T00:00:00+00:00")),
         ("complete", lambda found: of_gym(found)["windows"].pop()),
@@ -218,7 +218,7 @@ def test_what_names_a_folder_of_the_machine_or_is_none_is_no_submission(vebench:
 
 def test_the_plan_of_a_suite_is_fixed(vebench: Command, run: Path) -> None:
     plans = {suite.id: suite.digest for suite in FROZEN.values()}
-    assert plans == {"atari-5/1": "a7642d93d274", "mujoco-5/1": "7faacc72c572", "classic-3/1": "afb7fa00ef59"}
+    assert plans == {"atari-5/1": "c149424934ce", "mujoco-5/1": "38e7abd10fd4", "classic-3/1": "4b278088285d"}
     assert FROZEN["classic-3/1"].spec(6).workers == (1, 2, 4, 6)
     assert "--workers" in vebench("run", "--suite", "classic-3", "-w", "3").refusal
     assert "did you mean classic-3" in vebench("run", "--suite", "classic").refusal

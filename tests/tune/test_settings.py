@@ -19,7 +19,7 @@ def test_what_starts_slowly_is_passed_over_in_favour_of_what_comes_after_it() ->
     assert fitting([], room=30.0, budget=60.0, most=8) == []
 
 
-SPEC = RunSpec(("Acrobot",), (1,), duration=0.2, warmup=0.2, rounds=2, budget=60.0)
+SPEC = RunSpec(("Acrobot",), (1,), duration=0.2, warmup=0.2, windows=2, budget=60.0)
 STEPS = Timed(1000, 50_000, 90_000, 5, 100_000, 1_000_000)
 
 

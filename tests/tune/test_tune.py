@@ -381,7 +381,7 @@ class Taking:
             return 0.5 + 8 * cell.job.steps * self.step
         batch = self.step * cell.shape.batch_size / self.at_once(cell)
         start = 0.4 + self.reset * cell.shape.num_envs / self.at_once(cell)
-        return start + max(spec.warmup, 9 * batch) + spec.rounds * max(spec.duration, 3 * batch)
+        return start + max(spec.warmup, 9 * batch) + spec.windows * max(spec.duration, 3 * batch)
 
     def tune(self, vebench: Command, *arguments: str) -> dict[str, Any]:
         done = vebench("tune", "-e", "Acrobot", *OURS, *arguments, "-f", "json", world=self.world)

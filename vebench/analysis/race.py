@@ -89,14 +89,16 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     known = [
         cell
         for cell in rated(run)
-        if cell.key in going and not (cell.reference_row or cell.struck)
-        if not (cell.verdict == "unverified" and cell.verdict_reason)  # nobody can know whether it may win
+        if cell.key in going and not (cell.reference_row or cell.excluded)
+        if not (cell.verdict == "unverified" and cell.work.reason)  # nobody can know whether it may win
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
     alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
     # What others disturbed may be the fastest without them.
     best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
-    slowed = (cell for cell in known if cell.disturbed and cell.rate >= cell.share_left * best[cell.env])
+    slowed = (
+        cell for cell in known if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
+    )
     alive |= {(cell.env, cell.label) for cell in slowed}
     tasks = {env for env, _ in alive}
     for planned in cells:

@@ -84,11 +84,13 @@ def forecast(curve: Curve, order: CpuOrder, workers: int) -> Forecast:
 
 def _unfit(cell: CellSummary, order: CpuOrder) -> str:
     rate = estimate(cell.sample)
+    if cell.status != "ok":
+        return cell.status
+    if cell.exclusion is not None:
+        return cell.exclusion
     reasons = {
-        cell.status: cell.status != "ok",
-        cell.why_struck: cell.struck,
-        "throttled by a quota": cell.throttled,
-        "disturbed": cell.disturbed,
+        "throttled by a quota": cell.conditions.throttled,
+        "disturbed": cell.conditions.disturbed,
         "more workers than CPUs": cell.workers > len(order.cpus),
         "no interval": rate is None or not rate.low,
     }
@@ -164,7 +166,7 @@ def cpu_order(header: RunRecord, cells: Sequence[CellSummary]) -> CpuOrder | Non
     allowed = frozenset(host.cpus_allowed)
     pinned = host.pinning and spec.pin.pins
     if pinned:  # the cell with most CPUs shows how the order begins
-        most = max((cell.cpus for cell in cells), key=len, default=())
+        most = max((cell.built.cpus for cell in cells), key=len, default=())
         try:
             planned = place(spec.pin.cpus, allowed, topology=topology, smt=spec.pin.smt).order
         except UsageError:  # a list of CPUs that the rest of the file does not have

@@ -106,7 +106,7 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     page = found()
     outlet.publish(page, quiet=quiet)
     (section,) = page.sections
-    if other := [cell for cell in section.cells if cell.found_to_differ]:
+    if other := [cell for cell in section.cells if cell.work.found_to_differ]:
         console.note(other_work(other))
         return _OTHER_WORK
     return _UNDECIDED if status == _DONE and section.notice else status

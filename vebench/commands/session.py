@@ -131,12 +131,12 @@ class Session:
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each, unless there is one
         pass or the run is resumed; it is shown with the progress. Once all have had the passes of the plan, a race goes
-        on with the backends that may be the fastest, for as many cells as there would be in ``repeats`` passes of all.
+        on with the backends that may be the fastest, for as many cells as ``spec.passes`` passes of all have.
         Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
-        self._first_look = first_look if spec.repeats > 1 and not self.run.cells else None
+        self._first_look = first_look if spec.passes > 1 and not self.run.cells else None
         later = self._left_to_race(plan)
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
         while (later := self._left_to_race(plan)) > 0 if until is None else self._world.clock() < deadline:
@@ -155,7 +155,7 @@ class Session:
         each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
         of_race = plan.spec.races and plan.spec.until is None
-        return max(0, (plan.spec.repeats - PASSES_OF_ALL) * each - raced) if of_race else 0
+        return max(0, (plan.spec.passes - PASSES_OF_ALL) * each - raced) if of_race else 0
 
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
@@ -166,7 +166,7 @@ class Session:
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
         # Without those that were measured again.
-        before = sum(min(plan.spec.rounds, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
+        before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
             with ExitStack() as stack:

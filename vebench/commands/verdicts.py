@@ -54,7 +54,7 @@ def learn(
         backends=others,
         workers=(_SHORT_ENVS,),
         envs_per_worker=(min(spec.envs_per_worker[-1], _MOST_ENVS_PER_WORKER),),
-        repeats=1,
+        passes=1,
         replicas=1,
         base=False,
         seed=drawn_seed(),

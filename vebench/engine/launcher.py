@@ -82,7 +82,7 @@ class Launcher:
                 return
             names = [one.host or f"replica {number}" for number, one in enumerate(cell.replicas)]
             lead = FAR_LEAD_NS if any(one.host for one in cell.replicas) else LOCAL_LEAD_NS
-            replicas = Replicas(running, self._spec.rounds, names=names, lead_ns=lead)
+            replicas = Replicas(running, self._spec.windows, names=names, lead_ns=lead)
             stack.callback(replicas.tell_to_end)  # all are told before one is waited for
             yield replicas
 
@@ -189,7 +189,7 @@ def settings_of(spec: RunSpec) -> Settings:
     """Return the part of a spec that children use."""
     return Settings(
         duration=spec.duration,
-        rounds=spec.rounds,
+        windows=spec.windows,
         warmup=spec.warmup,
         longest_warmup=spec.longest_warmup,
         timeout=spec.timeout,

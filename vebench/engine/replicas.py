@@ -26,7 +26,7 @@ _R = TypeVar("_R")
 class Replicas(Conversation):
     """The replicas of a cell as one conversation. The processes may be anywhere: times are those of the runner's clock.
 
-    - ``rounds``: the number of windows
+    - ``windows``: how many they measure
     - ``names``: of the replicas, in reasons; by default numbers
     - ``lead_ns``: how long after the last replica is warm the first window begins
     """
@@ -34,13 +34,13 @@ class Replicas(Conversation):
     def __init__(
         self,
         replicas: Sequence[CellProcess],
-        rounds: int,
+        windows: int,
         clock: Callable[[], int] = time.perf_counter_ns,
         names: Sequence[str] = (),
         lead_ns: int = LOCAL_LEAD_NS,
     ) -> None:
         self._replicas = replicas
-        self._rounds = rounds
+        self._windows = windows
         self._clock = clock
         self._names = names or [f"replica {number}" for number in range(len(replicas))]
         self._lead_ns = lead_ns
@@ -57,7 +57,7 @@ class Replicas(Conversation):
         start = self._clock() + self._lead_ns
         for replica in self._replicas:
             replica.start(start)
-        for _ in range(self._rounds):
+        for _ in range(self._windows):
             yield common_window(self._each(ReplicaWindow))
         yield joined_end(self._each(Done))
 

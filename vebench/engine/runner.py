@@ -131,7 +131,7 @@ def _measured(
                         break
                     started += 1
                     yield from cell.start(launch, stack)
-                yield from _turns(all_cells, spec.rounds, out_of_time, directions, enough)
+                yield from _turns(all_cells, spec.windows, out_of_time, directions, enough)
                 alive = [cell for cell in all_cells if cell.at_work]
                 if some is early and alive and all(len(cell.windows) >= _A_FEW for cell in alive):
                     yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
@@ -148,7 +148,7 @@ def _measured(
 
 def _turns(
     cells: Sequence[_RunningCell],
-    rounds: int,
+    windows: int,
     out_of_time: Callable[[], bool],
     directions: Iterator[int],
     enough: float,
@@ -156,7 +156,7 @@ def _turns(
     """Let cells take turns until each has enough windows, has ended, or lacks windows for which there is no time."""
 
     def goes_on(cell: _RunningCell) -> bool:
-        return cell.at_work and (len(cell.windows) >= rounds or not out_of_time())
+        return cell.at_work and (len(cell.windows) >= windows or not out_of_time())
 
     while order := [cell for cell in cells if goes_on(cell)]:
         if all(len(cell.windows) >= enough for cell in order):

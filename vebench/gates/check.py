@@ -242,7 +242,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
                     return True
                 return False
 
-            first, every = min(before.header.spec.repeats, _FIRST_PASSES), frozenset(cell.key for cell in gated)
+            first, every = min(before.header.spec.passes, _FIRST_PASSES), frozenset(cell.key for cell in gated)
             found = gate.until_decided(look, one_pass, first, every, started, request.budget, world.clock, enough)
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
@@ -260,7 +260,7 @@ def _foresee(request: CheckRequest, cells: Sequence[CellSummary], strictness: Ma
     in_vain = [group for group in known if group.verdict == "inconclusive"]
     instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
     tolerance = f"--tolerance {request.tolerance:.3g}"
-    remedy = f"measure a baseline with more --repeats, allow more than {tolerance}, or {instead}"
+    remedy = f"measure a baseline with more --passes, allow more than {tolerance}, or {instead}"
     if known and len(in_vain) == len(known):
         raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
@@ -287,9 +287,9 @@ def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec
         spec,
         envs=tuple(env for env in spec.envs if short_name(env) in names),
         workers=tuple(sorted({cell.workers for cell in named})),
-        backends=tuple({cell.label: cell.choice for cell in named}.values()),
+        backends=tuple({cell.label: cell.built.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
-        repeats=min(spec.repeats, gate.FEWEST_PASSES),
+        passes=min(spec.passes, gate.FEWEST_PASSES),
         race=False,
         until=None,
     )

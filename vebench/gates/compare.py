@@ -88,9 +88,9 @@ def compared(  # noqa: PLR0913 - how to compare
     environments and backends, each in the place of one that it is compared with, whose name it has in the verdicts.
     Raises what ``start`` does, and InterruptedRunError if the user interrupts it.
     """
-    repeats = spec.repeats if budget is None else min(spec.repeats, gate.FEWEST_PASSES)
+    passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
     specs = [
-        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, repeats=repeats)
+        replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, passes=passes)
         for one in (instead or spec, spec)
     ]
     files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
@@ -99,7 +99,7 @@ def compared(  # noqa: PLR0913 - how to compare
             raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     if named := next((choice.label for one in specs for choice in one.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    return _judged(_sides(pythons, specs, files, world), tolerance, budget, spec.repeats, world, quiet=quiet)
+    return _judged(_sides(pythons, specs, files, world), tolerance, budget, spec.passes, world, quiet=quiet)
 
 
 def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
@@ -125,7 +125,7 @@ def _judged(  # noqa: PLR0913 - how to judge
 
         def cells() -> list[tuple[CellSummary, ...]]:
             one, other = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
-            return [tuple(cell.having(key=keys[cell.key]) for cell in one), other]
+            return [tuple(replace(cell, key=keys[cell.key]) for cell in one), other]
 
         def look(part: float = 1.0) -> Comparison:
             return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, part=part)

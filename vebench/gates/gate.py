@@ -113,11 +113,11 @@ def unusable_run(path: Path, cells: Sequence[CellSummary]) -> str:
 
 def classes_that_differ(one: Sequence[CellSummary], other: Sequence[CellSummary]) -> tuple[str, ...]:
     """Return, in words and each once, which cells of the two runs stepped other classes: own ones or Gymnasium's."""
-    before = {cell.key: cell.own_classes for cell in one}
+    before = {cell.key: cell.built.own_classes for cell in one}
     texts = (
         f"{cell.label} on {cell.env}: {first.words} against {second.words}"
         for cell in other
-        if (first := before.get(cell.key)) and (second := cell.own_classes) and first.words != second.words
+        if (first := before.get(cell.key)) and (second := cell.built.own_classes) and first.words != second.words
     )
     return tuple(dict.fromkeys(texts))
 

@@ -342,7 +342,7 @@ def history(
             elif not level:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1
             else:
-                shape = tuple(getattr(cell, name) for name in DECISIVE)
+                shape = tuple(getattr(cell.built, name) for name in DECISIVE)
                 key = SeriesKey(cell.key, shape, past[index].conditions)
                 points.setdefault(key, []).append(Point(index, log(level)))
     series = [Series(key, tuple(measured)) for key, measured in points.items()]
@@ -452,7 +452,12 @@ def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
     if cell.status != "ok":
         return cell.status
     both = (cell,) if base is None else (cell, base)
-    reasons = [one.why_struck for one in both if one.struck]
-    for one in both:  # with these, a rate is not that of the cell alone
-        reasons += [Code.THROTTLED] * (one.throttled_windows > 0) + [Code.DISTURBED] * one.disturbed
-    return next(iter(reasons), None)
+    for one in both:
+        if one.exclusion is not None:
+            return one.exclusion
+    for one in both:
+        if one.conditions.throttled_windows:
+            return Code.THROTTLED
+        if one.conditions.disturbed:
+            return Code.DISTURBED
+    return None

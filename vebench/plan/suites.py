@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Every cell has the same passes, so that none is measured less because it seemed slow: many short ones, because passes
 # differ more than windows do.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    {**PLAN_OF_RUN, "repeats": 6, "rounds": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
+    {**PLAN_OF_RUN, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
 )
 
 

@@ -236,15 +236,15 @@ def _complete(it: _Examined) -> Found:
     planned = {CellKey(env, label, workers, 1) for env in spec.envs for label in asked for workers in spec.workers}
     planned |= {CellKey(env, name, 1, 1) for env in spec.envs for name in (REFERENCE, YARDSTICK)}
     for key in sorted(planned | passes.keys()):
-        if passes.get(key) != {*range(spec.repeats)}:
+        if passes.get(key) != {*range(spec.passes)}:
             yield "cells of the plan are missing", _cell(key)
     if it.header.cells != len(it.cells):
         yield f"there are {len(it.cells)} cells, and {it.header.cells} were planned"
     if not asked & {cell.label for cell in it.competing}:
         yield "no backend was measured"
     for cell in it.well:
-        if len(cell.windows) < spec.rounds:
-            yield f"there are fewer than {spec.rounds} windows", _place(cell)
+        if len(cell.windows) < spec.windows:
+            yield f"there are fewer than {spec.windows} windows", _place(cell)
 
 
 def _one_run(it: _Examined) -> Found:
@@ -325,7 +325,7 @@ def _findings(it: _Examined) -> Found:
 
 
 def _undisturbed(it: _Examined) -> Found:
-    disturbed = [cell for cell in it.summaries if cell.disturbed]
+    disturbed = [cell for cell in it.summaries if cell.conditions.disturbed]
     if len(disturbed) > _MOST_DISTURBED * len(it.summaries):
         yield f"other processes disturbed {len(disturbed)} of {len(it.summaries)} cells"
     throttled, windows = (
@@ -430,12 +430,12 @@ def results_of(cells: Sequence[CellSummary]) -> tuple[Result, ...]:
             env=cell.env,
             backend=cell.label,
             workers=cell.workers,
-            num_envs=cell.num_envs,
+            num_envs=cell.built.num_envs,
             frames_per_second=_interval(cell.frames_per_second),
             speedup=_interval(cell.speedup),
             verdict=cell.verdict,
             reference_row=cell.reference_row,
-            note=one_line(cell.reason or cell.why_struck)[:500],
+            note=one_line(cell.reason or cell.exclusion or "")[:500],
         )
         for cell in sorted(cells, key=lambda cell: cell.key[:-1])
     )

@@ -36,7 +36,11 @@ class Quote:
     @property
     def sentence(self) -> str:
         """The figure in words."""
-        work = "the same work as a plain loop" if self.cell.proof and self.cell.proof.rows else "work not compared here"
+        work = (
+            "the same work as a plain loop"
+            if self.cell.work.proof and self.cell.work.proof.rows
+            else "work not compared here"
+        )
         return (
             f"{short_name(self.cell.env)}: {self.backend} with {self.cell.key.size} steps "
             f"{rate_of(self.cell)}, {work} ({self.cell.verdict})."
@@ -71,7 +75,7 @@ class CitePage(DataPage):
         """What decides the figures: the plan, the machine, the versions and the day."""
         head, host = self.header, self.header.host
         packages = [f"{name} {version}" for name, version in head.packages.items() if name != "vebench"]
-        passes = f"{head.spec.repeats} passes of {head.spec.rounds} windows of {head.spec.duration:g} s"
+        passes = f"{head.spec.passes} passes of {head.spec.windows} windows of {head.spec.duration:g} s"
         what = f"suite {head.spec.suite}" if head.spec.suite else passes
         return one_line(
             f"Measured with vebench {head.packages.get('vebench', '')} ({what}) on "

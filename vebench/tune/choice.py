@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.answer import fastest_first, first_of_each
-from vebench.analysis.cell import Doubt
+from vebench.analysis.cell import Exclusion
 from vebench.analysis.race import FEWEST_PASSES, contenders
 from vebench.analysis.rules import WIDE
 from vebench.analysis.spending import AROUND_S, END_S, FORK_S, LOAD_S
@@ -120,7 +120,7 @@ class Costs:
         spec, shape = self.spec, cell.shape
         at_once = max(1, min(shape.processes * shape.threads, len(cell.cpus)))
         batch = 0.0 if self.steps is None else self.steps.step_p50_ns * _NANO * shape.batch_size / at_once
-        turns = spec.rounds * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
+        turns = spec.windows * (max(spec.duration, _TURN_BATCHES * batch) + AROUND_S)
         return self._start(cell) + max(spec.warmup, _WARMUP_BATCHES * batch) + turns + END_S
 
     def patience(self, cell: Cell, left: float, share: float = PATIENT_SHARE) -> float:
@@ -188,7 +188,7 @@ class Rival:
 
     cell: CellSummary
     ratio: Estimate | None
-    doubt: Doubt | None
+    doubt: Exclusion | None
     too_large: bool = False
 
 
@@ -258,7 +258,7 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     """
     rated = fastest_first(cells)
     small = [cell for cell in rated if not too_large(cell, memory)]
-    offered = [cell for cell in small if cell.doubt is None]
+    offered = [cell for cell in small if cell.objection is None]
     good = [  # not slower than another, beyond the interval of their ratio
         cell
         for cell in offered
@@ -282,7 +282,8 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     unknown = {
         cell.key
         for cell in small
-        if cell.doubt is Doubt.NO_INTERVAL or (cell.doubt is Doubt.UNVERIFIED and cell.label in open_work)
+        if cell.objection is Exclusion.NO_INTERVAL
+        or (cell.objection is Exclusion.UNVERIFIED and cell.label in open_work)
     }
     counted = unknown.union(cell.key for cell in offered)
     rates = {cell.key: cell.sample for cell in rated if cell.key in counted and cell.sample.positive}
@@ -291,7 +292,13 @@ def choose(  # noqa: PLR0913 - what a choice depends on
     }
     above = {cell.key: {other for other in rates if (cell.key, other) not in told} for cell in known}
     best, *tied = sorted(
-        known, key=lambda cell: (last and bool(above[cell.key]), rank(cell.backend), bool(cell.options), -cell.rate)
+        known,
+        key=lambda cell: (
+            last and bool(above[cell.key]),
+            rank(cell.backend),
+            bool(cell.built.choice.options),
+            -cell.rate,
+        ),
     )
     rivals = [_rival(cell, best, memory) for cell in rated]
     faster = tuple(
@@ -306,8 +313,8 @@ def choose(  # noqa: PLR0913 - what a choice depends on
         (
             cell
             for cell in rated
-            if cell.disturbed and cell.key in counted
-            if cell.rate > best.rate * (1 + (WIDE if cell is best else tolerance)) * cell.share_left
+            if cell.conditions.disturbed and cell.key in counted
+            if cell.rate > best.rate * (1 + (WIDE if cell is best else tolerance)) * cell.conditions.share_left
         ),
         None,
     )
@@ -327,12 +334,12 @@ def choose(  # noqa: PLR0913 - what a choice depends on
 
 def too_large(cell: CellSummary, memory: int | None) -> bool:
     """Return whether a cell was seen to take more than ``memory`` bytes."""
-    return memory is not None and cell.peak_rss_bytes is not None and cell.peak_rss_bytes > memory
+    return memory is not None and cell.figures.peak_rss_bytes is not None and cell.figures.peak_rss_bytes > memory
 
 
 def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
     beside = None if best is None else ratio(cell.sample, best.sample)
-    return Rival(cell, beside, cell.doubt, too_large(cell, memory))
+    return Rival(cell, beside, cell.objection, too_large(cell, memory))
 
 
 class Bend(NamedTuple):
@@ -363,8 +370,8 @@ class Latency:
 
 def training_gain(chosen: CellSummary, loop: CellSummary, learner: LearnerStep | None) -> float | None:
     """Return how many times as fast training is as it would be with a plain loop; None without a learner."""
-    one = learning(learner, chosen.steps_per_second, chosen.batch_size)
-    other = learning(learner, loop.steps_per_second, chosen.batch_size)
+    one = learning(learner, chosen.figures.steps_per_second, chosen.built.batch_size)
+    other = learning(learner, loop.figures.steps_per_second, chosen.built.batch_size)
     return None if one is None or other is None else one.steps_per_second / other.steps_per_second
 
 
@@ -395,21 +402,21 @@ def exchange(cell: CellSummary, loops: Iterable[CellSummary]) -> Exchange | None
     that its processes and threads lose by waiting for each other counts as handing over. None where nothing is handed
     over, where environments are not those of the loop, and without intervals.
     """
-    at_once = min(cell.at_work, cell.cpus_owned, cell.batch_size)
-    near = [loop for loop in loops if loop.label == REFERENCE and loop.workers == 1 and loop.steps_per_second]
-    if at_once < 2 or not near or not cell.entry.steps_gymnasium or cell.steps_own_classes:  # noqa: PLR2004 - one at a time is a loop
+    at_once = min(cell.at_work, cell.built.cpus_owned, cell.built.batch_size)
+    near = [loop for loop in loops if loop.label == REFERENCE and loop.workers == 1 and loop.figures.steps_per_second]
+    if at_once < 2 or not near or not cell.entry.steps_gymnasium or cell.built.steps_own_classes:  # noqa: PLR2004 - one at a time is a loop
         return None
-    loop = min(near, key=lambda loop: abs(loop.num_envs - cell.batch_size))
+    loop = min(near, key=lambda loop: abs(loop.built.num_envs - cell.built.batch_size))
     share, level = contrast([(1.0, loop.sample), (-1.0, cell.sample)]), contrast([(1.0, loop.sample)])
-    rate = loop.steps_per_second
+    rate = loop.figures.steps_per_second
     if share is None or level is None:
         return None
     value = share.estimate.median
     # The share is a constant plus the part that falls with the step time; of that, all above 1 / CPUs at most.
-    falling = max(0.0, value - 1 / max(1, cell.cpus_owned))
+    falling = max(0.0, value - 1 / max(1, cell.built.cpus_owned))
     error = Error(value**2 * share.error.variance + falling**2 * level.error.variance, share.error.freedom)
     step = 1 / rate.median if rate is not None and rate.median > 0 else 0.0
     taken, half = (value - 1 / at_once) * step, error.half_width() * step  # by handing over, for each step
     per_step = Estimate(max(0.0, taken), max(0.0, taken - half), max(0.0, taken + half))
     # Where the line crosses 1. It begins at a number that is known, so that the slope alone makes the interval.
-    return Exchange(cell, at_once, step, per_step.scaled(cell.batch_size), per_step.scaled(1 / (1 - 1 / at_once)))
+    return Exchange(cell, at_once, step, per_step.scaled(cell.built.batch_size), per_step.scaled(1 / (1 - 1 / at_once)))

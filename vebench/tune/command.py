@@ -136,7 +136,7 @@ def _race(  # noqa: PLR0913, PLR0917 - what a race needs
 def settings_to_try(spec: RunSpec, wish: Wish, world: World) -> tuple[Plan, RunRecord]:
     """Return every setting that is to be tried as a plan, the likeliest first, and the header of its run."""
     # Many short windows: processes differ more than windows do.
-    spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, rounds=_ROUNDS, base=True, interleave=True)
+    spec = replace(spec, duration=_WINDOW_S, warmup=_WARMUP_S, windows=_ROUNDS, base=True, interleave=True)
     spec = replace(spec, isolation=FORK)
     check_spec(spec)
     if len(spec.envs) != 1:
@@ -264,7 +264,7 @@ class _Racing:
             level_of_look(self._looks),
             usable=unusable(cells) is None,
             memory=self._plan.spec.memory,
-            open_work={cell.label for cell in cells if not cell.verdict_reason} | self._compared,
+            open_work={cell.label for cell in cells if not cell.work.reason} | self._compared,
             told=told,
             last=last,
         )
@@ -304,12 +304,14 @@ class _Racing:
 
     def _latencies(self, cells: Sequence[CellSummary]) -> dict[CellKey, Latency]:
         """Return how long each of these waits for a batch, as far as there is time: what acts does so at once."""
-        acting = replace(self._plan.spec, policy=_AT_ONCE, rounds=1, warmup=_WARMUP_S, duration=_LATENCY_S)
+        acting = replace(self._plan.spec, policy=_AT_ONCE, windows=1, warmup=_WARMUP_S, duration=_LATENCY_S)
         planned = {cell.key.without_repeat: cell for cell in self._plan.cells}
         found = {}
         for number, summary in enumerate(cells):
-            if summary.acting is not None:  # a policy has shown it
-                found[summary.key] = Latency(round(summary.acting.latency_p50_ns), round(summary.acting.latency_p99_ns))
+            if summary.figures.acting is not None:  # a policy has shown it
+                found[summary.key] = Latency(
+                    round(summary.figures.acting.latency_p50_ns), round(summary.figures.acting.latency_p99_ns)
+                )
                 continue
             cell = planned[summary.key]
             left = self._budget.left_afterwards
@@ -327,7 +329,7 @@ class _Racing:
         """
         spec = replace(
             self._plan.spec,
-            backends=(chosen.choice,),
+            backends=(chosen.built.choice,),
             workers=(chosen.workers,),
             envs_per_worker=(chosen.envs_per_worker,),
             only=(),
@@ -409,7 +411,7 @@ class _Racing:
             ends = timed is not None and timed.ends and timed.steps / timed.ends <= steps * TIMES_LONGER / ENDS
             episode = None if timed is None or ends else steps // (ENDS + 1)
             spec = replace(
-                self._plan.spec, only=(), backends=(cell.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
+                self._plan.spec, only=(), backends=(cell.built.choice,), envs_per_worker=(_FEW_ENVS,), timeout=seconds
             )
             verdicts.learn(spec, self._knowledge, self._world, steps=steps, episode=episode)
         return bool(asked)
@@ -430,6 +432,6 @@ class _Racing:
 
         The loop that is there for speedups alone may not.
         """
-        cannot_be_proven = cell.verdict == "unverified" and (bool(cell.verdict_reason) or cell.label in self._compared)
+        cannot_be_proven = cell.verdict == "unverified" and (bool(cell.work.reason) or cell.label in self._compared)
         large = too_large(cell, self._plan.spec.memory)
-        return cell.key.place in self._plan.spec.only and not (cell.struck or cannot_be_proven or large)
+        return cell.key.place in self._plan.spec.only and not (cell.excluded or cannot_be_proven or large)

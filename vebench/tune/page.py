@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import Doubt
+from vebench.analysis.cell import Exclusion
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import unusable, why_never
 from vebench.analysis.summary import summarise
@@ -94,7 +94,7 @@ class TunePage(DataPage):
         policy = Table(
             title="Where the time goes",
             columns=("share of the loop's time",),
-            rows=tuple(TableRow(_place(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.acting),
+            rows=tuple(TableRow(_place(cell), (where_time_goes(cell),)) for cell, _ in shown if cell.figures.acting),
             corner="setting",
             numbers=False,
         )
@@ -182,8 +182,8 @@ class TunePage(DataPage):
             },
             "pool_on_each_node": self.pools,
             "learning": None
-            if chosen is None or chosen.learning is None
-            else {**asdict(chosen.learning), "times_that_of_a_loop": self._gain},
+            if chosen is None or chosen.figures.learning is None
+            else {**asdict(chosen.figures.learning), "times_that_of_a_loop": self._gain},
             "steps": None if self.steps is None else asdict(self.steps),
             "exchange": None
             if found is None
@@ -224,7 +224,7 @@ class TunePage(DataPage):
         if self.choice.lack is Lack.UNUSABLE and (finding := unusable(self._cells)):
             return "; ".join((f"the run is {finding.code}: {finding.message}; {finding.remedy}", *self._faster()))
         if self.choice.lack is Lack.DISTURBED and (cell := self.choice.disturbed):
-            taken = f"other processes took {1 - cell.share_left:.0%} of its CPU time"
+            taken = f"other processes took {1 - cell.conditions.share_left:.0%} of its CPU time"
             why = f"{setting_of(cell)} may be faster than was measured: {taken}; measure on an idle machine"
             return "; ".join((why, *self._faster()))
         return "; ".join(self._faster())
@@ -240,13 +240,13 @@ class TunePage(DataPage):
 
     def _why_not(self, rival: Rival) -> str:
         if rival.too_large:
-            sizes = rival.cell.peak_rss_bytes, self.run.header.spec.memory
+            sizes = rival.cell.figures.peak_rss_bytes, self.run.header.spec.memory
             took, most = (figures.size(size or 0) for size in sizes)
             return f"takes {took}, more than the {most} allowed"
         if rival.doubt is None:
             return ""
-        reason = rival.doubt is Doubt.UNVERIFIED and (
-            rival.cell.verdict_reason or why_never(rival.cell, self.run.header)
+        reason = rival.doubt is Exclusion.UNVERIFIED and (
+            rival.cell.work.reason or why_never(rival.cell, self.run.header)
         )
         return f"{DOUBTS[rival.doubt][0]}{f' ({one_line(reason)})' if reason else ''}"
 
@@ -308,16 +308,16 @@ class TunePage(DataPage):
         """How many times as fast training is as with the plain loop that has the highest rate."""
         chosen = self.choice.chosen
         loops = [cell for cell in self._cells if cell.label == REFERENCE and cell.workers == 1]
-        rated = [(cell.steps_per_second.median, cell) for cell in loops if cell.steps_per_second]
+        rated = [(cell.figures.steps_per_second.median, cell) for cell in loops if cell.figures.steps_per_second]
         if chosen is None or chosen.label == REFERENCE or not rated:
             return None
         return training_gain(chosen, max(rated, key=lambda one: one[0])[1], self.run.header.spec.learner)
 
     def _matters(self) -> Iterator[str]:
         chosen, learner = self.choice.chosen, self.run.header.spec.learner
-        if chosen is None or learner is None or chosen.learning is None:
+        if chosen is None or learner is None or chosen.figures.learning is None:
             return
-        found = chosen.learning
+        found = chosen.figures.learning
         gain = "" if self._gain is None else f", {self._gain:.2f}x as fast as with a plain loop"
         yield (
             f"With a learner that takes {learner_words(learner)}, sampling is {found.sampling:.0%} of training time. "
@@ -355,7 +355,9 @@ class TunePage(DataPage):
             yield Remark("not tried", reason, ("; ".join([*places[:_MOST_LEFT_OUT], *rest]),), "")
         for rival, reason in self._not_offered():
             cell, head = rival.cell, self.run.header
-            shown = rival.doubt is Doubt.OTHER_WORK or (rival.doubt is Doubt.UNVERIFIED and not why_never(cell, head))
+            shown = rival.doubt is Exclusion.OTHER_WORK or (
+                rival.doubt is Exclusion.UNVERIFIED and not why_never(cell, head)
+            )
             command = head.verify_command(self.env, [cell.label]) if shown else ""
             remedy = "compare the work with:" if command else ""
             yield Remark("not recommended", f"{setting_of(cell)} {reason}", (), remedy, command)
@@ -367,13 +369,19 @@ class TunePage(DataPage):
             columns.of_column(columns.column_named(name), cell)
             for name in ("frames_per_second", "peak_rss_bytes", "work")
         )
-        threads = (f"{figures.counted(cell.threads, 'thread')} each",) if cell.threads > 1 else ()
-        alive = cell.num_envs / max(1, cell.batch_size)
+        threads = (f"{figures.counted(cell.built.threads, 'thread')} each",) if cell.built.threads > 1 else ()
+        alive = cell.built.num_envs / max(1, cell.built.batch_size)
         return (
             replace(rate, tone="best" if used else "plain"),
             Text((figures.times(ratio) if ratio is not None else "what to use" if used else figures.DASH,)),
             self._batch(cell),
-            Text((figures.counted(cell.cpus_owned, "CPU"), figures.counted(cell.processes, "process"), *threads)),
+            Text(
+                (
+                    figures.counted(cell.built.cpus_owned, "CPU"),
+                    figures.counted(cell.built.processes, "process"),
+                    *threads,
+                )
+            ),
             memory,
             Text((f"{alive:g}",), "plain", alive),
             replace(work, lines=(*work.lines, *(f"needs {package.name}" for package in cell.entry.packages))),
@@ -384,25 +392,34 @@ class TunePage(DataPage):
         if (seen := self.latencies.get(cell.key)) is not None:
             median, late = map(figures.short_time, (seen.p50_ns, seen.p99_ns))
             return Text((median, f"p99 {late}"), "plain", seen.p50_ns)
-        if cell.ns_per_batch is None:
+        if cell.figures.ns_per_batch is None:
             return Text((figures.DASH,), "missing")
-        return Text((figures.short_time(cell.ns_per_batch.median), "mean"), "plain", cell.ns_per_batch.median)
+        return Text(
+            (figures.short_time(cell.figures.ns_per_batch.median), "mean"), "plain", cell.figures.ns_per_batch.median
+        )
 
     def _facts(self, cell: CellSummary) -> dict[str, object]:
         seen = self.latencies.get(cell.key)
         return {
             "setting": cell.key.place,
             "backend": cell.backend,
-            "options": dict(cell.options),
-            **{name: getattr(cell, name) for name in ("workers", "envs_per_worker", "num_envs", "batch_size")},
-            "envs_of_a_row": cell.num_envs / max(1, cell.batch_size),
-            **{name: getattr(cell, name) for name in ("status", "frames_per_second", "steps_per_second")},
-            "seconds_per_batch": None if cell.ns_per_batch is None else cell.ns_per_batch.scaled(1 / _NANOSECONDS),
+            "options": dict(cell.built.choice.options),
+            "workers": cell.workers,
+            "envs_per_worker": cell.envs_per_worker,
+            "num_envs": cell.built.num_envs,
+            "batch_size": cell.built.batch_size,
+            "envs_of_a_row": cell.built.num_envs / max(1, cell.built.batch_size),
+            "status": cell.status,
+            "frames_per_second": cell.frames_per_second,
+            "steps_per_second": cell.figures.steps_per_second,
+            "seconds_per_batch": None
+            if cell.figures.ns_per_batch is None
+            else cell.figures.ns_per_batch.scaled(1 / _NANOSECONDS),
             "latency": None if seen is None else asdict(seen),
-            "cpus": cell.cpus_owned,
-            "processes": cell.processes,
-            "threads": cell.threads,
-            "memory_bytes": cell.peak_rss_bytes,
+            "cpus": cell.built.cpus_owned,
+            "processes": cell.built.processes,
+            "threads": cell.built.threads,
+            "memory_bytes": cell.figures.peak_rss_bytes,
             "needs": [package.name for package in cell.entry.packages],
             "verdict": cell.verdict,
             "repeats": cell.repeats,
@@ -417,9 +434,9 @@ def _times(steps: Timed, chosen: CellSummary) -> Iterator[str]:
     """Yield how long a step and a reset take, and how often the setting completes a step."""
     step, late, reset = map(figures.short_time, (steps.step_p50_ns, steps.step_p99_ns, steps.reset_p50_ns))
     yield f"A step of one environment takes {step} (p99 {late}), a reset {reset}."
-    if chosen.steps_per_second:
-        each = _NANOSECONDS / chosen.steps_per_second.median
-        cpus = figures.counted(chosen.cpus_owned, "CPU")
+    if chosen.figures.steps_per_second:
+        each = _NANOSECONDS / chosen.figures.steps_per_second.median
+        cpus = figures.counted(chosen.built.cpus_owned, "CPU")
         yield (
             f"This setting completes a step every {figures.short_time(each)} on {cpus}, as if "
             f"{steps.step_p50_ns / each:.2g} ran at the same time without overhead."
@@ -440,6 +457,6 @@ def _overhead(found: Exchange, chosen: CellSummary) -> str:
     most, below = "" if hand_over.low else "at most ", "less than" if bound.low else "at most"
     here = figures.short_time(found.step * _NANOSECONDS)
     return (
-        f"{name} overhead is {most}{takes} per batch of {found.cell.batch_size} ({together}): a plain loop is faster "
-        f"if a step takes {below} {less}; here it takes {here}."
+        f"{name} overhead is {most}{takes} per batch of {found.cell.built.batch_size} ({together}): "
+        f"a plain loop is faster if a step takes {below} {less}; here it takes {here}."
     )

@@ -43,16 +43,16 @@ def table_named(root: ET.Element, caption: str) -> ET.Element:
     return next(table for table in root.iter("table") if words(table[0]) == caption)
 
 
-def wide_run(repeats: int = 3) -> Run:
-    """Return a run of 54 cells, each with several repeats of two windows."""
+def wide_run(passes: int = 3) -> Run:
+    """Return a run of 54 cells, each with several passes of two windows."""
     backends = ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async")
     cells = [
         make_cell(backend, workers, (2300 + 7 * workers, 2310 + 5 * repeat), repeat=repeat)
-        for repeat in range(repeats)
+        for repeat in range(passes)
         for workers in (1, 2, 4, 8, 16, 32)
         for backend in (*backends, "ceiling", "null")
     ]
-    return Run(make_header(16, repeats=repeats, rounds=2, workers=[1, 2, 4, 8, 16, 32]), tuple(cells))
+    return Run(make_header(16, passes=passes, windows=2, workers=[1, 2, 4, 8, 16, 32]), tuple(cells))
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ def shown(plan: Plan) -> str:
 @pytest.fixture
 def planned() -> str:
     backends = tuple(map(BackendChoice, ("for-loop", "envpool-async", "envpool-sync", "ceiling")))
-    spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, repeats=2)
+    spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, passes=2)
     return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
 
 
 def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
-    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), repeats=3)
+    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), passes=3)
     whole = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
     assert "2 cells x 3 passes" in shown(whole)
     assert "5 cells in 3 passes" in shown(without(whole, {whole.cells[0].key}))
@@ -69,7 +69,7 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     ],
 )
 def test_a_plan_with_a_budget_says_how_long_passes_are_added(race: bool, until: float, words: str) -> None:
-    spec = RunSpec(("Pong",), interleave=True, race=race, repeats=3, until=until, budget=5.0)
+    spec = RunSpec(("Pong",), interleave=True, race=race, passes=3, until=until, budget=5.0)
     (document,) = PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
     facts = dict(document.facts)
     assert facts["time"].endswith(f"; {words}")

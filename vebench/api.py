@@ -16,14 +16,13 @@ import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import planning
+from vebench.commands.proving import drawn_seed
 from vebench.commands.session import World, session
-from vebench.commands.verdicts import drawn_seed
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
-from vebench.gates import gate
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
@@ -41,9 +40,9 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
-    from vebench.equality.diff_page import PairPage
-    from vebench.equality.differences import Parting
-    from vebench.equality.verify_page import VerifyPage
+    from vebench.equality.diff import PairPage
+    from vebench.equality.rows import FirstDifference
+    from vebench.equality.verify import VerifyPage
     from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
@@ -245,14 +244,16 @@ class PairVerification(Result):
         return self.page.verdict.word
 
     @property
-    def parting(self) -> Parting | None:
+    def parting(self) -> FirstDifference | None:
         """The first row that differs in the smallest example; None without one."""
-        return self.page.verdict.parting
+        example = self.page.verdict.example
+        return None if example is None else example.difference
 
     @property
     def script(self) -> str:
         """The smallest example as Python code that fails where the two differ; empty without one."""
-        return self.page.verdict.script
+        example = self.page.verdict.example
+        return "" if example is None else example.script
 
     @property
     def status(self) -> int:
@@ -390,10 +391,9 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     asked: dict[str, Any] = {"envs": envs, **plan}
     world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
     with _quietly():
-        gate.check_tolerance(tolerance)
         longest = spec_of({"envs": (), "budget": asked.pop("budget")}).budget if "budget" in asked else None
         spec = spec_of_compare(asked)
-        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        path = None if output is None else paths.output(str(output))
         pythons = str(a), str(b)
         return Comparison(comparing.compared(pythons, spec, path, world, tolerance=tolerance, budget=longest))
 

@@ -17,7 +17,6 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.plan.tasks import resolve
-from vebench.results.records import INTERRUPTED
 
 Script = Sequence[Answer | Exception]
 
@@ -54,7 +53,7 @@ def failing(reason: str) -> Callable[[Cell, RunSpec], Script]:
 
 def interrupted(_cell: Cell, _spec: RunSpec) -> Script:
     """Return the script of a cell before whose first window the user ends the run."""
-    return [InterruptedCellError(INTERRUPTED)]
+    return [InterruptedCellError()]
 
 
 @dataclass

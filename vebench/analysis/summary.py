@@ -20,10 +20,9 @@ from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_
 from vebench.analysis.windows import windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.engine.runner import BROKEN_OFF
 from vebench.machine.sysfs import ranges
-from vebench.plan.known_work import BEST_FIRST, SAME
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.verdicts import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -295,7 +294,7 @@ def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -
         )
     ]
     # A proof that was broken off does not hide what another repeat has shown.
-    shown = [proof for proof in proofs if proof.reason != BROKEN_OFF] or proofs
+    shown = [proof for proof in proofs if proof.cause is None] or proofs
     proof = _together(shown)
     verdict, reason = _verdict(records, shown, proof)
     shows_none = first.entry.reference_row or (first.status != "ok" and verdict != "different")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from vebench.backends.interface import (
     Engine,  # noqa: TC001 - the parent reads the annotations
@@ -18,9 +19,6 @@ from vebench.backends.interface import (
 )
 from vebench.child.window import Window, check_counts
 from vebench.errors import message_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "unverified", "different"]
 

@@ -6,35 +6,27 @@ Also that of one environment, whose steps and resets are timed one by one.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces, sample
-from vebench.backends.interface import Batch
-from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
-from vebench.child.answers import Done, Layout, Ready, Timed
+from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
+from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy
+from vebench.child.answers import Answer, Done, Layout, Ready, Timed
 from vebench.child.loop import Loop
 from vebench.child.policy import TAPE
 from vebench.child.record import ids
 from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.record.recording import BrokenInterfaceError, malformed
-from vebench.child.request import Recording
+from vebench.child.request import Recording, Request
 from vebench.child.schedule import Windows, warm_up
 from vebench.child.window import Watched
 from vebench.machine import counters, pinning
 from vebench.machine.sysfs import control_groups, parse_list
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
-
-    from vebench.backends.interface import BackendInfo, Factory, Setup, VectorBackend
-    from vebench.child.actions import Actions
-    from vebench.child.answers import Answer
-    from vebench.child.request import Request
 
 _NANO = 1e9
 _LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over

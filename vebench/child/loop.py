@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vebench.backends.interface import VectorBackend
+from vebench.child.actions import Actions
+from vebench.child.record.recorder import Recorder
 from vebench.child.record.recording import BrokenInterfaceError, malformed
 from vebench.child.window import READINGS_PER_WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import VectorBackend
-    from vebench.child.actions import Actions
-    from vebench.child.record.recorder import Recorder
 
 _FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 

@@ -24,13 +24,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any
 
 _SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 _METHODS = ("reset", "send", "recv", "close")

@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, sqrt
 from statistics import median, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from vebench.child.answers import Begins, Ends, ReplicaWindow, Warm
-from vebench.child.window import READINGS_PER_WINDOW, Window, difference, read_counters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from vebench.child.answers import Answer
-    from vebench.child.loop import Loop, Stretch
-    from vebench.child.record.recorder import Recorder
-    from vebench.child.request import Request
-    from vebench.child.window import Watched
+from vebench.child.answers import Answer, Begins, Ends, ReplicaWindow, Warm
+from vebench.child.loop import Loop, Stretch
+from vebench.child.record.recorder import Recorder
+from vebench.child.request import Request
+from vebench.child.window import READINGS_PER_WINDOW, Watched, Window, difference, read_counters
 
 # A window that was throttled or disturbed is measured again, at most twice.
 MOST_TRIES = 3

@@ -21,7 +21,7 @@ from support.waiting import eventually
 import vebench as package
 from vebench import Run, VebenchError, check, compare, load, measure, verify
 from vebench.analysis import rules
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.results import store
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_run_is_an_error_of_one_line(tmp_path: Path) -> None:
 
 
 def test_what_the_command_line_says_besides_is_a_warning() -> None:
-    path = known_work.kept_file()
+    path = verdicts.kept_file()
     path.parent.mkdir(parents=True)
     path.write_text("damage of its own\n")
     with pytest.warns(UserWarning, match="1 damaged line is ignored"):

@@ -16,14 +16,13 @@ import msgspec
 
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import planning
+from vebench.commands.proving import drawn_seed
 from vebench.commands.session import World, session
-from vebench.commands.verdicts import drawn_seed
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
-from vebench.gates import gate
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
@@ -390,10 +389,9 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     asked: dict[str, Any] = {"envs": envs, **plan}
     world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
     with _quietly():
-        gate.check_tolerance(tolerance)
         longest = spec_of({"envs": (), "budget": asked.pop("budget")}).budget if "budget" in asked else None
         spec = spec_of_compare(asked)
-        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        path = None if output is None else paths.output(str(output))
         pythons = str(a), str(b)
         return Comparison(comparing.compared(pythons, spec, path, world, tolerance=tolerance, budget=longest))
 

@@ -18,8 +18,8 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
-from vebench.plan.known_work import DISTRIBUTION
 from vebench.plan.tasks import recorded_task
+from vebench.plan.verdicts import DISTRIBUTION
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
 

@@ -11,7 +11,8 @@ from vebench.analysis.statistics import Sample, estimate
 from vebench.analysis.windows import STEADY, Stability
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.plan.cells import report_order
-from vebench.plan.known_work import SAME
+from vebench.plan.spec import BackendChoice
+from vebench.plan.verdicts import SAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

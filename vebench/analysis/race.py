@@ -10,19 +10,15 @@ and each look at the data has its share of the error that is allowed in total.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample, contrast, verdicts
 from vebench.analysis.summary import rated
 from vebench.backends.registry import YARDSTICK
+from vebench.plan.cells import Cell, CellKey
 from vebench.plan.spec import PASSES_OF_ALL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.statistics import Sample
-    from vebench.plan.cells import Cell, CellKey
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 _ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
 # One pass does not show how processes vary: settings below this share of the leader are dropped anyway.

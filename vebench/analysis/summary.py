@@ -18,8 +18,8 @@ from vebench.analysis.windows import acting, all_of, batch_sizes, disturbed, lea
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
 from vebench.machine.sysfs import ranges
-from vebench.plan.known_work import BEST_FIRST, SAME
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.verdicts import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

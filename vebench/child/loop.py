@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from vebench.backends.interface import VectorBackend
 from vebench.child.actions import Actions
-from vebench.child.record.recorder import Recorder
-from vebench.child.record.recording import BrokenInterfaceError, malformed
+from vebench.child.equality.recorder import Recorder
+from vebench.child.equality.recording import BrokenInterfaceError, malformed
 from vebench.child.window import READINGS_PER_WINDOW
 
 _FIRST_NS = 500_000_000  # after this time the first batches are no longer kept

@@ -11,8 +11,8 @@ from statistics import median, stdev
 from typing import NamedTuple
 
 from vebench.child.answers import Answer, Begins, Ends, ReplicaWindow, Warm
+from vebench.child.equality.recorder import Recorder
 from vebench.child.loop import Loop, Stretch
-from vebench.child.record.recorder import Recorder
 from vebench.child.request import Request
 from vebench.child.window import READINGS_PER_WINDOW, Watched, Window, difference, read_counters
 

@@ -26,17 +26,17 @@ from vebench.backends import trees
 from vebench.backends.entry import MAX_COUNT
 from vebench.backends.environments.making import sample
 from vebench.backends.interface import ActionSpace
-from vebench.child.pair import array_of
+from vebench.child.equality.subject import array_of
 from vebench.child.policy import parse_policy
 from vebench.equality import differences as analysis
 from vebench.equality.diff_page import PairPage, Verdict
 from vebench.equality.differences import Case, Limit, Parting, Segment, Tally
 from vebench.equality.example import example
+from vebench.equality.side import LostError, Subject, started
 from vebench.equality.verify import MAX_STEPS
 from vebench.errors import InterruptedRunError, UsageError, one_line, shown
 from vebench.files import contents
 from vebench.interpreters.process_guard import ProcessGuard
-from vebench.interpreters.subject import LostError, Subject, started
 from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.plan.spec import check_count
 from vebench.reports import console

@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class PairPage(DataPage):
-    """The verdict on two texts; ``abouts`` is what each has said of itself (``child/pair.py``)."""
+    """The verdict on two texts; ``abouts`` is what each has said of itself (``child/equality/subject.py``)."""
 
     names: tuple[str, str]
     abouts: tuple[dict[str, Any], dict[str, Any]]

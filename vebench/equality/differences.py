@@ -1,7 +1,7 @@
 """Where two implementations part: rows are compared in pairs, and the case in which they differ is made small.
 
 A case is a few segments: each is a reset with a seed, and then an action for each step of each environment. Actions
-and rows are plain objects, as ``child/pair.py`` sends them. Pure functions: who steps a case is given.
+and rows are plain objects, as ``child/equality/subject.py`` sends them. Pure functions: who steps a case is given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import ks_2samp
 
 from vebench.backends import trees
-from vebench.child.pair import RESET, STEP, array_of
+from vebench.child.equality.subject import RESET, STEP, array_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Action = Any
-    Answer = Mapping[str, Any]  # of ``child/pair.py`` to a case
+    Answer = Mapping[str, Any]  # of ``child/equality/subject.py`` to a case
     # The observation at its start; for each step, the observation before, the action, the next one, reward and flags.
     Episode = tuple[list[float], list[list[float]]]
 

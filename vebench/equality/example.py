@@ -8,7 +8,7 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.suites import SUITES
-from vebench.child.pair import array_of
+from vebench.child.equality.subject import array_of
 from vebench.errors import one_line
 from vebench.reports.figures import counted
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vebench.equality.differences import Case, Parting
-    from vebench.interpreters.subject import Subject
+    from vebench.equality.side import Subject
 
 _PLACES = {"observations": 0, "rewards": 1, "terminated": 2, "truncated": 3}
 _INFO = """

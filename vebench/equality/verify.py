@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
 from vebench.commands.planning import known
-from vebench.commands.verdicts import drawn_seed, prove
+from vebench.commands.proving import drawn_seed, prove
 from vebench.equality.verify_page import VerifyPage
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.spec import check_count

@@ -11,12 +11,12 @@ from vebench.analysis.findings import way_out
 from vebench.backends.environments.making import THE_SIMULATOR
 from vebench.backends.interface import Setup
 from vebench.backends.registry import REFERENCE
-from vebench.child import trials
+from vebench.child.equality import layouts
 from vebench.child.request import Proving
 from vebench.errors import one_line
-from vebench.plan.known_work import SAME, declared, reasons_of, why_not_identical
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import asked_as
+from vebench.plan.verdicts import SAME, declared, reasons_of, why_not_identical
 from vebench.reports import figures
 from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
 
@@ -106,15 +106,15 @@ def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
         return
     cell, _ = page.proofs[0]
     setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
-    drawn = trials.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
+    drawn = layouts.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
     yield "layouts", "; ".join(map(_layout, drawn))
     yield "drawn from", f"--seed {page.spec.seed}"
 
 
-def _layout(trial: trials.Trial) -> str:
+def _layout(trial: layouts.Trial) -> str:
     count = trial.workers * trial.envs_per_worker
     least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
-    ends = trials.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
+    ends = layouts.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
     until = f"until it has ended {ends} times, or for {most:,} steps" if ends else f"for {least:,} steps or more"
     return f"{figures.counted(count, 'environment')} {until}"
 

@@ -21,9 +21,9 @@ from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey
-from vebench.plan.known_work import UNKNOWN, Known, as_stepped
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
+from vebench.plan.verdicts import UNKNOWN, KnownVerdict, as_stepped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.engine.interface import Outcome
     from vebench.plan.cells import Cell
-    from vebench.plan.known_work import Knowledge
+    from vebench.plan.verdicts import Knowledge
 
 SCHEMA = 2
 _REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
@@ -345,10 +345,10 @@ def ending(body: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], Known] = {}  # the same for all sizes and repeats, mostly
+    found: dict[tuple[object, ...], KnownVerdict] = {}  # the same for all sizes and repeats, mostly
 
-    def now(cell: CellRecord) -> Known:
-        known = Known(cell.verdict or "unverified", cell.verdict_reason)
+    def now(cell: CellRecord) -> KnownVerdict:
+        known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
         # What is known of a user's own environment was found by the command that asks.
         task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
         own = run.header.interpreters.get(cell.label, run.header)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vebench.backends.interface import Setup
-    from vebench.child.record.recording import About
+    from vebench.child.equality.recording import About
     from vebench.child.request import Judging, Proving, Request
 
 # The layout of one environment goes on until it has ended so often, up to this many times the steps asked for. In the

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vebench.backends import trees
-from vebench.child.record.recording import About, Began, CutOffError, Ended, Order, Rows, read, write
+from vebench.child.equality.recording import About, Began, CutOffError, Ended, Order, Rows, read, write
 
 PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
 

@@ -1,7 +1,6 @@
 """Steps a backend through the trials of a comparison, and writes to files what it returns.
 
-Its batches are received by the same loop as those of a measured cell. Nothing is timed, and each batch is written as
-soon as it is there: of a backend that hangs or dies, the files have all that came before.
+Each batch is written as soon as it is there: of a backend that hangs or dies, the files have all that came before.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
-from vebench.child import trials
 from vebench.child.actions import Fitting, Tape, action_tape
 from vebench.child.answers import Comparing, Done
-from vebench.child.loop import Loop
-from vebench.child.record import recording
-from vebench.child.record.ids import Silence
-from vebench.child.record.recording import CHANGED, NAMES, Began, BrokenInterfaceError, Ended, Rows, malformed
+from vebench.child.equality import layouts, recording
+from vebench.child.equality.ids import Silence
+from vebench.child.equality.recording import CHANGED, NAMES, Began, Ended, Rows, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +25,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, Factory, VectorBackend
     from vebench.child.actions import Actions
     from vebench.child.answers import Answer
+    from vebench.child.equality.layouts import Reset, Trial
     from vebench.child.request import Proving, Request
-    from vebench.child.trials import Reset, Trial
 
 _BETWEEN_S = 0.25  # how often it is said how many rows there are
 MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
@@ -38,7 +35,7 @@ MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
 def step_trials(request: Request, proving: Proving, factory: Factory, answer: Callable[[Answer], None]) -> None:
     """Step the backend in each trial. What the first one returns goes to the file ``PATH.0``, and so on."""
     rows = 0
-    for number, trial in enumerate(trials.planned(request, proving)):
+    for number, trial in enumerate(layouts.planned(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:  # noqa: PTH123 - as in child/main.py
             backend = factory(trial.setup(request.setup), **request.options)
             try:
@@ -62,13 +59,11 @@ def _step(backend: VectorBackend, trial: Trial, transcript: Transcript) -> None:
         actions: Actions = Tape([*tape[at:], *tape[:at]])
         if info.fewest_rows is not None:
             actions = Fitting(actions, len(first[4]))
-        loop = Loop(backend, actions, time.perf_counter_ns)
-        try:
-            goes_on = transcript.take(first)
-            while goes_on:
-                goes_on = transcript.take(loop.step())
-        except BrokenInterfaceError as error:
-            transcript.breaks(error.fault)
+        receive = actions.receiving(backend.recv)
+        goes_on = transcript.take(first)
+        while goes_on:
+            backend.send(next(actions))
+            goes_on = transcript.take(receive())
         if transcript.is_broken:
             return
     transcript.end()
@@ -93,12 +88,12 @@ class Transcript:
         self._info, self._reset = self._backend.info, reset
         self._number = -1
         self._made = np.full(self._info.num_envs, -1, np.int64)  # steps of each environment
-        self._most, self._longest = max(reset.most, trials.MOST_TIMES * reset.steps) + reset.steps, reset.most
+        self._most, self._longest = max(reset.most, layouts.MOST_TIMES * reset.steps) + reset.steps, reset.most
         self._ends, self._has_end = 0, False
         always_all = self._info.batch_size == self._info.num_envs and self._info.fewest_rows is None
         self._silence = None if always_all else Silence(self._info.num_envs)
         self._last: tuple[Sequence[ArrayTree], list[ArrayTree]] = ((), [])
-        self._until, self._end = time.process_time() + trials.LEAST_S, time.monotonic() + trials.WHILE_S
+        self._until, self._end = time.process_time() + layouts.LEAST_S, time.monotonic() + layouts.WHILE_S
         recording.write(self._file, Began(reset.seed, reset.tape_at))
 
     def take(self, batch: Sequence[Any]) -> bool:
@@ -149,7 +144,7 @@ class Transcript:
         if made < reset.steps:
             return False
         has_time = time.process_time() < self._until and time.monotonic() < self._end
-        if reset.goes_on and has_time and made < trials.MOST_TIMES * reset.steps:
+        if reset.goes_on and has_time and made < layouts.MOST_TIMES * reset.steps:
             self._longest = max(reset.most, made)
             return False
         if self._ends >= reset.ends > 0:

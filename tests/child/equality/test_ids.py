@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from vebench.child.record.ids import MOST_BETWEEN_S, PATIENCE_S, Silence
+from vebench.child.equality.ids import MOST_BETWEEN_S, PATIENCE_S, Silence
 
 OTHERS, ALL = np.array([1, 2]), np.array([0, 1])
 FEW, MANY = 1000, 30_000

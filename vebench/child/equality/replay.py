@@ -20,11 +20,11 @@ import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.registry import find
-from vebench.child import trials
 from vebench.child.answers import CellProof, Proof
-from vebench.child.proof.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
-from vebench.child.proof.reference import SURVIVES, FaultError, Known, Reference
-from vebench.child.record.recording import About, Began, CutOffError, Ended, Rows, read
+from vebench.child.equality import layouts
+from vebench.child.equality.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
+from vebench.child.equality.recording import About, Began, CutOffError, Ended, Rows, read
+from vebench.child.equality.reference import SURVIVES, FaultError, Known, Reference
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import Task
     from vebench.child.answers import WorkVerdict
-    from vebench.child.record.recording import Record
+    from vebench.child.equality.layouts import Trial
+    from vebench.child.equality.recording import Record
     from vebench.child.request import Judging, Replaying, Request
-    from vebench.child.trials import Trial
 
     _Ids = tuple[int, ...]
     _IsWanted = Callable[[Rows], bool]
@@ -202,7 +202,7 @@ def _compared(
 
 def prove(request: Request, job: Judging) -> Proof:
     """Compare what was recorded of each trial with the reference, and return the result. The files are removed."""
-    planned = trials.planned(request, job)
+    planned = layouts.planned(request, job)
     paths = [f"{job.path}.{number}" for number in range(len(planned))]
     paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - same reason
     so_far, place = Proof("unverified"), f"while it was built {planned[0].words()}"

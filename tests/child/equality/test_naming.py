@@ -15,15 +15,14 @@ from wrong_seeds import KeepsRunning
 
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import find
-from vebench.child import trials
 from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
-from vebench.child.proof import judge, reference
-from vebench.child.proof.replay import prove, replay
-from vebench.child.record.recording import Began, Ended, Record, Rows, about, write
+from vebench.child.equality import judge, layouts, reference
+from vebench.child.equality.layouts import Reset, Trial
+from vebench.child.equality.recording import Began, Ended, Record, Rows, about, write
+from vebench.child.equality.replay import prove, replay
+from vebench.child.equality.stepping import step_trials
 from vebench.child.request import Judging, Proving, Recorded, Replaying, Request, Settings
-from vebench.child.stepping import step_trials
-from vebench.child.trials import Reset, Trial
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 SEED, OTHER_SEED = 1000, 300_000
@@ -43,7 +42,7 @@ def request_for(task: Task) -> Request:
 def name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, adapter: type[Altered]) -> str | None:
     """Return what a fault is called in a comparison that steps the backend 40 times, resets it, and goes on."""
     resets = (Reset(SEED, 0, 40, 40), Reset(OTHER_SEED, 11, LATER_ROWS, LATER_ROWS))
-    monkeypatch.setattr(trials, "draw", lambda *_, **__: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
+    monkeypatch.setattr(layouts, "draw", lambda *_, **__: (Trial(3, 1, 1, 5, 6, resets, exact=False),))
     request, proving = request_for(CARTPOLE), Proving(50, path=str(tmp_path / "rows"))
     step_trials(request, proving, adapter, lambda _: None)
     proof = prove(request, Judging(50, path=proving.path))

@@ -55,7 +55,7 @@ class VerdictKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownVerdict:
     """A verdict, why it is not ``identical``, and what it is based on: steps of each environment, and environments."""
 
     verdict: WorkVerdict
@@ -63,7 +63,7 @@ class Known:
     steps: int = 0
     num_envs: int = 0
 
-    def outweighs(self, other: Known) -> bool:
+    def outweighs(self, other: KnownVerdict) -> bool:
         """Return whether this verdict replaces ``other``, which was found before.
 
         Any other verdict outweighs ``unverified``. A difference counts even after few steps. Otherwise the longer
@@ -74,7 +74,7 @@ class Known:
         return self.verdict == "different" or self.steps * self.num_envs >= other.steps * other.num_envs
 
 
-UNKNOWN = Known("unverified")
+UNKNOWN = KnownVerdict("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
@@ -114,11 +114,13 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
     return BackendChoice(entry.without_own, backend.options)
 
 
-def concluded(proof: Proof, steps: int, num_envs: int) -> Known:
+def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
     """Return what follows from a proof: little if no episode has ended, because backends differ most at resets."""
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
-        return Known("unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs)
-    return Known(proof.verdict, why_not_identical(proof), steps, num_envs)
+        return KnownVerdict(
+            "unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs
+        )
+    return KnownVerdict(proof.verdict, why_not_identical(proof), steps, num_envs)
 
 
 def why_not_identical(proof: Proof) -> str:
@@ -150,9 +152,9 @@ def declared(proof: Proof) -> list[str]:
 class Knowledge:
     """The known verdicts. ``damage`` is what is wrong with the user's file, in a line; empty if nothing is."""
 
-    def __init__(self, known: Iterable[tuple[VerdictKey, Known]] = (), damage: str = "") -> None:
+    def __init__(self, known: Iterable[tuple[VerdictKey, KnownVerdict]] = (), damage: str = "") -> None:
         self.damage = damage
-        self._known: dict[VerdictKey, Known] = {}
+        self._known: dict[VerdictKey, KnownVerdict] = {}
         for entry, verdict in known:
             self._add(entry, verdict)
 
@@ -162,18 +164,22 @@ class Knowledge:
         kept, damage = _kept(kept_file())
         return cls([*_surveyed(), *kept], damage)
 
-    def of(self, task: Task, backend: BackendChoice, versions: Versions = None, own: OwnClasses | None = None) -> Known:
+    def of(
+        self, task: Task, backend: BackendChoice, versions: Versions = None, own: OwnClasses | None = None
+    ) -> KnownVerdict:
         """Return the verdict on ``backend``, ``unverified`` if there is none; for ``own`` see ``as_stepped``."""
         if backend.name == REFERENCE and not backend.python:
-            return Known("identical")
+            return KnownVerdict("identical")
         entry = key(task, as_stepped(task, backend, own), versions)
         return self._known.get(entry, UNKNOWN)
 
-    def add(self, task: Task, backend: BackendChoice, found: Known, versions: Mapping[str, str] | None = None) -> bool:
+    def add(
+        self, task: Task, backend: BackendChoice, found: KnownVerdict, versions: Mapping[str, str] | None = None
+    ) -> bool:
         """Add a verdict on ``backend`` as it is. Returns whether it is new and should be in the user's file."""
         return self._add(key(task, backend, versions), found) and lasts(task, backend)
 
-    def _add(self, entry: VerdictKey, found: Known) -> bool:
+    def _add(self, entry: VerdictKey, found: KnownVerdict) -> bool:
         before = self._known.get(entry)
         if before is not None and (before == found or not found.outweighs(before)):
             return False
@@ -185,7 +191,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """One verdict in the user's file: a line."""
 
     key: VerdictKey
-    known: Known
+    known: KnownVerdict
 
 
 class _Survey(msgspec.Struct, frozen=True):
@@ -197,7 +203,7 @@ class _Survey(msgspec.Struct, frozen=True):
     verdicts: dict[str, dict[str, tuple[WorkVerdict, str]]]
 
 
-def keep(task: Task, backend: BackendChoice, found: Known, versions: Mapping[str, str] | None = None) -> None:
+def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Mapping[str, str] | None = None) -> None:
     """Add a verdict to the user's file. Raises OSError if it cannot be written."""
     line = msgspec.json.encode(_Line(key(task, backend, versions), found))
     path = kept_file()
@@ -215,7 +221,7 @@ def kept_file() -> Path:
     return cache_folder() / "verdicts.jsonl"
 
 
-def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
+def _kept(path: Path) -> tuple[list[tuple[VerdictKey, KnownVerdict]], str]:
     """Return the verdicts in the user's file, without its damaged lines, and in a line what is wrong with it."""
     try:
         lines = contents(path).split(b"\n")
@@ -238,7 +244,7 @@ def _kept(path: Path) -> tuple[list[tuple[VerdictKey, Known]], str]:
 
 
 @cache
-def _surveyed() -> tuple[tuple[VerdictKey, Known], ...]:
+def _surveyed() -> tuple[tuple[VerdictKey, KnownVerdict], ...]:
     """Return the verdicts of the survey that comes with vebench. They are valid for this version of vebench."""
     text = files("vebench.plan").joinpath("survey.json").read_bytes()
     found = []
@@ -248,5 +254,5 @@ def _surveyed() -> tuple[tuple[VerdictKey, Known], ...]:
             for name, (verdict, reason) in by_backend.items():
                 (backend,) = parse_backends([name])
                 entry = key(TASKS[env], backend, versions)
-                found.append((entry, Known(verdict, reason, survey.steps, survey.num_envs)))
+                found.append((entry, KnownVerdict(verdict, reason, survey.steps, survey.num_envs)))
     return tuple(found)

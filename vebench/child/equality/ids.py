@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vebench.child.record.recording import NO_ROW, Order, out_of_order
+from vebench.child.equality.recording import NO_ROW, Order, out_of_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

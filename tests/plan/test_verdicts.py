@@ -16,14 +16,16 @@ from vebench.backends.fast import native
 from vebench.backends.interface import OwnClasses, Task
 from vebench.child.answers import Layout, Proof
 from vebench.engine.interface import Outcome
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import parse_backends
-from vebench.plan.known_work import (
+from vebench.plan.spec import BackendChoice
+from vebench.plan.tasks import TASKS
+from vebench.plan.verdicts import (
     DISTRIBUTION,
     UNKNOWN,
     Knowledge,
-    Known,
+    KnownVerdict,
     as_stepped,
     concluded,
     keep,
@@ -31,14 +33,12 @@ from vebench.plan.known_work import (
     key,
     lasts,
 )
-from vebench.plan.spec import BackendChoice
-from vebench.plan.tasks import TASKS
 from vebench.results.records import Run, RunRecord, record, with_current_verdicts
 
 PONG = Task("ALE/Pong-v5", "atari", 4)
 POOL, OURS = BackendChoice("envpool-sync"), BackendChoice("shm-sync")
 VERSIONS = {"vebench": "1", "gymnasium": "1.4.0", "numpy": "2.4.6", "ale-py": "0.12.1", "envpool": "1.2.5"}
-SAME, OTHER = Known("identical", "", 1000, 2), Known("different", "frame skip 5 instead of 4", 1000, 2)
+SAME, OTHER = KnownVerdict("identical", "", 1000, 2), KnownVerdict("different", "frame skip 5 instead of 4", 1000, 2)
 
 
 def test_of_the_reference_everything_is_known_and_of_others_nothing_at_first() -> None:
@@ -107,7 +107,7 @@ def test_a_file_of_verdicts_that_may_not_be_read_is_named(monkeypatch: pytest.Mo
 
     keep(PONG, POOL, OTHER)
     with monkeypatch.context() as patch:
-        patch.setattr("vebench.plan.known_work.contents", refuse)
+        patch.setattr("vebench.plan.verdicts.contents", refuse)
         assert Knowledge.load().damage.startswith(f"{kept_file()}: Permission denied: ")
     assert Knowledge.load().damage == ""
 
@@ -167,15 +167,17 @@ def test_rows_that_agreed_prove_nothing_until_an_episode_has_ended(ends: int, st
     [
         (SAME, OTHER, OTHER),
         (OTHER, SAME, SAME),
-        (OTHER, Known("identical", "", 10, 2), OTHER),
-        (SAME, Known("equal", "", 10, 2), SAME),
-        (SAME, Known("equal", "", 2000, 2), Known("equal", "", 2000, 2)),
-        (Known("different", "once", 10, 1), OTHER, OTHER),
-        (Known("unverified", "timed out after 300 s", 1100, 2), SAME, SAME),
-        (SAME, Known("unverified", "timed out after 300 s", 6000, 2), SAME),
+        (OTHER, KnownVerdict("identical", "", 10, 2), OTHER),
+        (SAME, KnownVerdict("equal", "", 10, 2), SAME),
+        (SAME, KnownVerdict("equal", "", 2000, 2), KnownVerdict("equal", "", 2000, 2)),
+        (KnownVerdict("different", "once", 10, 1), OTHER, OTHER),
+        (KnownVerdict("unverified", "timed out after 300 s", 1100, 2), SAME, SAME),
+        (SAME, KnownVerdict("unverified", "timed out after 300 s", 6000, 2), SAME),
     ],
 )
-def test_any_difference_counts_and_else_the_longer_comparison(before: Known, now: Known, believed: Known) -> None:
+def test_any_difference_counts_and_else_the_longer_comparison(
+    before: KnownVerdict, now: KnownVerdict, believed: KnownVerdict
+) -> None:
     entry = key(PONG, POOL, VERSIONS)
     assert Knowledge([(entry, before), (entry, now)]).of(PONG, POOL, VERSIONS) == believed
 
@@ -252,7 +254,7 @@ def test_a_run_of_other_packages_learns_nothing() -> None:
 
 
 def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
-    surveys = json.loads(Path(known_work.__file__).with_name("survey.json").read_text())
+    surveys = json.loads(Path(verdicts.__file__).with_name("survey.json").read_text())
     known = Knowledge.load()
     assert surveys
     for survey in surveys:
@@ -260,7 +262,7 @@ def test_the_survey_names_tasks_and_backends_that_there_are() -> None:
         for env, by_backend in survey["verdicts"].items():
             for name, (verdict, reason) in by_backend.items():
                 (backend,) = parse_backends([name])
-                found = known.of(known_work.TASKS[env], backend, versions, OwnClasses())
+                found = known.of(verdicts.TASKS[env], backend, versions, OwnClasses())
                 # What decides may be the same in several surveys, of which one may have seen no episode end.
                 told = [one["verdicts"].get(env, {}).get(name) for one in surveys]
                 assert found.verdict == verdict

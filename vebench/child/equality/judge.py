@@ -20,9 +20,10 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference, Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
-from vebench.child.proof import reference
-from vebench.child.proof.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
-from vebench.child.record.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
+from vebench.child.equality import reference
+from vebench.child.equality.compare import Comparer
+from vebench.child.equality.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
+from vebench.child.equality.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
     from vebench.child.answers import WorkVerdict
-    from vebench.child.record.recording import Record
+    from vebench.child.equality.recording import Record
 
     _Predict = Callable[[Followed, int], Row | None]
 
@@ -94,7 +95,7 @@ class Judge:
         self._most_share, self._of_steps = most_share, of_steps
         # Of the rows that were compared, and the frames that were counted.
         self._rows = self._ends = self._cut_off = self._excused = self._fewest_ends = 0
-        self._rounded = False
+        self._comparer = Comparer()
         self._allowed: dict[str, None] = {}
         self._first_excused: Mismatch | None = None
         self._claim: int | None = None  # frames in each step, None if they are not counted
@@ -197,9 +198,11 @@ class Judge:
 
     def _difference(self, followed: Followed, found: Row) -> Mismatch | None:
         """Return where a row differs from the reference's, None if it is equal or excused."""
-        expected, mismatches = followed.reference.row, followed.differences(found)
-        self._rounded = self._rounded or not mismatches
-        for mismatch in mismatches:
+        expected = followed.reference.row
+        gaps = list(self._comparer.gaps(expected.beside(found)))
+        for gap in gaps:
+            field, _, leaf = gap.field.partition("/")
+            mismatch = Mismatch(followed.env_id, followed.step, field, gap.expected, gap.found, gap.size, leaf)
             # No declaration excuses a different end, because steps are counted by ends.
             hidden = mismatch.field in ("terminated", "truncated") and expected.ended != found.ended
             excuse = None if hidden else _excuse(self._declared, mismatch.field, expected, followed.fresh_for)
@@ -207,7 +210,7 @@ class Judge:
                 return mismatch
             self._first_excused = self._first_excused or mismatch
             self._allowed[excuse] = None
-        self._excused += bool(mismatches)
+        self._excused += bool(gaps)
         return None
 
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
@@ -249,7 +252,7 @@ class Judge:
         mismatch = self.mismatch
         fault: str | None = None
         excused, of = self._applied() if self._of_steps else (self._excused, self._rows)
-        verdict: WorkVerdict = "equivalent" if self._allowed else "equal" if self._rounded else "identical"
+        verdict: WorkVerdict = "equivalent" if self._allowed else "equal" if self._comparer.casts else "identical"
         if mismatch is not None:
             verdict = "different"
         elif excused > self._most_share * of:

@@ -14,10 +14,10 @@ from vebench.child.request import Proving
 from vebench.commands.planning import interpreters_of
 from vebench.engine.runner import verified
 from vebench.interpreters.waiting import Interrupts
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import expand, placement_of, report_order
-from vebench.plan.known_work import BEST_FIRST, Knowledge, Known, concluded
 from vebench.plan.spec import FORK
+from vebench.plan.verdicts import BEST_FIRST, Knowledge, KnownVerdict, concluded
 from vebench.reports import console
 from vebench.reports.figures import counted
 from vebench.reports.live import ProofScreen
@@ -83,7 +83,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
     log: str | None = None  # of what the cell printed whose proof comes next
     envs = cells[0].workers if cells else 0
     with (
-        ProofScreen(console.for_progress(), world.clock, cells) as screen,
+        ProofScreen(console.for_progress(), cells) as screen,
         Interrupts() as interrupts,
         world.start(replace(spec, isolation=FORK), interrupts) as launch,
         closing(verified(cells, launch)) as answers,
@@ -109,13 +109,13 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
             screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
             # What another class does says nothing about the backend's own, which may step the next time.
-            stepped = known_work.as_stepped(cell.task, cell.backend, proof.own_classes)
+            stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
             versions = _versions(cell, interpreters)
             if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
                 try:
-                    known_work.keep(cell.task, stepped, found, versions)
+                    verdicts.keep(cell.task, stepped, found, versions)
                 except OSError as error:
-                    screen.say(f"verdict not kept for later runs: {known_work.kept_file()}: {error.strerror}")
+                    screen.say(f"verdict not kept for later runs: {verdicts.kept_file()}: {error.strerror}")
     return proofs
 
 
@@ -124,7 +124,7 @@ def drawn_seed() -> int:
     return secrets.randbelow(1_000_000)
 
 
-def _words(found: Known) -> str:
+def _words(found: KnownVerdict) -> str:
     return f"{found.verdict} ({found.reason})" if found.reason else found.verdict
 
 

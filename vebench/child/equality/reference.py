@@ -16,8 +16,8 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.environments.making import frames_of, make, read_spaces
 from vebench.backends.for_loop import loop_over
-from vebench.child.answers import Mismatch
-from vebench.child.record.recording import NO_ROW, OUT_OF_ORDER, CutOffError, out_of_order
+from vebench.child.equality.compare import leaves_of
+from vebench.child.equality.recording import NO_ROW, OUT_OF_ORDER, CutOffError, out_of_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Batch, Task
     from vebench.backends.trees import Tree
-    from vebench.child.record.recording import About, Acted, Began
+    from vebench.child.equality.recording import About, Acted, Began
 
 _DIGEST = 16  # bytes of the digest of one leaf
-_FIELDS = ("observations", "rewards", "terminated", "truncated")
 # What a declared difference may excuse: rows after a reset. More could hide any other fault.
 MOST_EXCUSED = 16
 _KEPT = 4096  # the last steps of each environment
@@ -59,6 +58,13 @@ class Row(NamedTuple):
         """Whether the episode is over."""
         return self.terminated or self.truncated
 
+    def beside(self, other: Row) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the fields of two rows in pairs, with each leaf of their observations."""
+        yield from leaves_of("observations", self.observation, other.observation)
+        yield "rewards", self.reward, other.reward
+        yield "terminated", self.terminated, other.terminated
+        yield "truncated", self.truncated, other.truncated
+
 
 def row_of(batch: Batch, index: int) -> Row:
     """Return a copy of one row of a batch."""
@@ -70,62 +76,11 @@ def row_of(batch: Batch, index: int) -> Row:
     )
 
 
-def _same(field: str, expected: Row, found: Row) -> bool:
-    if field == "observations":
-        return _leaf_that_differs(expected.observation, found.observation) is None
-    if field == "rewards":
-        one, other = expected.reward, found.reward
-        return one == other or (isnan(one) and isnan(other)) or bool(np.float32(one) == np.float32(other))
-    return bool(getattr(expected, field) == getattr(found, field))
-
-
 def alike(one: Row, other: Row) -> bool:
     """Return whether two digested rows are the same. A reward that is no number is the same as another such one."""
     if one[2:] != other[2:] or one.observation != other.observation:
         return False
     return one.reward == other.reward or (isnan(one.reward) and isnan(other.reward))
-
-
-def _leaf_that_differs(expected: ArrayTree, found: ArrayTree) -> str | None:
-    """Return the name of the first leaf that differs in shape, type or a byte, empty if the forms do; None if none."""
-    if trees.form(expected) != trees.form(found):
-        return ""
-    for (name, one), other in zip(trees.named_leaves(expected), trees.leaves(found), strict=True):
-        if one.shape != other.shape or one.dtype != other.dtype or one.tobytes() != other.tobytes():
-            return name
-    return None
-
-
-def _described(env_id: int, step: int, field: str, expected: Row, found: Row) -> Mismatch:
-    """Return the mismatch in this field: both values, briefly, and the largest difference."""
-    if field != "observations":
-        name = "reward" if field == "rewards" else field
-        one, other = getattr(expected, name), getattr(found, name)
-        return Mismatch(env_id, step, field, repr(one), repr(other), _finite(abs(float(one) - float(other))))
-    forms = trees.form(expected.observation), trees.form(found.observation)
-    if forms[0] != forms[1]:
-        return Mismatch(env_id, step, field, trees.in_words(forms[0]), trees.in_words(forms[1]))
-    leaf = _leaf_that_differs(expected.observation, found.observation) or ""
-    one, other = (dict(trees.named_leaves(row.observation))[leaf] for row in (expected, found))
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return Mismatch(env_id, step, field, f"{one.dtype}{one.shape}", f"{other.dtype}{other.shape}", None, leaf)
-    gap = _gap(one.astype(np.float64), other.astype(np.float64))
-    index = np.unravel_index(int(np.argmax(gap)), gap.shape)
-    at = f" at {list(map(int, index))}" if index else ""
-    size = _finite(float(gap[index]))
-    return Mismatch(env_id, step, field, f"{one[index]}{at}", f"{other[index]}{at}", size, leaf)
-
-
-def _gap(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the absolute difference of two arrays, element by element; infinity if only one of both is finite."""
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(one - other)
-    alike = (one == other) | (np.isnan(one) & np.isnan(other))
-    return np.where(alike, 0.0, np.where(np.isnan(gap), np.inf, gap))
-
-
-def _finite(size: float) -> float | None:
-    return size if np.isfinite(size) else None
 
 
 def digested(row: Row) -> Row:
@@ -422,12 +377,6 @@ class Followed:
         self._blocks = 0
         self._next = 0
         reference.reset(history.seed, env_id)
-
-    def differences(self, found: Row) -> list[Mismatch]:
-        """Return where a row differs from the reference's last, field by field. A reward may be rounded to float32."""
-        expected = self.reference.row
-        wrong = [field for field in _FIELDS if not _same(field, expected, found)]
-        return [_described(self.env_id, self.step, field, expected, found) for field in wrong]
 
     def unrepeatable(self, history: History, make: Callable[[], Reference]) -> str | None:
         """Return why new references do not give the same rows for the same actions, None if they do."""

@@ -1,4 +1,4 @@
-"""One side of ``vebench verify A B``: a process in its own Python, which steps cases (``child/pair.py``)."""
+"""One side of ``vebench verify A B``: a process in its own Python, which steps cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import vebench
 from vebench.backends import bracketed
-from vebench.child import pair
+from vebench.child.equality import subject
 from vebench.child.process import Process
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.interpreter import PLUGINS
@@ -22,7 +22,7 @@ from vebench.interpreters.process_guard import ProcessGuard, python_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SCRIPT = Path(vebench.__path__[0]) / "child" / "pair.py"
+_SCRIPT = Path(vebench.__path__[0]) / "child" / "equality" / "subject.py"
 
 
 class LostError(Exception):
@@ -30,7 +30,7 @@ class LostError(Exception):
 
 
 class Subject:
-    """A side that is stepped in ``python``. ``about`` is what it has answered about itself (``child/pair.py``)."""
+    """A side that is stepped in ``python``. ``about`` is its answer about itself (``child/equality/subject.py``)."""
 
     def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
         self.text, self.python = text, python
@@ -40,13 +40,13 @@ class Subject:
     def ask(self, request: object) -> None:
         """Send a request. What is wrong with a process that does not take it, ``answer`` says."""
         with suppress(BrokenPipeError):
-            pair.write(self._process.stdin, request)
+            subject.write(self._process.stdin, request)
 
     def answer(self) -> dict[str, Any]:
         """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
         assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
         try:
-            answer = pair.read(_Timely(self._process.stdout, time.monotonic() + self._timeout))
+            answer = subject.read(_Timely(self._process.stdout, time.monotonic() + self._timeout))
         except TimeoutError:
             raise LostError(f"{shown(self.text)} gives no answer within {self._timeout:g} s") from None
         except (ValueError, EOFError, TypeError):
@@ -102,10 +102,10 @@ def started(text: str, python: str, timeout: float, guarded: ProcessGuard) -> It
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - it was started with pipes
         stack.enter_context(process.stdout)
         stack.push(lambda *_: _close(process.stdin))
-        subject = Subject(text, python, process, timeout)
-        subject.ask({"name": name, "values": values, "plugins": list(PLUGINS), "scratch": str(guarded.scratch)})
+        side = Subject(text, python, process, timeout)
+        side.ask({"name": name, "values": values, "plugins": list(PLUGINS), "scratch": str(guarded.scratch)})
         try:
-            subject.about = subject.answer()
+            side.about = side.answer()
         except LostError as error:
             raise UsageError(str(error)) from None
-        yield subject
+        yield side

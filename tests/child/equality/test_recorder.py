@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
 from vebench.child import loop as loop_module
 from vebench.child.actions import Tape
+from vebench.child.equality import recorder as module
+from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
+from vebench.child.equality.recording import OUT_OF_ORDER, About, Began, Ended, Order, Record, Rows, read
 from vebench.child.loop import Loop
-from vebench.child.record import recorder as module
-from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
-from vebench.child.record.recording import OUT_OF_ORDER, About, Began, Ended, Order, Record, Rows, read
 from vebench.child.request import Recording
 from vebench.child.window import READINGS_PER_WINDOW
 

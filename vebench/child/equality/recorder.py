@@ -2,7 +2,7 @@
 
 Within a window only copies are made (``Copies``), and ids noted (``ids.py``). They are checked, and written to a file,
 when all windows are over. Then another process steps the same environments with the reference, up to these
-moments, and compares (``vebench.child.proof.replay``).
+moments, and compares (``vebench.child.equality.replay``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.interface import CountsFrames
 from vebench.child.answers import describe
-from vebench.child.record import recording
-from vebench.child.record.ids import CHUNK, Ids
-from vebench.child.record.recording import CHANGED, OUT_OF_ORDER, Acted, Began, Ended, Order, Rows, out_of_order
+from vebench.child.equality import recording
+from vebench.child.equality.ids import CHUNK, Ids
+from vebench.child.equality.recording import CHANGED, OUT_OF_ORDER, Acted, Began, Ended, Order, Rows, out_of_order
 from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def test_a_few_ticks_never_disturb_a_window(ns: int, cpus: int, ticks: int) -> N
 def test_a_window_is_calm_if_neither_a_quota_nor_others_kept_the_cell_from_its_cpus(
     counts: dict[str, int], calm: bool
 ) -> None:
-    assert Window(10**9, 5, 0, **counts).calm(1) is calm
+    assert Window(10**9, 5, 0, **counts).undisturbed(1) is calm
 
 
 @given(

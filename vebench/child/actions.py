@@ -90,15 +90,14 @@ class Tape(Actions):
 
 
 class Acting(Actions):
-    """The actions of a policy, which sees the batch before, and where the loop's time goes.
+    """The actions of a policy, which sees the batch before, and the times of its parts.
 
-    ``cpus`` are those of the policy: the calling thread moves there to act, and then back to ``home``. With none, it
-    stays where it is. The time of a batch is that from its actions to its rows. The age of a row is how often the
-    policy has acted between choosing a row's action and getting its rows; in synchronous use it is 0.
-    ``note`` gets each batch of actions.
+    To act, the calling thread moves to ``cpus``, if there are any, and then back to ``home``. ``note`` gets each batch
+    of actions. The latency of a batch is the time from its actions to its rows. The age of a row is how often the
+    policy has acted between choosing the row's action and getting the row; with a synchronous backend it is 0.
     """
 
-    def __init__(  # noqa: PLR0913 - what acts, on what, where
+    def __init__(
         self,
         policy: Policy,
         first: Batch,

@@ -82,7 +82,7 @@ WINDOW = Window(9, 6, 1, cpu_ns=5, throttled_ns=4, steal_ns=3)
 LAYOUT = Layout(2, 2, 1, 1, 4, "same_step", ("rewards are float32",), (0, 1), (Engine("ALE", "1", "2", "ale-py==1"),))
 ANSWERS: tuple[Answer, ...] = (
     Ready(5, LAYOUT),
-    Warm(12.5),
+    Warm(),
     WINDOW,
     ReplicaWindow(7, WINDOW),
     Begins(),

@@ -40,7 +40,7 @@ def warmed(step_ns: Callable[[int], int], least: int = 1000 * MS, most: int = 50
 
 def test_a_steady_rate_takes_the_time_that_was_asked_for() -> None:
     found = warmed(lambda _: MS)
-    assert (found.settled, found.pace, found.rows_per_second) == (True, 10, pytest.approx(2000))
+    assert (found.settled, found.pace) == (True, 10)
     assert 1000 * MS <= found.ns <= 1200 * MS
 
 

@@ -16,8 +16,6 @@ from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
     CellFinished,
-    CellReady,
-    CellStarted,
     CellWarm,
     Conversation,
     InterruptedCellError,
@@ -132,7 +130,7 @@ def finished(events: list[object]) -> list[CellFinished]:
 def test_a_cell_that_goes_well_is_told_step_by_step() -> None:
     events = measure(cell(1), w1=WHOLE)
     kinds = [type(event) for event in events]
-    assert kinds == [RunStarted, CellStarted, CellReady, WindowDone, WindowDone, CellFinished]
+    assert kinds == [RunStarted, WindowDone, WindowDone, CellFinished]
     outcome = finished(events)[0].outcome
     assert (outcome.status, outcome.reason, outcome.windows) == ("ok", None, (WINDOW, WINDOW))
     assert (outcome.startup_ns, outcome.done.peak_rss_bytes, outcome.layout) == (5, 1 << 20, READY.layout)
@@ -186,7 +184,7 @@ def test_cells_of_a_group_are_started_first_and_then_go_on_in_turn_there_and_bac
     events = taken(table, seated(1, 2, 3))
     assert table.turns == [1, 2, 3, 3, 2, 1, 1, 2, 3]  # two windows each, and the turn in which each ends
     kinds = [type(event) for event in events]
-    assert kinds == [RunStarted, *[CellStarted, CellReady, CellWarm] * 3, *[WindowDone] * 6, *[CellFinished] * 3]
+    assert kinds == [RunStarted, *[CellWarm] * 3, *[WindowDone] * 6, *[CellFinished] * 3]
     assert [event.cell.workers for event in events if isinstance(event, WindowDone)] == [1, 2, 3, 3, 2, 1]
     for event in finished(events):
         assert (event.outcome.status, event.outcome.windows) == ("ok", (WINDOW, WINDOW))

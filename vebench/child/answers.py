@@ -78,8 +78,6 @@ class Ready(_Counted):
 class Warm:
     """A replica, or a cell that takes turns, is warm. It waits for the parent's signal to go on."""
 
-    rows_per_second: float | None = None  # at the end of its warm-up; None if unknown
-
 
 @dataclass(frozen=True)
 class Begins:

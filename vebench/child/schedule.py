@@ -77,7 +77,7 @@ class Windows:
         self._between()
         self._left = self._clock()
         if mode != "alone":
-            self._answer(Warm(self._warmup.rows_per_second))
+            self._answer(Warm())
         if mode == "in_step":
             self._measure_in_step()
             return
@@ -214,7 +214,6 @@ class Warmup(NamedTuple):
     ns: int
     settled: bool | None  # whether the rate had settled when it ended; None if not checked
     pace: int  # how many batches fit between two clock readings in a window
-    rows_per_second: float | None = None
     late_ns: int = 0  # by how much the last batch overran the end of the warm-up
 
 
@@ -253,7 +252,7 @@ def warm_up(
             episode_ns = spent * loop.num_envs / loop.ends if loop.ends else inf
             asked = int(phase * min(episode_ns, longest_phase_ns))
             further = loop.run_for(asked, pace).ns
-            return Warmup(spent + further, settled(rates), pace, rows * _NANO / ns, further - asked)
+            return Warmup(spent + further, settled(rates), pace, further - asked)
 
 
 def settled(rates: Sequence[float], most_noise: float = inf) -> bool:

@@ -65,12 +65,12 @@ def html_page(page: Page) -> str:
     return template.render(content, nonce=nonce)
 
 
-def environment(plain: Plain, templates: Path = TEMPLATES) -> Environment:
-    """Return an environment that renders the templates of a folder, each text with file names as ``plain`` has them."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # imported on use
+def environment(plain: Plain, *folders: Path) -> Environment:
+    """Return an environment that renders our templates and those in ``folders``. ``plain`` changes file names."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use
 
     made = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

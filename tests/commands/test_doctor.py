@@ -57,7 +57,7 @@ def small(tmp_path: Path) -> Path:
         files[f"{nodes}__node{node}__cpulist"] = f"{node},{node + 2},{node + 4},{node + 6}\n"
     files[f"{nodes}__node5__cpulist"] = "\n"
     quota = {"proc__self__cgroup": "0::/\n", "sys__fs__cgroup__cpu.max": "350000 100000\n"}
-    quota["proc__mounts"] = "none /sys/fs/cgroup cgroup2 rw 0 0\n"
+    quota["proc__self__mountinfo"] = "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 none rw\n"
     return lay(tmp_path / "machine", **files, **quota)
 
 

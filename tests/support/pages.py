@@ -33,11 +33,12 @@ from vebench.reports.pages.machine import Machine, machine_page
 from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.checks import Refusal
-from vebench.share.cite_page import CitePage, Quote
-from vebench.share.submission_page import CheckedPage
+from vebench.share.check import CheckedPage
+from vebench.share.checks import CheckFailure
+from vebench.share.cite import CitePage
 from vebench.tune.choice import choose
-from vebench.tune.page import TunePage, Wish
+from vebench.tune.page import TunePage
+from vebench.tune.settings import Constraints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -110,7 +111,7 @@ def make_pages() -> Mapping[PageKind, Page]:
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
         plan_page(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Wish(), Timed(100, 50, 90, 3, 700)),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), Timed(100, 50, 90, 3, 700)),
         list_page(),
         machine_page(
             Machine(
@@ -123,7 +124,7 @@ def make_pages() -> Mapping[PageKind, Page]:
                 findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
             )
         ),
-        CheckedPage({"one": (None, (Refusal("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
-        CitePage(make_header(), (Quote(summaries[0]),)),
+        CheckedPage({"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
+        CitePage(make_header(), (summaries[0],)),
     )
     return MappingProxyType({page.kind: page for page in pages})

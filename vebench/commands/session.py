@@ -221,7 +221,7 @@ class Session:
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and how to go on."""
         for file in self._files.values():
-            file.secure()
+            file.check_present()
         here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"

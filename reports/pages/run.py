@@ -21,7 +21,7 @@ from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
-from vebench.reports.pages.answer import Commands, answers, setting_of
+from vebench.reports.pages.answer import RunFacts, answers, setting_of
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import Section, side_by_side
@@ -173,7 +173,7 @@ def _document(section: Section, sections: Sequence[Section], view: View, *, earl
         findings=tuple(shown),
         best="the winner" if marked else "",
         notice=section.notice,
-        answers=answers(found, Commands(head, section.name, section.findings)),
+        answers=answers(found, RunFacts(head, section.name, section.findings)),
         charts=run_charts(cells, head, found, predicted, view, (letter, where)),
         file=section.name,
         all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),

@@ -24,7 +24,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
-from vebench.equality.verify_page import VerifyPage
+from vebench.equality.verify import VerifyPage
 from vebench.errors import one_line
 from vebench.gates.check_page import CheckPage
 from vebench.gates.history_page import HistoryPage

@@ -15,7 +15,7 @@ from vebench.analysis.findings import Code, Finding
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
-from vebench.equality.verify_page import VerifyPage
+from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect_page import BisectPage
 from vebench.gates.bisection import Answer, Ratio
 from vebench.gates.candidates import Candidate

@@ -398,14 +398,14 @@ def tune(
     from vebench.tune import command
 
     file, outlet = options.outlet("tune", output, form)
-    wish = command.wish(batch, asynchronous, margin)
+    wanted = command.constraints(batch, asynchronous, margin)
     if resume is not None:
         kept = {"resume", "margin", "budget", "allow_code", "form", *(["output"] if outlet.report else [])}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, wish, budget, outlet, context.obj(), allowed=allow_code)
+        return command.resume(resume, wanted, budget, outlet, context.obj(), allowed=allow_code)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    return command.start(options.spec_from(context), wish, file, outlet, context.obj())
+    return command.start(options.spec_from(context), wanted, file, outlet, context.obj())
 
 
 @app.command(cls=options.with_plan("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
@@ -553,9 +553,9 @@ def cite(
 def list_() -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import ListPage
+    from vebench.reports.pages.list import list_page
 
-    show(ListPage())
+    show(list_page())
 
 
 @app.command()

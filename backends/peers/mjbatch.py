@@ -9,11 +9,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import BackendEntry
+import numpy as np
+
 from vebench.backends.environments.making import THE_SIMULATOR, make, read_spaces
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import OneInFlight
-from vebench.backends.packages import Installation, Package, Step
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -165,29 +164,3 @@ def _within(bound: Any, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:  # n
     inside = between(bound.low, numbers) & between(numbers, bound.high)
     within: NDArray[np.bool_] = (inside != bound.outside).all(axis=1)
     return within
-
-
-# Tasks whose rows show nothing but what mj_step computes: forces of contacts would need mj_rnePostConstraint after it.
-_BY_PHYSICS_ALONE = frozenset(
-    f"{name}-v5"
-    for name in (
-        *("HalfCheetah", "Hopper", "InvertedDoublePendulum", "InvertedPendulum"),
-        *("Pusher", "Reacher", "Swimmer", "Walker2d"),
-    )
-)
-ENTRIES = (
-    BackendEntry(
-        "mjbatch",
-        "vebench.backends.peers.mjbatch:MjBatch",
-        "mjbatch: MuJoCo's physics on a pool of threads, with our own observations and rewards",
-        "threads",
-        packages=(Package("mjbatch", "mjbatch"),),
-        installation=Installation(
-            "mjbatch", "mjbatch", (Step(("mujoco==3.11.0", "mjbatch==0.1.0")),), without=("mujoco",)
-        ),
-        suites=frozenset({"mujoco"}),
-        library="mjbatch, which steps physics alone,",
-        name_of=lambda task: task.id if task.id in _BY_PHYSICS_ALONE else None,
-        by_default=False,
-    ),
-)

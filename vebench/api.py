@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
-    from vebench.equality.diff_page import PairPage
-    from vebench.equality.differences import Parting
-    from vebench.equality.verify_page import VerifyPage
+    from vebench.equality.diff import PairPage
+    from vebench.equality.rows import FirstDifference
+    from vebench.equality.verify import VerifyPage
     from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
@@ -244,14 +244,16 @@ class PairVerification(Result):
         return self.page.verdict.word
 
     @property
-    def parting(self) -> Parting | None:
+    def parting(self) -> FirstDifference | None:
         """The first row that differs in the smallest example; None without one."""
-        return self.page.verdict.parting
+        example = self.page.verdict.example
+        return None if example is None else example.difference
 
     @property
     def script(self) -> str:
         """The smallest example as Python code that fails where the two differ; empty without one."""
-        return self.page.verdict.script
+        example = self.page.verdict.example
+        return "" if example is None else example.script
 
     @property
     def status(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -75,6 +75,12 @@ def _plain(value: object) -> dict[str, float | str | None]:
     if isinstance(value, Finding):
         return {"code": value.code, "message": value.message, "remedy": value.remedy}
     raise TypeError(f"no JSON for {value!r}")
+
+
+def bibtex(page: Any) -> str:
+    """Return the entry for BibTeX that ``page`` has."""
+    entry: str = page.bibtex
+    return entry
 
 
 def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:

@@ -275,7 +275,7 @@ def _times(run: Run) -> Iterator[Table]:
                 TableRow(one_line(label), tuple(Text((f"{part:.1f}",), value=part) for part in parts))
                 for label, parts in sorted(known.items(), key=lambda each: -each[1][-1])
             ),
-            about="run",
+            further=True,
         )
 
 

@@ -144,7 +144,7 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
     texts = {name: [one_line(value or "") or figures.DASH for value in values] for name, values in shown.items()}
     rows = (TableRow(one_line(name), tuple(Text((text,)) for text in each)) for name, each in texts.items())
     names = tuple(side.letter for side in sides)
-    return Table(_TITLE, names, tuple(rows), "fact", numbers=False, about="run"), bool(differing)
+    return Table(_TITLE, names, tuple(rows), "fact", numbers=False, further=True), bool(differing)
 
 
 def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:

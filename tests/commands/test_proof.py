@@ -196,7 +196,7 @@ def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -
     none = CellProof("unverified", reason="its generator is another", impossible=True)
     some = replace(IDENTICAL, num_envs=9)
     vebench(*two, world=fake_world(FakeStart(proofs={"gym-sync": [some], "shm-sync": [none]})))
-    said = "same work: 40 rows of 1 of 2 cells compared, 2 of 9 environments, none different; none of "
+    said = "40 rows of 1 of 2 cells compared, 2 of 9 environments, none different; none of "
     for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
         assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
     assert "measured was not compared" not in vebench("report", "run.jsonl", "-f", "json").out, (

@@ -12,7 +12,8 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.equality.differences import LEVEL, Limit, distributions
+from vebench.child.equality.compare import Limit
+from vebench.equality.distributions import LEVEL, distributions
 
 # A module of a user: CartPole as it is, and with one thing changed.
 MINE = """

@@ -91,7 +91,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
-    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
+    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups())
     Windows(
         request,
         loop,

@@ -12,7 +12,7 @@ from vebench.plan.suites import suite_named
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import EarlyPage, RunPage
 from vebench.results import paths
 from vebench.results.store import RunWriter
@@ -75,7 +75,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
 
 
 def _shown(plan: Plan, whose: str = "") -> int:
-    show(PlanPage(plan))
+    show(plan_page(plan))
     planning.refuse_idle(plan, whose)
     return _DONE
 

@@ -174,8 +174,8 @@ class Session:
                     interrupts = self.open.enter_context(Interrupts())
                     for side, python in self._pythons.items():
                         self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
-                out, clock = console.for_progress(), self._world.clock
-                display = stack.enter_context(RunScreen(out, clock, quiet=self._quiet, before=before, later=later))
+                progress = console.for_progress(quiet=self._quiet)
+                display = stack.enter_context(RunScreen(progress, before=before, later=later))
                 events = runner.run(
                     plan,
                     lambda cell: self._launches[cell.side](cell),
@@ -221,7 +221,7 @@ class Session:
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and how to go on."""
         for file in self._files.values():
-            file.secure()
+            file.check_present()
         here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"

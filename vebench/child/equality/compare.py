@@ -66,10 +66,6 @@ class Gap:
     count: str = ""  # how many numbers differ, in words
 
 
-def _in_words(value: Any) -> str:
-    return value.words if isinstance(value, Hidden) else str(value)
-
-
 @dataclass
 class Comparer:
     """Compares values by one set of rules, and counts what made them equal."""
@@ -85,13 +81,13 @@ class Comparer:
         for name, one, other in values:
             if one is None or other is None:
                 if one is not other:
-                    yield Gap(name, "nothing" if one is None else "a value", "nothing" if other is None else "a value")
+                    yield Gap(name, _presence(one), _presence(other))
             elif name == "rewards":
                 yield from self._rewards(one, other, age)
             elif isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
                 yield from self._arrays(name, one, other, age)
-            elif one != other:
-                yield Gap(name, _in_words(one), _in_words(other))
+            elif type(one) is not type(other) or one != other:
+                yield Gap(name, _words(one), _words(other))
 
     def _rewards(self, one: float, other: float, age: int) -> Iterator[Gap]:
         if one == other or (isnan(one) and isnan(other)):
@@ -160,6 +156,14 @@ def gaps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
         gap = np.abs(one.astype(np.float64) - other.astype(np.float64))
     found: NDArray[np.float64] = np.where(equal, 0.0, np.nan_to_num(gap, nan=np.inf, posinf=np.inf))
     return found
+
+
+def _presence(value: object) -> str:
+    return "nothing" if value is None else "a value"
+
+
+def _words(value: object) -> str:
+    return value.words if isinstance(value, Hidden) else str(value)
 
 
 def _finite(size: float) -> float | None:

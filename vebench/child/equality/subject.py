@@ -1,36 +1,39 @@
-"""Steps one side of ``vebench verify A B`` for its parent: an environment, or a vector environment, by its name.
+"""One side of a comparison, as a script in its own Python: an environment, a vector environment or an adapter.
 
-Run as a script, in the Python of that side. Requests come on standard input and answers go to standard output, each
-as eight bytes of length and ``marshal``, whose values are plain objects and never code. What libraries print goes to
-standard error. The first request names the subject, and its answer describes it; each other is a case, and its answer
-has the rows of each environment:
+Requests come on standard input and answers go to standard output, each as a line of JSON. What libraries print goes to
+standard error. The first request names the subject, and the answer describes it. Each later request is a case, and the
+answer has the rows of each environment:
 
     subject  {"name": "CartPole-v1", "values": {}, "plugins": ["ale_py"], "scratch": "/tmp/..."}
+    adapter  {"adapter": "module:Class", "values": {}, "task": {...}, "scratch": "/tmp/..."}
     case     {"full": bool, "policy": "module:function", "segments": [[seed, [[action, ...] of each environment]], ...]}
+    action   [[type, shape, data] of each leaf, ...]
     rows     [segment, kind, observation, reward, terminated, truncated, infos, call] of each environment
-    infos    [[name, type, shape, bytes, sure], ...], None if they are not given
+    infos    [[name, type, shape, data, sure], ...], null if there are none to compare
 
-Every case has a new environment. A segment begins with a reset, and has an action for each step of an episode: the
-calls that only reset an environment take none, whatever the autoreset mode, so that rows are the same in all. The last
-action is followed by no reset. With a ``policy``, which may be empty, its actions replace those of the segments, and
-are in the answer as ``taken``. ``kind`` is 1 for a step, 0 for a reset. An array is ``[type, shape, bytes]``, with the
-digest of long bytes if not ``full``; infos that are neither numbers nor text have no type. An info is ``sure`` if the
-side says which environments have it. ``call`` is the place of the call that returned the row in the ``calls`` of the
-answer. What the subject has ``raised`` ends a case, and is in the answer.
+Every case has new environments. A segment begins with a reset, and has an action for each step of each environment.
+Calls that only reset an environment take no action, whatever the autoreset mode, so that rows are the same in all
+modes. No reset follows the last action. A ``policy``, which may be empty, replaces the actions of the segments; the
+answer has its actions as ``taken``.
+
+``kind`` is 1 for a step and 0 for a reset. An array is ``[type, shape, data]``, with its bytes in base64, or the digest
+of long bytes if not ``full``. An info that is neither a number nor text has no type. An info is ``sure`` if the side
+says which environments have it. ``call`` is the place in ``calls`` of the call that returned the row. A case ends with
+an exception of the subject, which the answer has as ``raised``.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import importlib
 import inspect
-import marshal
+import json
 import math
 import os
 import re
 import sys
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -39,22 +42,23 @@ import numpy as np
 from vebench.backends import trees
 from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
 from vebench.backends.environments.suites import OTHER
-from vebench.backends.interface import Task
+from vebench.backends.interface import Setup, Task
 from vebench.child.actions import make_policy
 from vebench.child.policy import parse_policy
 from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree
+
 RESET, STEP = 0, 1
 NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
-_LENGTH = 8  # bytes of a message's length
-_SHORT, _SHORT_INFO = 64, 4096  # bytes: of an array that is sent as it is
+_SHORT, _SHORT_INFO = 64, 4096  # bytes of an array that is sent as it is
 _FINAL = ("final_obs", "final_observation")  # names of a terminal observation; the second of Gymnasium before 1.1
-_OF_ENDS = "final_info/", "episode/"  # of a step that has also reset; wrappers put the second next to the first
+_OF_ENDS = "final_info/", "episode/"  # infos of a step that has also reset; wrappers put the second next to the first
 _TASK = Task("", OTHER.name, 1)
 
 Row = tuple[Any, ...]
@@ -62,41 +66,136 @@ Row = tuple[Any, ...]
 
 def main() -> None:
     """Answer until there are no more requests."""
-    asked, answered = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    answered = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
     sys.dont_write_bytecode = True
     subject: Subject | None = None
-    while (request := read(asked)) is not None:
+    for line in sys.stdin:
+        request = json.loads(line)
         try:
             if subject is None:
                 os.chdir(request["scratch"])
-                subject = Subject(request)
+                subject = Adapter(request) if "adapter" in request else Named(request)
                 answer = subject.about()
             else:
                 answer = subject.rows(request["segments"], request["policy"], full=request["full"])
-        except RefusedError as error:
-            answer = {"error": str(error)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
-            answer = {"error": in_one_line(error)}
-        write(answered, answer)
-
-
-def read(file: Any) -> Any:  # noqa: ANN401 - a file of bytes; plain objects
-    """Return the next message, None if there are no more."""
-    length = file.read(_LENGTH)
-    return marshal.loads(file.read(int.from_bytes(length, "big"))) if len(length) == _LENGTH else None  # noqa: S302 - of our own
-
-
-def write(file: Any, message: Any) -> None:  # noqa: ANN401 - same reason
-    """Write a message."""
-    data = marshal.dumps(message, 4)
-    file.write(len(data).to_bytes(_LENGTH, "big") + data)
-    file.flush()
+            answer = {"error": str(error) if isinstance(error, RefusedError) else in_one_line(error)}
+        answered.write(f"{json.dumps(answer)}\n")
+        answered.flush()
 
 
 class Subject:
-    """What is stepped: ``make`` builds it anew, for a number of environments and a seed."""
+    """What is stepped. Subclasses make it anew for each case."""
+
+    actions: ActionSpaceTree  # the space of one action, known after ``about``
+
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return what steps this many environments: one object, or one for each environment."""
+        raise NotImplementedError
+
+    def about(self) -> dict[str, Any]:
+        """Return what the parent has to know before it sends a case."""
+        raise NotImplementedError
+
+    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of one segment, each with the number of its environment."""
+        raise NotImplementedError
+
+    def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
+        """Return the rows of each environment, the calls that were made, and the actions that were taken."""
+        count = len(segments[0][1])
+        found: list[list[Row]] = [[] for _ in range(count)]
+        calls: list[Any] = []
+        raised, made, taken = "", list[Any](), list[Lanes]()
+        try:
+            made = self.make(count, segments[0][0])
+            for number, (seed, actions) in enumerate(segments):
+                taken.append(lanes := Lanes(actions, self.actions, policy))
+                for index, (kind, seen, *flags, infos, call) in self.stepped(made, seed, lanes, calls):
+                    observation = None if seen is None else _encoded(seen, full=full)
+                    given = None if infos is None else [_encoded_info(*each) for each in infos]
+                    found[index].append((number, kind, observation, *flags, given, call))
+        except RefusedError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+            raised = in_one_line(error)
+        finally:
+            for each in made:
+                with contextlib.suppress(Exception):
+                    each.close()
+        return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
+
+
+class Adapter(Subject):
+    """An adapter of a backend on one task."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        module, _, name = request["adapter"].partition(":")
+        self._target, self._options, self._task = request["adapter"], request["values"], Task(**request["task"])
+        self._factory = getattr(importlib.import_module(module), name)
+
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return the adapter, built with one worker for each environment."""
+        return [self._factory(Setup(self._task, num_envs, seed=seed), **self._options)]
+
+    def about(self) -> dict[str, Any]:
+        """Return what the adapter reports, and the shapes of what it observes."""
+        (backend,) = self.make(2, 0)
+        try:
+            backend.reset(0)
+            observed = trees.part(backend.recv()[0], 0)
+            self.actions = backend.info.action_space
+            return {
+                "adapter": self._target,
+                "task": vars(self._task),
+                "options": self._options,
+                "vector": True,
+                "num_envs": None,
+                "mode": backend.info.autoreset,
+                "observations": [(name, leaf.dtype.str, leaf.shape) for name, leaf in trees.named_leaves(observed)],
+                **_described(self.actions),
+                "spec": {},
+            }
+        finally:
+            backend.close()
+
+    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of one segment. An environment's next action is sent when its row has come."""
+        (backend,) = made
+        count, length = len(lanes.lanes), lanes.length
+        taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
+        same_step = backend.info.autoreset == SAME_STEP
+        calls.append((None, "reset", seed))
+        backend.reset(seed)
+        while True:
+            observations, rewards, terminated, truncated, env_ids = backend.recv()
+            for place, index in enumerate(env_ids.tolist()):
+                ended = bool(terminated[place] or truncated[place])
+                seen = trees.part(observations, place)
+                row = float(rewards[place]), bool(terminated[place]), bool(truncated[place]), None, len(calls) - 1
+                if resets[index]:
+                    resets[index] = False
+                    if not taken[index] or taken[index] < length:
+                        yield index, (RESET, seen, *row)
+                    continue
+                taken[index] += 1
+                if taken[index] > length:
+                    continue
+                yield index, (STEP, None if ended and same_step else seen, *row)
+                if ended and same_step and taken[index] < length:
+                    yield index, (RESET, seen, 0.0, False, False, *row[3:])
+                resets[index] = ended and not same_step
+            if min(taken) >= length:
+                return
+            batch = [lanes.lanes[index][min(taken[index], length - 1)] for index in env_ids.tolist()]
+            calls.append((None, "step", batch))
+            backend.send(lanes.stacked(batch))
+
+
+class Named(Subject):
+    """An environment or a vector environment, by Gymnasium's id or as ``module:callable``."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         import gymnasium  # noqa: PLC0415 - imported on use
@@ -117,8 +216,12 @@ class Subject:
             self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}
         self.takes = set() if self.by_id else _parameters(self.function) & {"num_envs", "seed"}
 
-    def make(self, num_envs: int, seed: int) -> Any:  # noqa: ANN401 - anything that steps
-        """Return an environment of its own, or a vector environment of ``num_envs``. Raises RefusedError."""
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return a vector environment, or environments. Raises RefusedError."""
+        first = self._made(num_envs, seed)
+        return [first] if _is_vector(first) else [first, *(self._made(1, seed) for _ in range(num_envs - 1))]
+
+    def _made(self, num_envs: int, seed: int) -> Any:  # noqa: ANN401 - anything that steps
         given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
         env = self.function(**{**self.values, **given})
         keep_opencv_to_one_thread()
@@ -131,7 +234,7 @@ class Subject:
 
     def about(self) -> dict[str, Any]:
         """Return what the subject is: whether a vector, of how many environments, its mode, and its spaces."""
-        env = self.make(2, 0)
+        env = self._made(2, 0)
         try:
             vector = _is_vector(env)
             observations = env.single_observation_space if vector else env.observation_space
@@ -141,17 +244,14 @@ class Subject:
             except ValueError as error:
                 raise RefusedError(str(error)) from None
             self.actions = spaces.actions
+            observed = trees.named_leaves(spaces.observations)
             return {
+                "adapter": "",
                 "vector": vector,
                 "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
                 "mode": _mode_of(env) if vector else "",
-                "observations": [
-                    (name, space.dtype.str, space.shape) for name, space in trees.named_leaves(spaces.observations)
-                ],
-                "actions": [
-                    (name, _plain(space.low), _plain(space.high)) for name, space in trees.named_leaves(spaces.actions)
-                ],
-                "action_form": trees.form(spaces.actions),
+                "observations": [(name, space.dtype.str, space.shape) for name, space in observed],
+                **_described(spaces.actions),
                 "called": "" if self.by_id else f"{self.function.__module__}:{self.function.__qualname__}",
                 "takes": sorted(self.takes),
                 "values": self.values,
@@ -161,66 +261,66 @@ class Subject:
             with contextlib.suppress(Exception):
                 env.close()
 
-    def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
-        """Return the rows of each environment, the calls that were made, and the actions that were taken."""
-        count = len(segments[0][1])
-        found: list[list[Row]] = [[] for _ in range(count)]
-        calls: list[Any] = []
-        raised, environments, tapes = "", list[Any](), list[_Tape]()
-        try:
-            environments.append(self.make(count, segments[0][0]))
-            vector = _is_vector(environments[0])
-            environments += [] if vector else (self.make(1, segments[0][0]) for _ in range(count - 1))
-            stepped = _of_vector if vector else _of_each
-            for number, (seed, lanes) in enumerate(segments):
-                tapes.append(tape := _Tape(lanes, partial(_chosen, policy, self.actions) if policy else None))
-                for index, (kind, seen, *flags, infos, call) in stepped(environments, seed, tape, calls):
-                    observation = None if seen is None else _encoded(seen, full=full)
-                    given = None if infos is None else [_encoded_info(*each) for each in infos]
-                    found[index].append((number, kind, observation, *flags, given, call))
-        except RefusedError:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
-            raised = in_one_line(error)
-        finally:
-            for env in environments:
-                with contextlib.suppress(Exception):
-                    env.close()
-        return {"rows": found, "calls": calls, "raised": raised, "taken": [tape.taken() for tape in tapes]}
+    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of one segment."""
+        return (_of_vector if _is_vector(made[0]) else _of_each)(made, seed, lanes, calls)
 
 
-class _Tape:
-    """The actions of each environment, which are given, or chosen by a ``policy`` when what it sees is known."""
+class Lanes:
+    """The actions of each environment: given, or chosen by a user's function ``policy`` from what it observes.
 
-    def __init__(self, lanes: Sequence[Sequence[Any]], policy: Callable[[Any], Any] | None) -> None:
+    An action is a list of arrays, one for each leaf of the space.
+    """
+
+    def __init__(self, lanes: Sequence[Sequence[Any]], space: ActionSpaceTree, policy: str = "") -> None:
         self.length = len(lanes[0])
-        self._policy = policy
-        self.lanes = lanes if policy is None else [[] for _ in lanes]
+        self.lanes: list[list[Any]] = [[] if policy else list(lane) for lane in lanes]
+        self._space, self._form, self._policy = space, trees.form(space), policy
 
-    def batch(self, at: Sequence[int], observations: Callable[[], Any]) -> list[Any]:
-        """Return the action of each environment after so many, or its last: a call may only reset it."""
-        if self._policy is not None:
-            chosen = self._policy(observations())
-            for index, (lane, place) in enumerate(zip(self.lanes, at)):  # noqa: B905 - for each step
+    def batch(self, at: Sequence[int], observations: Callable[[], ArrayTree]) -> list[Any]:
+        """Return the next action of each environment, or its last: a call may only reset it.
+
+        ``at``: how many actions each environment has taken.
+        """
+        if self._policy:
+            chosen = self._chosen(observations())
+            for index, place in enumerate(at):
                 if place < self.length:
-                    action = trees.mapped(lambda leaf: list(_plain(leaf)), trees.part(chosen, index))
-                    lane[place:] = [action]  # type: ignore[index] # a list, if there is a policy
-        return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - same reason
+                    leaves = trees.leaves(trees.part(chosen, index))
+                    self.lanes[index][place:] = [[plain(leaf) for leaf in leaves]]
+        return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - for each step
 
     def taken(self) -> list[list[Any]]:
-        """Return the actions, as many for each environment: what has raised had not taken all."""
-        if self._policy is None:
+        """Return the actions of a policy, equally many for each environment, even if the subject has raised."""
+        if not self._policy:
             return []
         most = max(map(len, self.lanes))
-        return [[*lane, *[*lane[-1:]] * (most - len(lane))] for lane in self.lanes]
+        return [[*lane, *lane[-1:] * (most - len(lane))] for lane in self.lanes]
+
+    def decoded(self, action: Sequence[Any]) -> Any:  # noqa: ANN401 - as an environment takes it
+        """Return an action as an environment takes it."""
+        return trees.filled(self._form, [array_of(leaf).copy()[()] for leaf in action])
+
+    def stacked(self, batch: Sequence[Any]) -> ArrayTree:
+        """Return actions as a vector environment takes them."""
+        tree: ArrayTree = trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
+        return tree
+
+    def _chosen(self, observations: ArrayTree) -> ArrayTree:
+        """Return the actions of the user's function, checked. Raises RefusedError."""
+        try:
+            policy = make_policy(parse_policy(self._policy), self._space, observations, 0, ())
+            chosen: ArrayTree = policy.infer(observations)
+        except (Exception, SystemExit) as error:
+            raise RefusedError(f"policy {self._policy}: {in_one_line(error)}") from error
+        return chosen
 
 
-def _chosen(policy: str, actions: Any, observations: Any) -> Any:  # noqa: ANN401 - trees
-    """Return the actions of a user's function, checked. Raises RefusedError."""
-    try:
-        return make_policy(parse_policy(policy), actions, observations, 0, ()).infer(observations)
-    except (Exception, SystemExit) as error:
-        raise RefusedError(f"policy {policy}: {in_one_line(error)}") from error
+def _described(actions: ActionSpaceTree) -> dict[str, Any]:
+    """Return a space of actions as JSON has it."""
+    leaves = trees.named_leaves(actions)
+    bounds = [(name, plain(space.low), plain(space.high)) for name, space in leaves]
+    return {"actions": bounds, "action_form": trees.form(actions)}
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -253,113 +353,104 @@ def _spec_of(env: Any) -> dict[str, Any]:  # noqa: ANN401 - anything that steps
 
 
 def _mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps
-    """Return the autoreset mode that a vector environment declares; without one, the next step."""
+    """Return the autoreset mode that a vector environment declares, ``next_step`` if it declares none."""
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", NEXT_STEP)
-    words = str(getattr(mode, "value", mode)).lower()
-    return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words.replace("_", "")), NEXT_STEP)
+    words = str(getattr(mode, "value", mode)).lower().replace("_", "")
+    return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words), NEXT_STEP)
 
 
 def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - anything that steps
-    """Reset with a seed where that can be asked for. Some get theirs when they are made."""
+    """Reset with a seed where ``reset`` takes one. Some environments get theirs when they are made."""
     takes = _parameters(env.reset)
     seeded = {"seed": seed} if seed is not None and takes & {"seed", "**"} else {}
     observation, infos = env.reset(**seeded, **more)
     return observation, infos
 
 
-def _of_each(environments: Sequence[Any], seed: int, tape: _Tape, calls: list[Any]) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of single environments, in turn. One that has ended is reset, and its rows go on."""
+def _of_each(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of single environments, interleaved. One that has ended is reset, and its rows go on."""
     seen = list[Any]()
     for index, env in enumerate(environments):
         calls.append((index, "reset", seed + index))
         observation, infos = _reset(env, seed + index)
         seen.append(observation)
         yield index, (RESET, observation, 0.0, False, False, _infos(infos), len(calls) - 1)
-    for step in range(tape.length):
-        batch = tape.batch([step] * len(seen), lambda: _stacked(seen))
+    for step in range(lanes.length):
+        batch = lanes.batch([step] * len(seen), lambda: trees.mapped(lambda *leaves: np.stack(leaves), *seen))
         for index, env in enumerate(environments):
             calls.append((index, "step", batch[index]))
-            seen[index], reward, terminated, truncated, infos = env.step(_decoded(batch[index]))
+            seen[index], reward, terminated, truncated, infos = env.step(lanes.decoded(batch[index]))
             row = STEP, seen[index], float(reward), bool(terminated), bool(truncated)
             yield index, (*row, _infos(infos), len(calls) - 1)
-            if (terminated or truncated) and step + 1 < tape.length:
+            if (terminated or truncated) and step + 1 < lanes.length:
                 calls.append((index, "reset", None))
                 seen[index], infos = _reset(env, None)
                 yield index, (RESET, seen[index], 0.0, False, False, _infos(infos), len(calls) - 1)
 
 
-def _of_vector(environments: Sequence[Any], seed: int, tape: _Tape, calls: list[Any]) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of a vector environment. What a call does to an environment depends on the autoreset mode."""
+def _of_vector(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a vector environment in any autoreset mode."""
     env = environments[0]
-    mode, count, length = _mode_of(env), len(tape.lanes), tape.length
+    mode, count, length = _mode_of(env), len(lanes.lanes), lanes.length
     calls.append((None, "reset", seed))
     observations, infos = _reset(env, seed)
-    yield from _after_reset(observations, infos, range(count), calls)
-    taken, ended = [0] * count, [False] * count
+    for index in range(count):
+        yield index, _of_reset(observations, infos, index, calls)
+    taken, resets = [0] * count, [False] * count  # actions of each environment; whether its next row is a reset's
     while min(taken) < length:
-        batch = tape.batch(taken, lambda: observations)  # noqa: B023 - called at once
+        batch = lanes.batch(taken, lambda: observations)  # noqa: B023 - called at once
         calls.append((None, "step", batch))
-        observations, rewards, terminated, truncated, infos = env.step(_stacked(list(map(_decoded, batch))))
-        call, mask = len(calls) - 1, np.zeros(count, np.bool_)
+        observations, rewards, terminated, truncated, infos = env.step(lanes.stacked(batch))
+        call, ends = len(calls) - 1, terminated | truncated
         for index in range(count):
-            end, cut = bool(terminated[index]), bool(truncated[index])
-            row = (
-                trees.part(observations, index),
-                float(rewards[index]),
-                end,
-                cut,
-                _infos(infos, index, sure=False),
-                call,
-            )
-            if ended[index]:  # this call has only reset it
-                ended[index] = False
-                if taken[index] < length:
-                    yield index, (RESET, *row)
-                continue
-            taken[index] += 1
-            final = mode == SAME_STEP and (end or cut)
-            if taken[index] <= length:
-                if final:
-                    seen = next((infos[name][index] for name in _FINAL if name in infos), None)
-                    of_end = [
-                        (name.removeprefix(_OF_ENDS[0]), *of) for name, *of in row[4] if name.startswith(_OF_ENDS)
-                    ]
-                    yield index, (STEP, seen, *row[1:4], of_end if "final_info" in infos else None, call)
-                else:
-                    yield index, (STEP, *row)
-            if final and taken[index] < length:
-                of_reset = [each for each in row[4] if not each[0].startswith(_OF_ENDS)]
-                yield index, (RESET, row[0], 0.0, False, False, of_reset, call)
-            ended[index] = mode == NEXT_STEP and (end or cut)
-            mask[index] = mode == DISABLED and (end or cut)
-        if mask.any():
-            calls.append((None, "mask", mask.tolist()))
-            observations, infos = env.reset(options={"reset_mask": mask})
-            yield from _after_reset(observations, infos, np.flatnonzero(mask & (np.array(taken) < length)), calls)
+            given = _infos(infos, index, sure=False)
+            flags = float(rewards[index]), bool(terminated[index]), bool(truncated[index])
+            row = trees.part(observations, index), *flags, given, call
+            if resets[index]:
+                resets[index] = False
+                found = [(RESET, *row)] if taken[index] < length else []
+            else:
+                taken[index] += 1
+                resets[index] = mode == NEXT_STEP and bool(ends[index])
+                found = [(STEP, *row)]
+                if mode == SAME_STEP and ends[index]:
+                    found = _of_end(row, infos, index)
+                found = found[: max(0, length + 1 - taken[index])]  # without the reset after the last action
+            yield from ((index, each) for each in found)
+        if mode == DISABLED and ends.any():
+            calls.append((None, "mask", ends.tolist()))
+            observations, infos = env.reset(options={"reset_mask": ends})
+            for index in np.flatnonzero(ends & (np.array(taken) < length)).tolist():
+                yield index, _of_reset(observations, infos, index, calls)
 
 
-def _after_reset(
-    observations: Any,  # noqa: ANN401 - any tree
-    infos: dict[str, Any],
-    indices: Iterable[int],
-    calls: Sequence[Any],
-) -> Iterator[tuple[int, Row]]:
-    for index in map(int, indices):
-        row = trees.part(observations, index), 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
-        yield index, (RESET, *row)
+def _of_end(row: Row, infos: dict[str, Any], index: int) -> list[Row]:
+    """Return the rows of a step that has also reset: of the end, and of the reset."""
+    seen, *flags, given, call = row
+    final = next((infos[name][index] for name in _FINAL if name in infos), None)
+    of_end = [(name.removeprefix(_OF_ENDS[0]), *more) for name, *more in given if name.startswith(_OF_ENDS)]
+    rest = [each for each in given if not each[0].startswith(_OF_ENDS)]
+    end = STEP, final, *flags, of_end if "final_info" in infos else None, call
+    return [end, (RESET, seen, 0.0, False, False, rest, call)]
+
+
+def _of_reset(observations: ArrayTree, infos: dict[str, Any], index: int, calls: Sequence[Any]) -> Row:
+    seen = trees.part(observations, index)
+    return RESET, seen, 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
 
 
 def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
-    """Return name and value of what infos hold, with an ``index`` of one environment of a vector environment.
+    """Return name and value of what infos hold, of environment ``index`` of a vector environment.
 
-    It is ``sure`` that the environment has it if a mask says so. Without one, the value may be there for others.
+    It is ``sure`` that the environment has a value if a mask says so. Without a mask, it may be of other environments.
     """
     found: list[Any] = []
     for key, value in infos.items():
-        mask, inner, within = None if index is None else infos.get(f"_{key}"), value, index
+        mask = None if index is None else infos.get(f"_{key}")
         is_mask = index is not None and str(key).startswith("_") and str(key)[1:] in infos
         if key in _FINAL or is_mask or (mask is not None and not mask[index]):
             continue
+        inner, within = value, index
         if index is not None and not isinstance(value, (dict, str, bytes)):
             with contextlib.suppress(IndexError, TypeError):  # one value for all
                 inner, within = value[index], None
@@ -368,48 +459,57 @@ def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure
     return found
 
 
-def _plain(array: Any) -> tuple[str, tuple[int, ...], bytes]:  # noqa: ANN401 - an array or its like
+def plain(array: Any) -> list[Any]:  # noqa: ANN401 - an array or its like
+    """Return an array as JSON has it."""
     array = np.asarray(array)
-    if array.dtype == object:
-        data = repr(array.tolist()).encode()
-        return "object", (), data
-    return array.dtype.str, array.shape, array.tobytes()
+    return [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
 
 
-def _encoded(tree: Any, *, full: bool) -> Any:  # noqa: ANN401 - any tree
+def _short(array: Any, most: float) -> list[Any]:  # noqa: ANN401 - an array or its like
+    """Return an array as JSON has it, with a digest in place of more than ``most`` bytes."""
+    array = np.asarray(array)
+    if array.nbytes <= most:
+        return plain(array)
+    return [array.dtype.str, list(array.shape), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
+
+
+def _encoded(tree: ArrayTree, *, full: bool) -> list[Any]:
     """Return the leaves of a tree of arrays with their names."""
-    return [(name, *_short(*_plain(leaf), math.inf if full else _SHORT)) for name, leaf in trees.named_leaves(tree)]
+    return [(name, *_short(leaf, math.inf if full else _SHORT)) for name, leaf in trees.named_leaves(tree)]
 
 
 def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:  # noqa: ANN401 - anything
     with contextlib.suppress(Exception):  # lists of several lengths, and objects that may raise anything
         array = np.asarray(value)
         if value is None or array.dtype.kind in "US":
-            return name, *_plain(np.asarray(array, object)), sure
+            return name, "object", (), repr(array.tolist()), sure
         if array.dtype.kind in "biuf":
-            return name, *_short(*_plain(array), _SHORT_INFO), sure
-    return name, "", (), b"", sure
+            return name, *_short(array, _SHORT_INFO), sure
+    return name, "", (), "", sure
 
 
-def _short(kind: str, shape: tuple[int, ...], data: bytes, most: float) -> tuple[Any, ...]:
-    return kind, shape, data if len(data) <= most else hashlib.blake2b(data, digest_size=16).digest()
+def is_digest(leaf: Sequence[Any]) -> bool:
+    """Return whether ``[type, shape, data]`` has a digest in place of its bytes."""
+    kind, shape, data = leaf
+    size = np.dtype(kind).itemsize * math.prod(shape)
+    return bool(len(data) != 4 * -(-size // 3))
 
 
 def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
-    """Return an array that was sent as ``[type, shape, bytes]``; it cannot be written to."""
+    """Return an array that was sent as ``[type, shape, data]``; it cannot be written to."""
     kind, shape, data = leaf
-    array: NDArray[Any] = np.frombuffer(data, kind).reshape(shape)
+    array: NDArray[Any] = np.frombuffer(base64.b64decode(data), kind).reshape(shape)
     return array
 
 
-def _decoded(action: Any) -> Any:  # noqa: ANN401 - any tree
-    """Return an action that was sent: a tree whose leaves are lists."""
-    return trees.mapped(lambda leaf: array_of(leaf).copy()[()], action)
+def leaves_of_all(batch: Sequence[Any]) -> list[list[NDArray[Any]]]:
+    """Return, for each leaf of the space, its arrays in all actions of a batch."""
+    return [[array_of(leaf) for leaf in leaves] for leaves in zip(*batch)]  # noqa: B905 - for each step
 
 
-def _stacked(batch: Sequence[Any]) -> Any:  # noqa: ANN401 - any tree
-    first, *others = batch
-    return trees.mapped(lambda *leaves: np.stack(leaves), first, *others)
+def message(request: Any) -> bytes:  # noqa: ANN401 - what JSON has
+    """Return a request as a line."""
+    return f"{json.dumps(request)}\n".encode()
 
 
 if __name__ == "__main__":

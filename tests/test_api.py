@@ -26,7 +26,7 @@ from vebench.plan.cells import Cell
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.results import store
 
-BRIEF: dict[str, Any] = {"repeats": 1, "interleave": False, "proof": "off"}
+BRIEF: dict[str, Any] = {"passes": 1, "interleave": False, "proof": "off"}
 TRUTH = {"for-loop": 10e-6, "gym-sync": 20e-6, "gym-async": 5e-6}  # seconds of a row
 
 pytestmark = pytest.mark.usefixtures("vebench")  # in an empty folder
@@ -53,8 +53,8 @@ def measured(factor: float = 1.0, noise: float = 0.003, **plan: Any) -> Run:  # 
         ({"workers": [2, 1], "backends": "for-loop,gym-sync"}, "run --env CartPole -w 1,2 -b for-loop,gym-sync"),
         ({"workers": "1..4", "envs_per_worker": 8}, "run --env CartPole -w 1..4 --envs-per-worker 8"),
         (
-            {"duration": 0.25, "warmup": "100ms", "rounds": 3},
-            "run -e CartPole --duration 250ms --set warmup=0.1 --rounds 3",
+            {"duration": 0.25, "warmup": "100ms", "windows": 3},
+            "run -e CartPole --duration 250ms --set warmup=0.1 --windows 3",
         ),
         (
             {"base": False, "until": 0.5, "memory": "1G"},
@@ -91,11 +91,11 @@ def test_cells_have_the_figures_of_the_report_with_their_intervals(vebench: Comm
 
 def test_a_run_for_real_prints_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "UNUSABLE_ABOVE", 1.0)  # other tests take CPU time from it
-    plan: dict[str, Any] = {"duration": 0.03, "warmup": 0.01, "repeats": 1, "base": False}
+    plan: dict[str, Any] = {"duration": 0.03, "warmup": 0.01, "passes": 1, "base": False}
     run = measure("CartPole", workers=1, backends=["for-loop", "gym-sync"], **plan)
     loop, other = run.cells
     assert (loop.status, other.status) == ("ok", "ok")
-    assert (other.verdict, other.rows > 0, other.speedup.low is not None) == ("identical", True, True)
+    assert (other.verdict, other.figures.rows > 0, other.speedup.low is not None) == ("identical", True, True)
     (ratio,) = run.ratios([(other, loop)])
     assert ratio.ratio is not None
     assert capsys.readouterr() == ("", "")
@@ -114,8 +114,8 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
         ({"workers": 0}, "--workers 0"),
         ({"workers": None}, "workers None"),
         ({"workers": [1.5]}, "--workers 1.5"),
-        ({"repeats": "x"}, "repeats 'x'"),
-        ({"rounds": 2.5}, "rounds 2.5"),
+        ({"passes": "x"}, "passes 'x'"),
+        ({"windows": 2.5}, "windows 2.5"),
         ({"effort": ["low"]}, "--effort ['low']"),
         ({"duration": "long"}, "duration long"),
         ({"duration": -1}, "--duration -1"),
@@ -149,11 +149,11 @@ def test_what_the_command_line_says_besides_is_a_warning() -> None:
     path.parent.mkdir(parents=True)
     path.write_text("damage of its own\n")
     with pytest.warns(UserWarning, match="1 damaged line is ignored"):
-        measured(repeats=1)
+        measured(passes=1)
 
 
 def test_ratios_of_cells_are_as_they_are_and_tested_together() -> None:
-    run = measured(repeats=4)
+    run = measured(passes=4)
     loop, slow, fast = (next(cell for cell in run.cells if (cell.label, cell.workers) == (name, 2)) for name in TRUTH)
     found = run.ratios([(slow, loop), (fast, loop), (fast, slow), (loop, loop)])
     for ratio, truth in zip(found, (0.5, 2.0, 4.0, 1.0), strict=True):
@@ -200,7 +200,7 @@ def test_two_runs_are_judged_as_check_does(vebench: Command) -> None:
 
 
 def test_without_a_second_run_the_plan_of_the_first_is_measured_again_as_check_does() -> None:
-    before = measured(repeats=10)
+    before = measured(passes=10)
     slower = world_of(paced(lambda cell: 4 * seconds(cell), 0.003))
     with pytest.warns(UserWarning, match="finds a backend"):
         found = check(before, tolerance=0.2, budget="1s", world=slower)
@@ -212,7 +212,7 @@ def test_two_pythons_are_compared_as_the_command_does(vebench: Command) -> None:
     def in_turn(cell: Cell) -> float:
         return seconds(cell) * (4.0 if cell.side == "B" else 1.0)
 
-    plan = {"workers": 2, "backends": [*TRUTH], "proof": "off", "repeats": 3, "seed": 7}
+    plan = {"workers": 2, "backends": [*TRUTH], "proof": "off", "passes": 3, "seed": 7}
     found = compare("old", "new", "CartPole", output="a.jsonl", world=world_of(paced(in_turn, 0.003)), **plan)
     assert ({group.verdict for group in found.groups}, found.status) == ({"slower"}, 1)
     head = store.read(Path("a-b.jsonl")).header
@@ -226,9 +226,9 @@ def test_two_pythons_are_compared_as_the_command_does(vebench: Command) -> None:
 
 @pytest.mark.parametrize("wrong", [{"tolerance": 2.0}, {"backends": "shm-sync"}, {"envs": "Pong"}, {"a": "missing"}])
 def test_what_cannot_be_compared_is_an_error_of_one_line(wrong: dict[str, Any]) -> None:
-    run = measured(repeats=1)
+    run = measured(passes=1)
     with pytest.raises(VebenchError, match=r"^[^\n]+$"):
-        check(**{"a": run, "b": measured(repeats=1), **wrong})
+        check(**{"a": run, "b": measured(passes=1), **wrong})
 
 
 def test_backends_are_verified_as_the_command_does_it(vebench: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,8 +252,8 @@ def test_effort_repeats_and_budget_mean_what_they_mean_on_the_command_line() -> 
     asked = {"workers": 1, "backends": [*TRUTH], "world": fake_world()}
     quick = measure("CartPole", effort="low", **asked).page.sections[0].head
     assert " --effort low" in quick.command
-    specs = [measure("CartPole", **asked, **more).page.sections[0].head.spec for more in ({}, {"repeats": 3})]
-    assert [(spec.race, spec.repeats) for spec in specs] == [(True, 3), (False, 3)]
+    specs = [measure("CartPole", **asked, **more).page.sections[0].head.spec for more in ({}, {"passes": 3})]
+    assert [(spec.race, spec.passes) for spec in specs] == [(True, 3), (False, 3)]
     until = measure("CartPole", budget=1, **{**asked, "world": fake_world(clock=FakeClock())}).page.sections[0].head
     assert until.spec.until == UNTIL_BUDGET
 
@@ -274,7 +274,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_any_thread_can_measure() -> None:
     runs: list[Run] = []
-    thread = Thread(target=lambda: runs.append(measured(repeats=1)))
+    thread = Thread(target=lambda: runs.append(measured(passes=1)))
     thread.start()
     thread.join()
     assert len(runs[0].cells) > 2

@@ -22,7 +22,7 @@ Ran = Callable[..., str]
 
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
-BRIEF = ("proof=off", "base=false", "workers=1", "repeats=1", "rounds=2", "duration=0.02", "warmup=0.01")
+BRIEF = ("proof=off", "base=false", "workers=1", "passes=1", "windows=2", "duration=0.02", "warmup=0.01")
 TIMED = "timed:vebench"
 STEP = 200e-6
 

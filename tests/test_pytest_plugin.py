@@ -92,7 +92,7 @@ def test_passes_are_added_until_it_is_decided_or_the_budget_is_spent(suite: Suit
 
 def test_each_cell_takes_turns_with_that_in_its_place_in_the_baseline_of_another_python(suite: Suite) -> None:
     start = FakeStart()
-    named = 'vector_env_rate("CartPole", backends="gym-sync,for-loop", workers=[1, 2], repeats=2)'
+    named = 'vector_env_rate("CartPole", backends="gym-sync,for-loop", workers=[1, 2], passes=2)'
     body = f'{named}.not_slower_than(env="Acrobot", python="old")'
     suite(body, world(as_fast(1.0), start)).assert_outcomes(passed=1)
     assert {(cell.side, python) for cell, python in start.started} == {("A", "old"), ("B", sys.executable)}
@@ -126,7 +126,7 @@ def test_the_plan_of_a_run_file_is_measured_again(suite: Suite, factor: float, o
         return world(paced(lambda cell: 1e-5 / (factor if cell.backend.name == "gym-sync" else 1.0), 0.003))
 
     measure(
-        "CartPole", workers=1, backends="gym-sync", output="base.jsonl", proof="off", repeats=10, world=measured_at(1.0)
+        "CartPole", workers=1, backends="gym-sync", output="base.jsonl", proof="off", passes=10, world=measured_at(1.0)
     )
     done = suite('vector_env_rate("CartPole", backends="gym-sync").not_slower_than("base.jsonl")', measured_at(factor))
     done.assert_outcomes(**{outcome: 1})
@@ -198,7 +198,7 @@ def test_a_suite_that_does_not_use_the_fixture_imports_nothing_more(pytester: py
 
 
 def test_two_environments_are_measured_for_real(suite: Suite) -> None:
-    named = 'vector_env_rate("CartPole", duration=0.02, warmup=0.01, rounds=2, repeats=2)'
+    named = 'vector_env_rate("CartPole", duration=0.02, warmup=0.01, windows=2, passes=2)'
     done = suite(f'{named}.not_slower_than(env="gymnasium:CartPole-v0")', World(), "--vebench-budget=1s")
     assert sum(done.parseoutcomes().values()) == 1
     done.stdout.re_match_lines([r".*::test_rate +for-loop, 1 worker +[\d,]+ +[\d,]+ +[\d.]+x"])

@@ -44,11 +44,11 @@ CONTROL = "Copies"  # an honest adapter that is tried first: if it is accused, n
 SHORT = (
     "--duration",
     "0.5",
-    "--rounds",
+    "--windows",
     "4",
     "--set",
     "warmup=0.5",
-    "--repeats",
+    "--passes",
     "1",
     "--set",
     "interleave=false",

@@ -58,7 +58,7 @@ REFUSALS = (
 )
 PLANS = (
     "run --env CartPole --workers 1..4 --dry-run -q",
-    "run --env CartPole --workers 1,2 -b for-loop,shm-sync --repeats 1 --dry-run -q",
+    "run --env CartPole --workers 1,2 -b for-loop,shm-sync --passes 1 --dry-run -q",
 )
 LINES = (*REPORTS, *CHECKS, *HISTORIES, *REFUSALS, *PLANS)
 RATES = {("yardstick", 1): 50_000, ("for-loop", 1): 2300, ("for-loop", 2): 2310, ("ceiling", 1): 4700}

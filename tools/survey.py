@@ -83,7 +83,7 @@ OLDER = replace(TASKS["CartPole-v1"], id="CartPole-v0")
 SURVEYED = {task.id: task for task in (*KNOWN, OLDER)}
 # Those that a verdict is based on. vebench is not among them, since the survey comes with it.
 DECIDING = {name for package in PACKAGES for name in package.deciding_names}
-UNMEASURED = Settings(duration=0, rounds=0, warmup=0, longest_warmup=0, timeout=0, memory="none")
+UNMEASURED = Settings(duration=0, windows=0, warmup=0, longest_warmup=0, timeout=0, memory="none")
 # How an episode ended, in words, and by what names ``Found.ends`` counts it: of Atari in frames 1 to 4 of a step.
 PHYSICS_ENDS = [("termination", ["terminated"]), ("limit on steps", ["limit"]), ("both at once", ["both"])]
 ATARI_ENDS = [

@@ -23,7 +23,6 @@ from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
-from vebench.gates import gate
 from vebench.plan import grammar
 from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
 from vebench.reports import console, figures
@@ -80,8 +79,8 @@ class Plan(TypedDict, total=False):
     backends: Texts
     duration: float | str
     warmup: float | str
-    rounds: int
-    repeats: int
+    windows: int
+    passes: int
     until: float | str | None
     budget: float | str
     base: bool
@@ -152,7 +151,7 @@ class Run(Result):
 
     @property
     def cells(self) -> tuple[CellSummary, ...]:
-        """Each cell over all its repeats, in the order of reports.
+        """Each cell over all its passes, in the order of reports.
 
         ``cell.frames_per_second``, ``cell.speedup`` and other estimates have a ``median``, and a 95 % interval from
         ``low`` to ``high``. ``cell.findings`` are warnings. ``cell.verdict`` says whether it did the plain loop's work.
@@ -179,8 +178,8 @@ class Run(Result):
 
 
 def _why_not(cell: CellSummary) -> str:
-    if cell.struck:
-        return one_line(f"{cell.label}: {cell.why_struck}")
+    if cell.excluded:
+        return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
     return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")
@@ -283,7 +282,7 @@ def measure(
     world
         Access to the machine and to other processes, which tests replace.
     **plan
-        What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``repeats=3`` ...; see ``Plan``.
+        What to measure: ``workers=[1, 2, 4]``, ``backends=["for-loop", "shm-sync"]``, ``passes=3`` ...; see ``Plan``.
 
     Raises
     ------
@@ -387,22 +386,21 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     tolerance
         As for ``check``.
     **plan
-        ``backends``, ``workers``, ``repeats``, ``effort``, ``budget``, and the settings of the command.
+        ``backends``, ``workers``, ``passes``, ``effort``, ``budget``, and the settings of the command.
     """
     asked: dict[str, Any] = {"envs": envs, **plan}
     world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
     with _quietly():
-        gate.check_tolerance(tolerance)
         longest = spec_of({"envs": (), "budget": asked.pop("budget")}).budget if "budget" in asked else None
         spec = spec_of_compare(asked)
-        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        path = None if output is None else paths.output(str(output))
         pythons = str(a), str(b)
         return Comparison(comparing.compared(pythons, spec, path, world, tolerance=tolerance, budget=longest))
 
 
 def spec_of_compare(plan: Mapping[str, Any], usual: str = "normal") -> RunSpec:
     """Return the spec of a comparison of two sides in turn; ``usual`` is its effort if ``plan`` names none."""
-    known = ("envs", "effort", "backends", "workers", "repeats", *COMPARE_SETTINGS)
+    known = ("envs", "effort", "backends", "workers", "passes", *COMPARE_SETTINGS)
     if unknown := [name for name in plan if name not in known]:
         raise UsageError(f"{shown(unknown[0])}: no such argument{did_you_mean(unknown[0], known)}")
     given = {name: value for name, value in plan.items() if name != "effort"}

@@ -45,6 +45,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
+share = typer.Typer(
+    help="Submit a run for others to check, publish submissions, or quote a run.", rich_markup_mode=None
+)
+app.add_typer(share, name="share")
+
 _command_of = cache(typer.main.get_command)  # with all its options, it takes a while to make
 
 
@@ -269,7 +274,7 @@ def check(
 
 @app.command(
     cls=options.with_plan(
-        "envs", "backends", "workers", "repeats", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
+        "envs", "backends", "workers", "passes", settings=COMPARE_SETTINGS, efforts="compare", **effort("compare")
     )
 )
 def compare(
@@ -362,15 +367,8 @@ def history(
     from vebench.gates import history as command
     from vebench.plan.grammar import parse_backends, parse_envs
 
-    if keep:
-        command.keep(keep, folder)
     _, outlet = options.outlet("history", output, form, measures=False)
-    return command.history(
-        folder,
-        parse_envs(env or ()),
-        parse_backends(backend or ()),
-        outlet,
-    )
+    return command.history(folder, parse_envs(env or ()), parse_backends(backend or ()), keep, outlet)
 
 
 @app.command(cls=options.with_plan("envs", "backends", "learner", settings=TUNE_SETTINGS))
@@ -400,14 +398,14 @@ def tune(
     from vebench.tune import command
 
     file, outlet = options.outlet("tune", output, form)
-    wish = command.wish(batch, asynchronous, margin)
+    wanted = command.constraints(batch, asynchronous, margin)
     if resume is not None:
         kept = {"resume", "margin", "budget", "allow_code", "form", *(["output"] if outlet.report else [])}
         options.refuse_plan(context, "--resume takes its plan from the file", kept)
-        return command.resume(resume, wish, budget, outlet, context.obj(), allowed=allow_code)
+        return command.resume(resume, wanted, budget, outlet, context.obj(), allowed=allow_code)
     if allow_code:
         raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
-    return command.start(options.spec_from(context), wish, file, outlet, context.obj())
+    return command.start(options.spec_from(context), wanted, file, outlet, context.obj())
 
 
 @app.command(cls=options.with_plan("envs", "backends", "seed", "timeout", settings=(), timeout=300.0))
@@ -467,8 +465,8 @@ def verify(
     return command.status(page.proofs)
 
 
-@app.command()
-def submit(
+@share.command()
+def make(
     run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],  # described below
     *,
     output: Annotated[
@@ -477,32 +475,32 @@ def submit(
 ) -> int:
     """Make a submission of a run with a fixed plan.
 
-    RUN is a run file of vebench run --suite. Shows what the submission contains and whether it would be accepted;
-    with -o, also writes it: the run, the machine, the packages with digests, and the figures with checksums, without
-    folders of this machine. Exit status: 0 accepted, 1 it would be refused, 2 bad input.
+    RUN is a run file of vebench run --suite. Shows whether the submission would be accepted; with -o, also writes it:
+    the run, the machine, the packages, and the rates with checksums, without folders of this machine. Exit status: 0
+    accepted, 1 it would be refused, 2 bad input.
 
     \b
     vebench run --suite classic-3 -o classic.jsonl
-    vebench submit classic.jsonl -o submissions/my-machine
+    vebench share make classic.jsonl -o submissions/my-machine
     """
     from vebench.share import make as command
 
-    return command.submit(run, output)
+    return command.make(run, output)
 
 
-@app.command(name="check-submission")
-def check_submission(
+@share.command(name="check")
+def share_check(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR", hidden=True)],  # described below
     *,
     form: Annotated[str, options.format_option("submission")] = "terminal",
 ) -> int:
-    """Check submissions, and say why one is refused and what to do.
+    """Check submissions for mistakes, and say how to correct them.
 
-    Each DIR is a folder that vebench submit has written. Nothing in it is executed. Exit status: 0 all are accepted,
-    1 one is refused, 2 bad input.
+    Each DIR is a folder that vebench share make has written. Nothing in it is executed. Exit status: 0 all are
+    accepted, 1 one is refused, 2 bad input.
 
     \b
-    vebench check-submission submissions/*/
+    vebench share check submissions/*/
     """
     from vebench.share import check as command
 
@@ -510,27 +508,7 @@ def check_submission(
     return command.check(folders, outlet)
 
 
-@app.command()
-def cite(
-    run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],  # described below
-    *,
-    output: Annotated[Path | None, options.output_option("cite")] = None,
-) -> None:
-    """Show how to quote a run: a sentence for each task, or an entry for BibTeX.
-
-    RUN is a run file. The figures are those of the fastest backend, with what makes them repeatable.
-
-    \b
-    vebench cite pong.jsonl
-    vebench cite pong.jsonl -o pong.bib
-    """
-    from vebench.share import cite as command
-
-    _, outlet = options.outlet("cite", output, measures=False)
-    command.cite(run, outlet)
-
-
-@app.command()
+@share.command()
 def site(
     folder: Annotated[Path, typer.Argument(metavar="DIR", hidden=True)],  # described below
     *,
@@ -538,26 +516,46 @@ def site(
         Path, option(OUTPUT, "DIR", "Write to this folder: a new one, or an earlier site.", "--output", "-o")
     ],
 ) -> int:
-    """Write a static site from submissions.
+    """Write a static site of submissions: an index, and a page for each machine.
 
-    DIR is a folder of folders that vebench submit has written. Those that are damaged are left out, with the reason.
-    The site needs no server. Exit status: 0 done, 2 bad input, or no submission.
+    DIR is a folder of folders that vebench share make has written. Damaged ones are left out, with the reason. The site
+    needs no server. Exit status: 0 done, 2 bad input, or no submission.
 
     \b
-    vebench site submissions -o site
+    vebench share site submissions -o site
     """
     from vebench.share import site as command
 
     return command.build(folder, output)
 
 
+@share.command()
+def cite(
+    run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],  # described below
+    *,
+    output: Annotated[Path | None, options.output_option("cite")] = None,
+) -> None:
+    """Show how to quote a run: a sentence for each task, and an entry for BibTeX.
+
+    RUN is a run file. The rates are those of the fastest backends, with what is needed to repeat them.
+
+    \b
+    vebench share cite pong.jsonl
+    vebench share cite pong.jsonl -o pong.bib
+    """
+    from vebench.share import cite as command
+
+    _, outlet = options.outlet("cite", output, measures=False)
+    command.cite(run, outlet)
+
+
 @app.command(name="list")
 def list_() -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import ListPage
+    from vebench.reports.pages.list import list_page
 
-    show(ListPage())
+    show(list_page())
 
 
 @app.command()

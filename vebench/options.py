@@ -79,8 +79,8 @@ def with_plan(
             made: list[Any] = []
             if efforts:
                 levels = ", ".join(
-                    f"{level} = {passes} x {rounds} of {time_of(seconds)}{' (race)' if race else ''}"
-                    for level, (passes, rounds, seconds, _, race) in EFFORTS[efforts].items()
+                    f"{level} = {passes} x {windows} of {time_of(seconds)}{' (race)' if race else ''}"
+                    for level, (passes, windows, seconds, _, race) in EFFORTS[efforts].items()
                 )
                 meaning = f"Passes x windows: {levels}. Explicit numbers win."
                 level = option(HOW_LONG, "LEVEL", meaning, "--effort")

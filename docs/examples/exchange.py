@@ -1,7 +1,7 @@
 """From which step time on processes are faster than a loop, although they take time to hand batches over.
 
     python docs/examples/exchange.py
-    python docs/examples/exchange.py workers=4 envs_per_worker=1,16 repeats=5
+    python docs/examples/exchange.py workers=4 envs_per_worker=1,16 passes=5
 
 Each KEY=VALUE is an argument of vebench.measure. The environments work in Python for a stated time in each step.
 """
@@ -23,7 +23,7 @@ PLAN = {
     "duration": 0.3,
     "warmup": 0.3,
     "base": False,
-    "repeats": 3,  # of all alike
+    "passes": 3,  # of all alike
 }
 
 

@@ -1,6 +1,6 @@
 """Whether threads can replace processes, which depends on how long steps hold Python's lock (the GIL).
 
-    python docs/examples/gil.py repeats=5
+    python docs/examples/gil.py passes=5
     python docs/examples/gil.py envs=mymodule:MyEnv-v0 workers=4
 
 Each KEY=VALUE is an argument of vebench.measure.
@@ -22,7 +22,7 @@ PLAN = {
     "workers": 2,
     "envs_per_worker": 8,
     "base": False,
-    "repeats": 3,  # of all alike
+    "passes": 3,  # of all alike
 }
 
 

@@ -1,7 +1,7 @@
 """Whether environments should step while the policy acts: none of them, or all that are not ready.
 
     python docs/examples/overlap.py policy=sleep:1ms
-    python docs/examples/overlap.py policy=mlp:64x64 workers=4 repeats=4
+    python docs/examples/overlap.py policy=mlp:64x64 workers=4 passes=4
     python docs/examples/overlap.py envs=Pong policy=nature-cnn
 
 Each KEY=VALUE is an argument of vebench.measure.
@@ -22,7 +22,7 @@ PLAN = {
     "envs_per_worker": [8, 16],
     "policy": "sleep:1ms",
     "base": False,
-    "repeats": 3,  # of all alike
+    "passes": 3,  # of all alike
 }
 
 

@@ -1,7 +1,7 @@
 """Whether it pays to receive a partial batch after a short time, instead of waiting for all environments.
 
     python docs/examples/timeout.py policy=sleep:1ms
-    python docs/examples/timeout.py policy=mlp:1024x1024x1024 repeats=5
+    python docs/examples/timeout.py policy=mlp:1024x1024x1024 passes=5
     python docs/examples/timeout.py envs=Pong policy=nature-cnn
 
 Each KEY=VALUE is an argument of vebench.measure.
@@ -26,7 +26,7 @@ PLAN = {
     "envs_per_worker": [20, 400],
     "policy": "sleep:1ms",
     "base": False,
-    "repeats": 3,  # of all alike
+    "passes": 3,  # of all alike
 }
 
 

@@ -44,7 +44,7 @@ def measured(remembers: float) -> Callable[[Cell, RunSpec], list[Answer]]:
             return Window(span, (batches - before) * len(envs), 0, steps_before=before)
 
         step_for(spec.warmup)
-        windows = [step_for(spec.duration) for _ in range(spec.rounds)]
+        windows = [step_for(spec.duration) for _ in range(spec.windows)]
         built = Layout(**vars(cell.shape), frame_skip=1, affinity=cell.cpus)
         return [Ready(SECOND // 2, built), Warm(), *windows, Done(settled=True)]
 
@@ -88,7 +88,7 @@ def test_there_is_no_slope_of_two_windows(ages: tuple[float, ...]) -> None:
 
 
 def test_windows_say_how_many_batches_were_stepped_before_them(vebench: Command) -> None:
-    brief = ("--repeats", "1", "--proof", "off", "--duration", "0.05", "--set", "warmup=0.02", "--rounds", "3")
+    brief = ("--passes", "1", "--proof", "off", "--duration", "0.05", "--set", "warmup=0.02", "--windows", "3")
     asked = ("-e", "remembering:Remembering", "-w", "1", "-b", "for-loop", "-q", "-o", "run.jsonl")
     assert vebench("run", *asked, *brief).status in (0, 3)
     (cell,) = (one for one in lines(Path("run.jsonl"), "cell") if one["backend"] == "for-loop")

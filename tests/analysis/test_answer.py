@@ -24,7 +24,7 @@ from vebench.reports.formats import markdown
 from vebench.reports.pages.answer import RULE
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.cite_page import CitePage
+from vebench.share.cite import CitePage
 
 Cells = list[CellRecord]
 
@@ -213,8 +213,8 @@ SITUATIONS = {
         ONE_IS_WIDE,
         UNCERTAIN,
         KNOWN_BETTER,
-        f"Measure with: {COMMAND} --rounds 4 --until 10%",
-        command=f"{COMMAND} --rounds 4 -o wide.jsonl",
+        f"Measure with: {COMMAND} --windows 4 --until 10%",
+        command=f"{COMMAND} --windows 4 -o wide.jsonl",
     ),
     "the highest rate is known to nothing, and cells are missing": situation(
         ONE_IS_WIDE,
@@ -230,10 +230,10 @@ SITUATIONS = {
         ONE_IS_WIDE,
         UNCERTAIN,
         KNOWN_BETTER,
-        f"Measure with: {COMPARE} --budget 10m --repeats 10",
+        f"Measure with: {COMPARE} --budget 10m --passes 10",
         interpreter="new/python",
         command=f"{COMPARE} --budget 10m -o a.jsonl",
-        repeats=5,
+        passes=5,
     ),
     "a comparison is not finished": situation(
         ONE_IS_WIDE,
@@ -304,13 +304,13 @@ SITUATIONS = {
         ],
         wins("shm-sync with 1 worker", 6938, "1.91x", spread="±>100%", error="±0.7%"),
         "Its interval is wide because passes differed; in ratios of backends this cancels.",
-        repeats=3,
+        passes=3,
     ),
     "one window each": situation(
         [*noisy("for-loop", 1, 1000), *noisy("gym-sync", 1, 990), *noisy("shm-sync", 2, 1900)],
         f"{NONE}: no rate counts, since shm-sync, for-loop and gym-sync have only one window.",
-        f"Measure with: {COMMAND} --repeats 10",
-        repeats=5,
+        f"Measure with: {COMMAND} --passes 10",
+        passes=5,
     ),
     "one window of the fastest": situation(
         [*LOOP, *FAST, *noisy("gym-async", 2, 2500)],
@@ -372,7 +372,7 @@ SITUATIONS = {
         [*LOOP, *curve("shm-sync", {1: 2000}), *CEILING],
         f"{NONE}: only for-loop is left, since shm-sync {IMPOSSIBLE}.",
         LOOP_COUNTS,
-        f"Measure with: {COMMAND} --repeats 6",
+        f"Measure with: {COMMAND} --passes 6",
     ),
     "most cells were disturbed": situation(
         [*LOOP, *disturbed("gym-sync", 1, 1500), *disturbed("shm-sync", 2, 3000)],
@@ -590,12 +590,12 @@ def test_there_is_no_code_without_a_winner_nor_for_a_third_party_nor_for_several
 @pytest.mark.parametrize(
     ("command", "again"),
     [
-        ("vebench run -e Pong -o a.jsonl -w 2", "vebench run -e Pong -w 2 --repeats 6"),
-        ("vebench run -e Pong -oa.jsonl --repeats=1", "vebench run -e Pong --repeats 6"),
-        ("vebench run -e Pong --output=a.jsonl --repeats 1 -q", "vebench run -e Pong -q --repeats 6"),
-        ("vebench run -b 'shm-async[ratio=3]' -e Pong", "vebench run -b 'shm-async[ratio=3]' -e Pong --repeats 6"),
-        ("", "vebench run --env Pong --repeats 6"),
-        ("vebench run -e 'Po\x1b[31mng", "vebench run -e ''\"'\"'Po [31mng' --repeats 6"),
+        ("vebench run -e Pong -o a.jsonl -w 2", "vebench run -e Pong -w 2 --passes 6"),
+        ("vebench run -e Pong -oa.jsonl --passes=1", "vebench run -e Pong --passes 6"),
+        ("vebench run -e Pong --output=a.jsonl --passes 1 -q", "vebench run -e Pong -q --passes 6"),
+        ("vebench run -b 'shm-async[ratio=3]' -e Pong", "vebench run -b 'shm-async[ratio=3]' -e Pong --passes 6"),
+        ("", "vebench run --env Pong --passes 6"),
+        ("vebench run -e 'Po\x1b[31mng", "vebench run -e ''\"'\"'Po [31mng' --passes 6"),
     ],
 )
 def test_the_command_to_measure_with_is_the_runs_own_with_what_is_to_change(command: str, again: str) -> None:
@@ -646,7 +646,7 @@ def test_the_fastest_is_the_winner_or_cannot_be_told_from_it_and_wins_alone_if_i
 @pytest.mark.parametrize(("cells", "quoted"), [([*LOOP, *FAST], ["shm-sync"]), (FAST, ["shm-sync"]), (ONE_IS_WIDE, [])])
 def test_only_a_backend_that_the_answer_names_is_quoted(cells: Cells, quoted: list[str]) -> None:
     run = Run(make_header(), tuple(cells))
-    assert [quote.backend for quote in CitePage.of(run, summarise(run)).quotes] == quoted
+    assert [cell.label for cell in CitePage.of(run, summarise(run)).quoted] == quoted
 
 
 def test_of_equal_backends_none_is_called_slower_and_no_rate_is_too_high() -> None:

@@ -179,7 +179,7 @@ def test_a_cell_that_does_other_work_in_one_run_only_is_not_comparable() -> None
 
 def test_a_single_window_is_inconclusive() -> None:
     (found,) = compared((make_cell(steps=(5,)),), (make_cell(steps=(5, 5, 5)),)).cells
-    assert (found.verdict, found.why) == ("inconclusive", "baseline: one window, no interval; measure with --repeats 5")
+    assert (found.verdict, found.why) == ("inconclusive", "baseline: one window, no interval; measure with --passes 5")
 
 
 def test_reference_rows_and_cells_that_could_not_run_are_not_gated_and_new_ones_are_listed() -> None:

@@ -123,11 +123,11 @@ def test_each_code_can_be_found() -> None:
 
 
 def test_scripts_see_a_finding_as_three_strings() -> None:
-    finding = Finding(Code.IMPRECISE, "no window gives no interval", "measure with --rounds 4 or more")
+    finding = Finding(Code.IMPRECISE, "no window gives no interval", "measure with --windows 4 or more")
     assert json.loads(json.dumps(asdict(finding))) == {
         "code": "imprecise",
         "message": "no window gives no interval",
-        "remedy": "measure with --rounds 4 or more",
+        "remedy": "measure with --windows 4 or more",
     }
 
 

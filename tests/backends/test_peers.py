@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 MADE = folder_of("any").parent  # before tests get a cache of their own
 PEERS = [entry for entry in ENTRIES if entry.installation is not None]
 USUAL_TASKS = [TASKS[name] for name in ("Pong", "HalfCheetah", "CartPole")]
-LAYOUT = (*("-w", "2", "--envs-per-worker", "3", "--rounds", "3"), *("--duration", "0.3", "--repeats", "1"))
+LAYOUT = (*("-w", "2", "--envs-per-worker", "3", "--windows", "3"), *("--duration", "0.3", "--passes", "1"))
 LAYOUT += ("--set", "interleave=false")
 
 

@@ -17,10 +17,10 @@ from vebench.child.schedule import PAUSE_NS, Warmup, Windows, valid
 from vebench.child.window import Watched, Window
 
 
-def throttles(throttled: Iterable[bool], rounds: int, *, time_left: bool = True) -> list[int | None]:
+def throttles(throttled: Iterable[bool], windows: int, *, time_left: bool = True) -> list[int | None]:
     """Return how often each window was throttled, where whether a try is held back follows from ``throttled``."""
     fate = iter(throttled)
-    measured = valid(lambda: Window(10, 5, 0, throttles=int(next(fate))), rounds, 1, lambda: time_left)
+    measured = valid(lambda: Window(10, 5, 0, throttles=int(next(fate))), windows, 1, lambda: time_left)
     return [window.throttles for window in measured]
 
 
@@ -52,7 +52,7 @@ CALM, DISTURBED = Window(10**9, 5, 0, others_ns=0), Window(10**9, 5, 0, others_n
 
 
 @pytest.mark.parametrize(
-    ("tries", "rounds", "measured"),
+    ("tries", "windows", "measured"),
     [
         ([DISTURBED, CALM, CALM], 2, 3),
         ([DISTURBED, DISTURBED, CALM, DISTURBED, CALM], 2, 5),
@@ -61,10 +61,10 @@ CALM, DISTURBED = Window(10**9, 5, 0, others_ns=0), Window(10**9, 5, 0, others_n
     ],
 )
 def test_a_window_that_others_disturbed_is_measured_again_as_one_that_a_quota_held_back(
-    tries: list[Window], rounds: int, measured: int
+    tries: list[Window], windows: int, measured: int
 ) -> None:
     fate = iter(tries)
-    assert list(valid(lambda: next(fate), rounds, 1, lambda: True)) == tries[:measured]
+    assert list(valid(lambda: next(fate), windows, 1, lambda: True)) == tries[:measured]
 
 
 def test_whether_others_disturbed_a_window_depends_on_how_many_cpus_the_cell_has() -> None:
@@ -163,7 +163,7 @@ class SlowResets(FakeLoop):
 def test_windows_hold_as_many_slow_resets_as_all_of_the_time(
     episode: int, reset_ms: int, window_s: float, request_of: Request
 ) -> None:
-    asked = replace(request_of, mode="in_turn", settings=replace(request_of.settings, duration=window_s, rounds=2000))
+    asked = replace(request_of, mode="in_turn", settings=replace(request_of.settings, duration=window_s, windows=2000))
     draw = Random(0).random  # noqa: S311 - a simulation to repeat
     reading, writing = os.pipe()
     os.write(writing, b"\n" * 2001)
@@ -223,7 +223,7 @@ def test_a_cell_ends_with_who_tells_it_to_go_on(mode: Mode, request_of: Request)
 
 def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times(request_of: Request) -> None:
     loop = FakeLoop()
-    asked = replace(request_of, mode="in_step", settings=replace(request_of.settings, rounds=3))
+    asked = replace(request_of, mode="in_step", settings=replace(request_of.settings, windows=3))
     found = [one for one in answers_of(loop, asked, b"90000000\n") if isinstance(one, ReplicaWindow)]
     due = [90_000_000 + number * (10_000_000 + PAUSE_NS) for number in range(3)]
     assert [0 <= one.start_ns - begin < 2 * FakeLoop.BATCH for one, begin in zip(found, due, strict=True)] == [True] * 3
@@ -251,5 +251,5 @@ def test_a_replica_steps_while_it_is_not_told_when_the_windows_begin(request_of:
 
 @pytest.fixture
 def request_of() -> Request:
-    settings = Settings(duration=0.01, rounds=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
+    settings = Settings(duration=0.01, windows=2, warmup=1.0, longest_warmup=5.0, timeout=300.0, memory="local")
     return Request(Setup(Task("CartPole-v1", "classic", 1), 2), "for-loop", "module:Class", {}, settings, "/")

@@ -88,9 +88,9 @@ def test_a_step_from_one_level_to_another_has_not_settled() -> None:
 
 
 def test_a_warm_up_that_does_not_settle_leaves_time_for_the_windows() -> None:
-    spec = RunSpec(("Pong",), (1,), duration=1.0, rounds=6, warmup=1.0, timeout=300.0)
+    spec = RunSpec(("Pong",), (1,), duration=1.0, windows=6, warmup=1.0, timeout=300.0)
     assert spec.longest_warmup == 5.0
-    tight = RunSpec(("Pong",), (1,), duration=1.0, rounds=6, warmup=1.0, timeout=9.0)
+    tight = RunSpec(("Pong",), (1,), duration=1.0, windows=6, warmup=1.0, timeout=9.0)
     assert tight.longest_warmup == 2.0
-    assert tight.longest_warmup + tight.rounds * tight.duration < tight.timeout
+    assert tight.longest_warmup + tight.windows * tight.duration < tight.timeout
     assert [RunSpec(("Pong",), warmup=least).longest_warmup for least in (0.0, 0.1)] == [2.5, 2.5]

@@ -82,7 +82,7 @@ NAMED: dict[str, list[dict[str, Any]]] = {
 }
 # Numbers, words out of a few, and lists of CPUs: nothing that is looked up, started or connected to.
 HARMLESS = {
-    *("workers", "envs_per_worker", "only", "duration", "rounds", "warmup", "repeats", "until", "budget", "base"),
+    *("workers", "envs_per_worker", "only", "duration", "windows", "warmup", "passes", "until", "budget", "base"),
     *("interleave", "isolation", "race", "seed", "pin", "replicas", "memory", "timeout", "proof", "learner"),
     "suite",
 }
@@ -129,7 +129,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def naming(path: Path, named: dict[str, Any], **header: object) -> Path:
     """Write a run of CartPole with gym-sync, or with what is named, as vebench writes it: all checksums are right."""
-    asked = {"envs": ["CartPole"], "workers": [1], "rounds": 1, "backends": [{"name": "gym-sync"}]}
+    asked = {"envs": ["CartPole"], "workers": [1], "windows": 1, "backends": [{"name": "gym-sync"}]}
     head = make_header(**{**asked, **named})
     env, backend = head.spec.envs[0], head.spec.backends[-1]
     cell = make_cell(backend.name, 1, (2300,) * 4, env={"CartPole": "CartPole-v1"}.get(env, env))
@@ -221,7 +221,7 @@ def test_a_field_that_names_nothing_is_refused_or_has_no_effect_if_it_does(
     "line", [{"backend": "os:system"}, {"backend": "mine:Sound"}, {"python": "./python"}, {"env": "mine:make"}], ids=str
 )
 def test_lines_of_cells_name_no_more_than_the_first_line(vebench: Command, mark: Path, line: dict[str, Any]) -> None:
-    head = make_header(envs=["CartPole"], workers=[1], rounds=1, backends=[{"name": "gym-sync"}])
+    head = make_header(envs=["CartPole"], workers=[1], windows=1, backends=[{"name": "gym-sync"}])
     cell = replace(make_cell("gym-sync", 1, (2300,) * 4, env="CartPole-v1"), **line)
     write_run(Path("theirs.jsonl"), Run(head, (cell,)))
     assert vebench("check", "theirs.jsonl").status == 2
@@ -287,7 +287,7 @@ def test_what_the_user_names_to_a_check_is_not_only_the_files(
 ) -> None:
     naming(tmp_path / "theirs.jsonl", named)
     if named.get("envs", [""])[0].startswith("mine:Own"):  # a cell has the id alone
-        run = make_header(**{"workers": [1], "rounds": 1, "backends": [{"name": "gym-sync"}], **named})
+        run = make_header(**{"workers": [1], "windows": 1, "backends": [{"name": "gym-sync"}], **named})
         write_run(tmp_path / "theirs.jsonl", Run(run, (make_cell("gym-sync", 1, (2300,) * 4, env="Own-v0"),)))
     assert vebench("check", "theirs.jsonl").status == 2
     with pytest.raises(ReachedError):
@@ -298,7 +298,7 @@ def test_what_the_user_names_to_a_check_is_not_only_the_files(
 @pytest.mark.usefixtures("nothing_starts", "mark")
 def test_a_part_of_a_name_does_not_name_it(vebench: Command, tmp_path: Path, given: tuple[str, str]) -> None:
     named = {"envs": ["mine:Own"], "backends": [{"name": "mine:Sound", "options": {"length": 3}}]}
-    head = make_header(**{"workers": [1], "rounds": 1, **named})
+    head = make_header(**{"workers": [1], "windows": 1, **named})
     cell = make_cell("mine:Sound", 1, (2300,) * 4, env="Own-v0", options={"length": 3})
     write_run(tmp_path / "theirs.jsonl", Run(head, (cell,)))
     refused = vebench("check", "theirs.jsonl", *given)
@@ -337,14 +337,14 @@ def test_a_folder_with_modules_that_libraries_try_to_import_is_not_looked_into_u
     for name in ("jax", "cffi", "shimmy", "minigrid", "Box2D"):
         (tmp_path / f"{name}.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     plan = ("-e", "CartPole,FrozenLake-v1", "-w", "1", "-b", "envpool-sync,for-loop", *ONE_PASS, "--proof", "full")
-    brief = ("--rounds", "1", "--duration", "0.01", "--set", "warmup=0", "--set", "base=false")
+    brief = ("--windows", "1", "--duration", "0.01", "--set", "warmup=0", "--set", "base=false")
     assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
     assert not mark.exists()
 
 
 def test_what_the_user_types_is_imported_and_its_run_is_resumed_with_a_word_more(vebench: Command, mark: Path) -> None:
     plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound", "--set", "base=false", *ONE_PASS)
-    brief = ("--rounds", "1", "--duration", "0.01", "--set", "warmup=0")
+    brief = ("--windows", "1", "--duration", "0.01", "--set", "warmup=0")
     assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
     assert mark.exists()
     mark.unlink()

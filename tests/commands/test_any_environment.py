@@ -15,7 +15,7 @@ from vebench.child.actions import make_policy
 from vebench.child.policy import parse_policy
 from vebench.results import store
 
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--set", "warmup=0.01", "--rounds", "2", "-w", "1")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--set", "warmup=0.01", "--windows", "2", "-w", "1")
 MODULE = """
     import multiprocessing
 

@@ -11,7 +11,7 @@ from support.fakes import EVERYTHING, FakeStart, fake_world
 
 from vebench.interpreters.interpreter import Interpreter, packages_here
 
-RUN = ("run", "-e", "CartPole", "-w", "2", "--repeats", "1", "--set", "interleave=false", "-q", "-o", "run.jsonl")
+RUN = ("run", "-e", "CartPole", "-w", "2", "--passes", "1", "--set", "interleave=false", "-q", "-o", "run.jsonl")
 OTHER = "/opt/other/python"
 
 

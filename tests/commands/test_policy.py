@@ -18,7 +18,7 @@ from vebench.plan.spec import RunSpec
 from vebench.results import store
 
 RUN = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false", "-q", "-o", "run.jsonl")
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--set", "warmup=0.02", "--rounds", "2")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--set", "warmup=0.02", "--windows", "2")
 
 
 @pytest.mark.parametrize("backend", ["gym-sync", "shm-async", "timed_liars:HonestOutOfOrder"])

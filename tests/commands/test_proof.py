@@ -13,11 +13,22 @@ from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine import runner
-from vebench.engine.cell_process import OTHER_PACE
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.results import store
 
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.04", "--set", "warmup=0.02", "--rounds", "2", "-q", "-o", "run.jsonl")
+BRIEF = (
+    *ONE_PASS[:-1],
+    "full",
+    "--duration",
+    "0.04",
+    "--set",
+    "warmup=0.02",
+    "--windows",
+    "2",
+    "-q",
+    "-o",
+    "run.jsonl",
+)
 HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
 
 
@@ -37,7 +48,7 @@ def test_after_two_passes_cells_are_compared_that_are_drawn(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, drawn: int, compared: set[int]
 ) -> None:
     monkeypatch.setattr(runner.secrets, "randbelow", lambda count: drawn % count)
-    asked = ("-w", "1", "-b", "gym-sync", "--repeats", "5", "-q", "-o", "run.jsonl")
+    asked = ("-w", "1", "-b", "gym-sync", "--passes", "5", "-q", "-o", "run.jsonl")
     assert vebench(*HERE[:3], *asked, world=fake_world()).status == 0
     assert {line["repeat"] for line in lines(Path("run.jsonl"), "proof")} == compared
     assert "unproven" not in vebench("report", "run.jsonl", "--all").out
@@ -157,7 +168,7 @@ def test_nothing_is_said_against_environments_that_share_a_generator(vebench: Co
     assert "vary between runs" in str(proof.reason)
 
 
-ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--repeats", "1", "--rounds", "3", "-o", "run.jsonl")
+ASKED = ("run", "-e", "CartPole", "-w", "1", "-b", "gym-sync", "--passes", "1", "--windows", "3", "-o", "run.jsonl")
 OTHER = CellProof("different", rows=3, mismatch=Mismatch(0, 7, "rewards", "1.0", "0.5"), steps=9, of_steps=90)
 
 
@@ -185,7 +196,7 @@ def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -
     none = CellProof("unverified", reason="its generator is another", impossible=True)
     some = replace(IDENTICAL, num_envs=9)
     vebench(*two, world=fake_world(FakeStart(proofs={"gym-sync": [some], "shm-sync": [none]})))
-    said = "same work: 40 rows of 1 of 2 cells compared, 2 of 9 environments, none different; none of "
+    said = "40 rows of 1 of 2 cells compared, 2 of 9 environments, none different; none of "
     for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
         assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
     assert "measured was not compared" not in vebench("report", "run.jsonl", "-f", "json").out, (
@@ -249,7 +260,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
 
 
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
-    start = FakeStart(proofs={"gym-sync": [InterruptedCellError("interrupted")]})
+    start = FakeStart(proofs={"gym-sync": [InterruptedCellError()]})
     stopped = vebench(*ASKED, "-q", "--set", "base=false", world=fake_world(start))
     assert stopped.status == 130
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
@@ -269,9 +280,9 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
 
 
 def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(vebench: Command) -> None:
-    broken_off = (InterruptedCellError("interrupted"),)
+    broken_off = (InterruptedCellError(),)
     start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
-    asked = (*ASKED[:-2], "-b", "shm-sync", "--repeats", "2", "-q", "-o", "run.jsonl")
+    asked = (*ASKED[:-2], "-b", "shm-sync", "--passes", "2", "-q", "-o", "run.jsonl")
     stopped = vebench(*asked, world=fake_world(start))
     assert "4 of 8 cells are in run.jsonl (2 without proof" in stopped.err
     assert stopped.err.endswith("; to continue: vebench run --resume run.jsonl\n")
@@ -305,12 +316,12 @@ def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_s
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
     asked = (*HERE[:3], "-w", "1", "--set", "base=false", *(word for name in backends for word in ("-b", name)))
-    short = ("--duration", "0.4", "--set", "warmup=0.05", "--rounds", "3")
+    short = ("--duration", "0.4", "--set", "warmup=0.05", "--windows", "3")
     brief = (*ONE_PASS[:-1], "auto", *short, "-q", "-o", "run.jsonl")
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
     assert {name: cells[name].reason for name in backends} == {
-        **dict.fromkeys(backends[:2], f"{OTHER_PACE}: its windows take longer than it claims"),
+        **dict.fromkeys(backends[:2], "its clock is too slow: its windows take longer than it claims"),
         "honest:SlowSteps": None,
     }
     proof = cells["honest:SlowSteps"].proof

@@ -177,7 +177,7 @@ def test_a_file_that_is_no_run_is_one_line_and_status_2(
         ("backends", [{"name": "envpool-async", "options": {"ratio": "abc"}}]),
         ("envs", ["Pnog"]),
         ("pin", "everywhere"),
-        ("rounds", 0),
+        ("windows", 0),
     ],
 )
 def test_a_run_that_no_command_asks_for_is_refused(vebench: Command, tmp_path: Path, key: str, value: object) -> None:

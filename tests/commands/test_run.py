@@ -22,12 +22,12 @@ from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.plan.tasks import TASKS
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
-SHORT = ("--duration", "0.05", "--set", "warmup=0.02", "--rounds", "3")
+SHORT = ("--duration", "0.05", "--set", "warmup=0.02", "--windows", "3")
 BRIEF = (*ONE_PASS, *SHORT)
 
 
 def test_the_main_job_measures_every_backend_that_can_step_a_task_and_prints_a_table(vebench: Command) -> None:
-    brief = ("--repeats", "1", "--proof", "off", *SHORT)  # its cells take turns
+    brief = ("--passes", "1", "--proof", "off", *SHORT)  # its cells take turns
     result = vebench("run", "--env", "CartPole", "--workers", "2", *brief)
     assert result.status == 0
     for backend in ("for-loop", "gym-sync", "gym-async", "shm-sync"):
@@ -76,7 +76,7 @@ HANGING = """
 def test_an_environment_that_hangs_costs_one_timeout_and_not_one_for_each_cell(vebench: Command) -> None:
     """Real processes, since it is one of them that has to say where it hangs."""
     Path("hanging.py").write_text(dedent(HANGING))
-    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2", "--timeout", "6")
+    asked = ("-e", "hanging:Hangs", "-b", "for-loop,gym-sync", "-w", "1,2", "--passes", "2", "--timeout", "6")
     assert vebench("run", *asked, *SHORT, "-o", "run.jsonl", "-q").status == 1
     _, base, *others = lines(Path("run.jsonl"))
     assert (base["backend"], base["workers"]) == ("for-loop", 1)
@@ -92,7 +92,7 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_another_task_is_meas
         return [Failure("boom, in step 3")] if cell.task.id.startswith("CartPole") else steady(cell, spec)
 
     start = FakeStart({"for-loop": scripted})
-    asked = ("-e", "CartPole,Acrobot", "-b", "for-loop,gym-sync", "-w", "1,2", "--repeats", "2")
+    asked = ("-e", "CartPole,Acrobot", "-b", "for-loop,gym-sync", "-w", "1,2", "--passes", "2")
     assert vebench("run", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 1
     assert [cell.key.place for cell, _ in start.started if cell.task.id.startswith("CartPole")] == ["for-loop:1x1"]
     status = {(cell["env"], cell["status"]) for cell in lines(Path("run.jsonl"))[1:]}
@@ -191,15 +191,15 @@ def test_an_interrupt_is_told_with_how_to_go_on_even_if_the_page_cannot_be_writt
     assert "vebench run --resume .vebench/" in found.err
 
 
-@pytest.mark.parametrize("asked", [("--effort", "high"), ("--repeats", "4"), ("--until", "90%")])
+@pytest.mark.parametrize("asked", [("--effort", "high"), ("--passes", "4"), ("--until", "90%")])
 def test_passes_are_those_of_all_backends_alike_if_asked_for(vebench: Command, asked: tuple[str, str]) -> None:
     start = FakeStart({"for-loop": lambda cell, spec: steady(cell, spec, 500)})
     assert vebench("run", *PONG, "-w", "1", *asked, "-o", "run.jsonl", "-q", world=fake_world(start)).status == 0
     spec, *cells = lines(Path("run.jsonl"))
-    passes = Counter((cell["backend"], len(cell["windows"])) for cell in cells)
-    rounds, repeats = (spec["spec"][name] for name in ("rounds", "repeats"))
-    repeats = max(repeats, 5) if "--until" in asked else repeats  # processes of a rate that is to be precise
-    assert passes == {(name, rounds): repeats for name in ("for-loop", "shm-sync", "yardstick")}
+    found = Counter((cell["backend"], len(cell["windows"])) for cell in cells)
+    windows, passes = (spec["spec"][name] for name in ("windows", "passes"))
+    passes = max(passes, 5) if "--until" in asked else passes  # processes of a rate that is to be precise
+    assert found == {(name, windows): passes for name in ("for-loop", "shm-sync", "yardstick")}
 
 
 def test_a_dry_run_prints_the_plan_and_measures_nothing(vebench: Command, tmp_path: Path) -> None:
@@ -229,14 +229,14 @@ def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Comman
     [
         ("--quick", (2, 3, 0.2, 0.1)),
         ("--effort high", (6, 8, 0.5, 0.1)),
-        ("--effort low --repeats 4 --duration 300ms", (4, 3, 0.3, 0.1)),
+        ("--effort low --passes 4 --duration 300ms", (4, 3, 0.3, 0.1)),
     ],
 )
 def test_effort_stands_for_numbers_and_those_given_win(vebench: Command, typed: str, numbers: tuple[float]) -> None:
     found = vebench("run", *PONG, "-w", "1", *typed.split(), "-o", "a.run", "-q", world=fake_world())
     assert found == Result(0, "", "")
     spec = lines(Path("a.run"))[0]["spec"]
-    assert tuple(spec[name] for name in ("repeats", "rounds", "duration", "warmup")) == numbers
+    assert tuple(spec[name] for name in ("passes", "windows", "duration", "warmup")) == numbers
 
 
 def test_a_run_is_never_overwritten(vebench: Command, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_run_that_verifies_first_strikes_a_liar_and_says_why(vebench: Command,
 
 def test_a_run_that_others_disturbed_is_measured_and_says_so_before_all_else(vebench: Command) -> None:
     start = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, stolen=0.3)))
-    found = vebench("run", *PONG, "-w", "1,2", "--repeats", "3", "-o", "run.jsonl", world=fake_world(start))
+    found = vebench("run", *PONG, "-w", "1,2", "--passes", "3", "-o", "run.jsonl", world=fake_world(start))
     assert found.status == 3
     notice = "unusable: other processes disturbed 4 of 5 cells; measure on an idle machine"
     assert found.out.splitlines()[1] == notice

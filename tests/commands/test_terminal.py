@@ -18,7 +18,7 @@ from support.waiting import eventually
 
 from vebench.results.records import Run
 
-BRIEF = ("--duration", "0.05", "--set", "warmup=0.02", "--rounds", "3", "--set", "base=false", *ONE_PASS)
+BRIEF = ("--duration", "0.05", "--set", "warmup=0.02", "--windows", "3", "--set", "base=false", *ONE_PASS)
 pipe = subprocess.PIPE
 
 

@@ -16,7 +16,7 @@ from vebench.child.window import Window
 from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 
-NULL = ("-e", "CartPole", "-w", "1", "-b", "null", "--repeats", "1")
+NULL = ("-e", "CartPole", "-w", "1", "-b", "null", "--passes", "1")
 
 
 def repeats(path: Path) -> list[int]:
@@ -69,7 +69,7 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command
     until = ("--until", "0.0001%", "--budget", "3", "-b", "for-loop")
     start = FakeStart()
     world = fake_world(start, clock=FakeClock(0.1))
-    assert vebench("run", *NULL, *until, "--rounds", "2", "-o", "run.jsonl", "-q", world=world).status == 0
+    assert vebench("run", *NULL, *until, "--windows", "2", "-o", "run.jsonl", "-q", world=world).status == 0
     header, *cells = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
     assert header["spec"]["interleave"] is True
     assert {cell.mode for cell, _ in start.started} == {"in_turn"}
@@ -81,7 +81,7 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command
     assert "cells taking turns" in vebench("report", "run.jsonl", "--all").out
 
 
-PLAN = ("--repeats", "5", "--set", "rounds=3")
+PLAN = ("--passes", "5", "--set", "windows=3")
 COMPARE = ("compare", "old", "new", "-e", "Pong", "-w", "1", *PLAN, "-o", "pair.jsonl", "-f", "json")
 
 
@@ -92,7 +92,7 @@ def noisy(slower: float, noise: float = 0.06) -> Callable[[Cell, RunSpec], list[
         luck = Random(f"{cell.key} {cell.side}").gauss(1, noise)  # noqa: S311 - noise to repeat, no secret
         rows = round(1e6 * luck * (slower if cell.side == "B" else 1.0))
         built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
-        windows = [Window(ns=SECOND, rows=rows, resets=0)] * spec.rounds
+        windows = [Window(ns=SECOND, rows=rows, resets=0)] * spec.windows
         return [Ready(SECOND // 2, built), Warm(), *windows, Done(100 << 20, settled=True)]
 
     return script
@@ -147,12 +147,12 @@ def test_no_number_of_passes_tells_two_runs_apart_that_may_differ_as_a_whole(veb
 
 
 def test_check_adds_passes_to_the_candidate_and_the_loop_that_it_stands_on(vebench: Command, tmp_path: Path) -> None:
-    plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "--repeats", "30", "-o", "base.jsonl")
+    plan = ("-e", "Pong", "-w", "1", "-b", "gym-sync", "--passes", "30", "-o", "base.jsonl")
     world = fake_world(FakeStart({"gym-sync": noisy(1.0, 0.03)}), clock=FakeClock(0.001))
     assert vebench("run", *plan, world=world).status == 0
     lines = (tmp_path / "base.jsonl").read_text().splitlines()
     header = json.loads(lines[0])
-    header["spec"]["repeats"], header["cells"] = 3, None  # so that its plan is measured again with three passes
+    header["spec"]["passes"], header["cells"] = 3, None  # so that its plan is measured again with three passes
     write_lines(tmp_path / "base.jsonl", (json.dumps(header), *lines[1:]))
     check = ("check", "base.jsonl", "--budget", "60", "-f", "json")
     found = vebench(*check, "-o", "now.jsonl", world=world)

@@ -35,20 +35,20 @@ def check(vebench: Command) -> Check:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
-    """Return what writes a run of 5 repeats, in which shm-sync with 2 workers is ``factor`` times as fast."""
+    """Return what writes a run of 5 passes, in which shm-sync with 2 workers is ``factor`` times as fast."""
 
-    def write(name: str, factor: float = 1.0, *, repeats: int = 5, **fields: object) -> Path:
-        random = Random(name)  # noqa: S311 - noise to repeat, no secret
-        head = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, repeats=repeats)
+    def write(name: str, factor: float = 1.0, *, passes: int = 5, **fields: object) -> Path:
+        random = Random(name)
+        head = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, passes=passes)
         cells = []
-        for repeat in range(repeats):
+        for repeat in range(passes):
             for env in ("ALE/Pong-v5", "Ant-v5"):
                 for backend, workers in PLACES:
                     speed = 1e6 * exp(random.gauss(0, 0.01))
                     speed *= factor if (backend, workers) == ("shm-sync", 2) else 1
                     steps = (round(speed), round(1.01 * speed), round(0.99 * speed))
                     cells.append(make_cell(backend, workers, steps, env=env, repeat=repeat))
-        header = msgspec.structs.replace(head, cells=10 * repeats, **fields)
+        header = msgspec.structs.replace(head, cells=10 * passes, **fields)
         return write_run(tmp_path / name, Run(header, tuple(cells)))
 
     return write
@@ -67,7 +67,7 @@ def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Che
 
 
 @pytest.mark.parametrize(
-    ("factor", "repeats", "options", "status"),
+    ("factor", "passes", "options", "status"),
     [
         (1.0, 5, (), 0),
         (1.0, 5, ("--tolerance", "50%", *RATES), 0),
@@ -81,10 +81,10 @@ def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Che
         (0.3, 5, RATES, 1),
     ],
 )
-def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(  # noqa: PLR0913, PLR0917 - fixtures, and a row
-    check: Check, runs: Runs, factor: float, repeats: int, options: tuple[str, ...], status: int
+def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(
+    check: Check, runs: Runs, factor: float, passes: int, options: tuple[str, ...], status: int
 ) -> None:
-    a, b = runs("a.jsonl", repeats=repeats), runs("b.jsonl", factor, repeats=repeats)
+    a, b = runs("a.jsonl", passes=passes), runs("b.jsonl", factor, passes=passes)
     found = check(a, b, *options, "-f", "json")
     answer = json.loads(found.out)
     slower = {(cell["backend"], cell["workers"]) for cell in answer["cells"] if cell["verdict"] == "slower"}
@@ -165,7 +165,7 @@ def test_missing_cells_do_not_pass(
 
 
 def failed(*which: int, of: str = "Ant-v5") -> Callable[[list[str]], list[str]]:
-    """Return what lets these repeats of all cells fail whose lines have this text."""
+    """Return what lets these passes of all cells fail whose lines have this text."""
 
     def change(lines: list[str]) -> list[str]:
         cells = [json.loads(line) for line in lines[1:]]
@@ -309,7 +309,7 @@ ANOTHER = {
 }
 NO_CONDITIONS = {
     *("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite"),
-    *("duration", "rounds", "warmup", "repeats", "until", "budget", "race", "timeout"),
+    *("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout"),
 }
 
 
@@ -446,7 +446,7 @@ def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, mo
 
 @pytest.mark.parametrize(("speed", "status"), [(1000.0, 0), (700.0, 1)])
 def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command, speed: float, status: int) -> None:
-    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--repeats", "5", "--rounds", "3", "-q")
+    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
     assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
     start = FakeStart({"shm-sync": lambda cell, spec: steady(cell, spec, speed)})
     found = vebench("check", "a.jsonl", "-o", "b.jsonl", "-f", "json", world=fake_world(start))
@@ -465,7 +465,7 @@ def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command,
 def test_what_a_run_added_to_its_plan_is_measured_again_only_with_what_needs_it(
     vebench: Command, more: tuple[str, ...], again: set[tuple[str, int]]
 ) -> None:
-    plan = ("-e", "Pong", "-b", "shm-sync,gym-sync,null", "-w", "2", "--repeats", "5", "-q")
+    plan = ("-e", "Pong", "-b", "shm-sync,gym-sync,null", "-w", "2", "--passes", "5", "-q")
     assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
     start = FakeStart()
     asked = ("--tolerance", "25%", "-o", "b.jsonl", "-f", "json")
@@ -524,7 +524,7 @@ def test_against_a_baseline_that_others_disturbed_nothing_is_measured(check: Che
 
 
 def test_what_is_measured_against_a_baseline_while_others_disturb_it_is_no_regression(vebench: Command) -> None:
-    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--repeats", "5", "--rounds", "3", "-q")
+    plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
     assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
     slow = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, 500.0, stolen=0.5)))
     found = vebench("check", "a.jsonl", "-o", "b.jsonl", world=fake_world(slow))

@@ -24,8 +24,8 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--rounds", "2", "--duration", "0.1", "--set", "warmup=0.02")
-RUN = ("run", *SHORT, "--repeats", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--windows", "2", "--duration", "0.1", "--set", "warmup=0.02")
+RUN = ("run", *SHORT, "--passes", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_each_node_has_a_replica_and_the_curve_over_nodes_a_cell_for_each_count(
 
 @pytest.mark.usefixtures("nodes")
 def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
-    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--repeats", "1", "--set", "base=false", "-q")
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--passes", "1", "--set", "base=false", "-q")
     slow = ("--policy", "sleep:1ms", "--duration", "20")
     with vebench.start(*asked, *slow, "-o", "run.jsonl", "--hosts", "ray") as running:
         second = seeds_of(0)[1] + 1
@@ -70,11 +70,11 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_nodes_are_claimed_together_and_a_busy_one_is_named(vebench: Command, nodes: pytest.MonkeyPatch) -> None:
+def test_nodes_are_claimed_together(vebench: Command, nodes: pytest.MonkeyPatch) -> None:
     nodes.setenv("FAKE_RAY_NODES", "free,busy")
     done = vebench(*RUN, "--hosts", "ray")
     assert done.status == 2
-    why = "lost: Ray did not provide all CPUs of the nodes within 30 s: does another program use those of busy?"
+    why = "lost: Ray did not provide all CPUs of the nodes within 30 s: does another program use some of them?"
     assert why in done.refusal
 
 

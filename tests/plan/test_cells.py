@@ -26,7 +26,7 @@ from vebench.plan.cells import (
     next_pass,
     report_order,
 )
-from vebench.plan.spec import MAX_REPEATS, BackendChoice, RunSpec, check_spec
+from vebench.plan.spec import MAX_PASSES, BackendChoice, RunSpec, check_spec
 
 MIB, GIB = 1 << 20, 1 << 30
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -55,7 +55,7 @@ def one(backend: BackendChoice, workers: int, task: Task = PONG, available: int 
 
 
 def test_cells_are_all_combinations_of_tasks_backends_workers_and_repeats() -> None:
-    cells = plan(replace(SPEC, repeats=2), PONG, CART_POLE).cells
+    cells = plan(replace(SPEC, passes=2), PONG, CART_POLE).cells
     assert len(cells) == 2 * 2 * 3 * 2
     assert len({cell.key for cell in cells}) == len(cells)
     assert {(cell.key.env, cell.key.backend, cell.key.workers) for cell in cells} == {
@@ -110,7 +110,7 @@ def test_each_task_that_a_backend_steps_has_one_yardstick() -> None:
 
 
 def test_what_is_added_is_measured_in_every_pass() -> None:
-    cells = plan(replace(SPEC, workers=(2,), backends=ASYNC, repeats=3, base=True)).cells
+    cells = plan(replace(SPEC, workers=(2,), backends=ASYNC, passes=3, base=True)).cells
     assert [cell.repeat for cell in cells if cell.workers == 1] == [0, 0, 1, 1, 2, 2]
 
 
@@ -131,7 +131,7 @@ def test_what_is_added_is_skipped_where_it_cannot_run_itself(monkeypatch: pytest
 
 
 def test_passes_come_one_after_another_each_in_an_order_of_its_own() -> None:
-    cells = plan(replace(SPEC, repeats=3), PONG, CART_POLE).cells
+    cells = plan(replace(SPEC, passes=3), PONG, CART_POLE).cells
     assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
     orders = {tuple(cell.key.without_repeat for cell in cells if cell.repeat == repeat) for repeat in range(3)}
     assert len(orders) == 3
@@ -269,7 +269,7 @@ def test_bytes_are_shown_in_the_unit_that_suits_them(count: int, text: str) -> N
 
 
 def test_the_time_of_a_plan_counts_only_cells_that_run() -> None:
-    spec = replace(SPEC, backends=(*SPEC.backends, BackendChoice("envpool-sync")), duration=2.0, rounds=3, warmup=0.5)
+    spec = replace(SPEC, backends=(*SPEC.backends, BackendChoice("envpool-sync")), duration=2.0, windows=3, warmup=0.5)
     assert plan(spec, FROZEN_LAKE).seconds == pytest.approx(6 * 6.5)
 
 
@@ -293,8 +293,8 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
         (replace(SPEC, envs_per_worker=()), "--envs-per-worker: give at least one"),
         (replace(SPEC, envs_per_worker=(4, 1)), "--envs-per-worker: numbers must ascend"),
         (replace(SPEC, envs_per_worker=(10**30,)), "--envs-per-worker 1000000000000000000000000000000: must be"),
-        (replace(SPEC, rounds=0), "--rounds 0: must be"),
-        (replace(SPEC, repeats=0), "--repeats 0: must be"),
+        (replace(SPEC, windows=0), "--windows 0: must be"),
+        (replace(SPEC, passes=0), "--passes 0: must be"),
         (replace(SPEC, seed=-1), "--seed -1: must be a whole number from 0 to"),
         (replace(SPEC, seed=2**31), "--seed 2147483648: must be"),
         (replace(SPEC, duration=0.0), "--duration 0: must be above 0 seconds"),
@@ -330,7 +330,7 @@ def test_one_backend_with_several_options_comes_as_asked_for() -> None:
 def twice() -> Plan:
     """Return four cells, twice each: two backends with one worker and with two."""
     backends = (BackendChoice("for-loop"), BackendChoice("gym-sync"))
-    spec = RunSpec(("Pong",), (1, 2), backends, repeats=2)
+    spec = RunSpec(("Pong",), (1, 2), backends, passes=2)
     return expand(spec, [Task("ALE/Pong-v5", "atari", 4)], place("compact", frozenset({0, 1})), None)
 
 
@@ -383,8 +383,8 @@ def test_cells_that_take_turns_stay_together_in_every_pass(twice: Plan) -> None:
 
 
 def test_no_cell_is_measured_more_often_than_may_be(twice: Plan) -> None:
-    assert len(next_pass(twice, keys(twice), after(twice, MAX_REPEATS - 1)).cells) == 4
-    assert next_pass(twice, keys(twice), after(twice, MAX_REPEATS)).cells == ()
+    assert len(next_pass(twice, keys(twice), after(twice, MAX_PASSES - 1)).cells) == 4
+    assert next_pass(twice, keys(twice), after(twice, MAX_PASSES)).cells == ()
 
 
 def test_cells_that_take_turns_are_measured_together_if_one_of_them_is_wanted(twice: Plan) -> None:

@@ -17,7 +17,6 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import BackendChoice, RunSpec
 from vebench.plan.tasks import resolve
-from vebench.results.records import INTERRUPTED
 
 Script = Sequence[Answer | Exception]
 
@@ -40,7 +39,7 @@ def steady(cell: Cell, spec: RunSpec, steps_per_second: float = 1000.0, stolen: 
     noise = Random(repr(cell.key))  # noqa: S311 - noise to repeat, no secret
     built = Layout(**vars(cell.shape), frame_skip=cell.task.frame_skip, affinity=cell.cpus)
     rate = steps_per_second * max(1, len(cell.cpus))
-    rows = [round(spec.duration * rate * noise.gauss(1, 0.01)) for _ in range(spec.rounds)]
+    rows = [round(spec.duration * rate * noise.gauss(1, 0.01)) for _ in range(spec.windows)]
     span = round(spec.duration * SECOND)
     windows = [Window(span, rows=count, resets=0, steal_ns=round(stolen * span * len(cell.cpus))) for count in rows]
     warm = [] if cell.mode == "alone" else [Warm()]
@@ -54,7 +53,7 @@ def failing(reason: str) -> Callable[[Cell, RunSpec], Script]:
 
 def interrupted(_cell: Cell, _spec: RunSpec) -> Script:
     """Return the script of a cell before whose first window the user ends the run."""
-    return [InterruptedCellError(INTERRUPTED)]
+    return [InterruptedCellError()]
 
 
 @dataclass

@@ -166,7 +166,7 @@ def of_host(host: HostRecord, now: Surroundings) -> Iterator[Finding]:
         yield Finding(Code.MEMORY, message, remedy)
     if host.virtual:
         message = "this is a virtual machine: other machines may use its CPUs and change the rates"
-        remedy = "use more --repeats, compare only within one run, and check the stolen time"
+        remedy = "use more --passes, compare only within one run, and check the stolen time"
         yield Finding(Code.VIRTUAL_MACHINE, message, remedy)
     if now.missing:
         names = ", ".join(package.name for package in now.missing)

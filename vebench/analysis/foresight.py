@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
 from vebench.analysis.comparison import CELL_SPREAD, FAMILY_LEVEL, POWER
 from vebench.analysis.statistics import CONFIDENCE, PROCESS_SPREAD, correlation_factor, student_quantile
-
-if TYPE_CHECKING:
-    from vebench.plan.cells import Plan
+from vebench.plan.cells import Plan
 
 # By how much the windows of a process differ on a virtual machine, as a standard deviation of log rates.
 _WINDOW_SPREAD = 0.03
@@ -39,15 +36,15 @@ def foresee(plan: Plan, tolerance: float) -> Foresight | None:
     once = {cell.key.without_repeat: cell for cell in cells}
     others = [cell for key, cell in once.items() if key != base_of(key)]
     groups = Counter((cell.task.id, cell.backend.label) for cell in once.values())
-    repeats, rounds = plan.spec.repeats, plan.spec.rounds
-    if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or repeats * rounds == 1:
+    passes, windows = plan.spec.passes, plan.spec.windows
+    if not others or any(base_of(cell.key.without_repeat) not in once for cell in others) or passes * windows == 1:
         return None
-    process = PROCESS_SPREAD**2 + _WINDOW_SPREAD**2 * (correlation_factor(rounds) / rounds if rounds > 1 else 1.0)
+    process = PROCESS_SPREAD**2 + _WINDOW_SPREAD**2 * (correlation_factor(windows) / windows if windows > 1 else 1.0)
     # One repeat does not show by how much processes differ: it is never worth more than two are.
-    freedom = float(max(repeats - 1, 1) * (len(once) - len({cell.task.id for cell in others})))
+    freedom = float(max(passes - 1, 1) * (len(once) - len({cell.task.id for cell in others})))
     level = FAMILY_LEVEL / 2 / len(groups)
     reach = student_quantile(1 - level, freedom) + student_quantile(POWER, freedom)
-    one = process / repeats
+    one = process / passes
     error = sqrt(2 * (one + CELL_SPREAD**2) * (1 + 1 / min(groups.values())))
     width = student_quantile((1 + CONFIDENCE) / 2, freedom) * sqrt(2 * one)
     return Foresight(exp(width) - 1, 1 - exp(log(1 - tolerance) - reach * error))

@@ -68,8 +68,8 @@ def planned(cells: Iterable[Cell], spec: RunSpec) -> list[Spent]:
         found.append(
             Spent(
                 starts=start,
-                warm_up=_WARMUPS * spec.warmup + _PHASE * spec.rounds * spec.duration,
-                windows=spec.rounds * (spec.duration + AROUND_S),
+                warm_up=_WARMUPS * spec.warmup + _PHASE * spec.windows * spec.duration,
+                windows=spec.windows * (spec.duration + AROUND_S),
                 proofs=(proof if spec.takes_turns else start + proof) if is_proven(cell, spec) else 0.0,
                 rest=END_S,
             )

@@ -87,11 +87,11 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         backend.info.batch_size,
         ahead,
         phase=draw.random(),
-        longest_phase_ns=int(settings.rounds * settings.duration * _NANO / 2),
+        longest_phase_ns=int(settings.windows * settings.duration * _NANO / 2),
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
-    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
+    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups())
     Windows(
         request,
         loop,

@@ -102,7 +102,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
         traceback.print_exc()
         told = isinstance(job, (Proving, Judging))  # the judge says where
         place = "" if told else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(", ".join(filter(None, (printed or describe(error), place, counters.address_space_used())))))
+        answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
     backend.close()
     return 0

@@ -36,7 +36,7 @@ class Settings:
     """
 
     duration: float
-    rounds: int
+    windows: int
     warmup: float
     longest_warmup: float
     timeout: float

@@ -86,7 +86,7 @@ class Windows:
             self._measure_in_step()
             return
         measured: Callable[[], Window] = self._in_turn if mode == "in_turn" else self._window
-        for window in valid(measured, self._settings.rounds, len(self._watched.cpus), self._has_time):
+        for window in valid(measured, self._settings.windows, len(self._watched.cpus), self._has_time):
             self._finish(window)
         if mode == "in_turn":
             self._take_turn()  # the answers that follow, and close(), would otherwise disturb other cells
@@ -134,14 +134,13 @@ class Windows:
         self._late = stretch.ns - left
         ended = self._clock()
         counts = difference(before, read_counters(self._watched), self._owed)
-        now = self._clock()
-        self._answer(Ends(now - ended, now - self._started))
+        self._answer(Ends(self._clock() - ended))
         return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
 
     def _has_time(self) -> bool:
         """Return whether there is time to repeat one window and still measure all others."""
         spent = self._clock() - self._started - self._waited_ns
-        return spent + (self._settings.rounds + 1) * self._duration < self._settings.timeout * _NANO
+        return spent + (self._settings.windows + 1) * self._duration < self._settings.timeout * _NANO
 
     def _in_turn(self) -> Window:
         """Wait for the next turn, step uncounted, and return a window.
@@ -177,7 +176,7 @@ class Windows:
         if not line:
             raise EOFError("the parent exited before the first window")
         pause = max(PAUSE_NS, self._duration // _PAUSE_SHARE)
-        for number in range(self._settings.rounds):
+        for number in range(self._settings.windows):
             begin = int(line) + number * (self._duration + pause)
             self._run(begin - _READING_NS - self._clock())
             window = self._window(begin)
@@ -185,8 +184,8 @@ class Windows:
         self._run(pause)
 
 
-def valid(measure: Callable[[], Window], rounds: int, cpus: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
-    """Yield windows until each of ``rounds`` windows is valid or has been tried ``MOST_TRIES`` times.
+def valid(measure: Callable[[], Window], windows: int, cpus: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
+    """Yield windows until each of ``windows`` windows is valid or has been tried ``MOST_TRIES`` times.
 
     A window in which a CPU quota throttled the cell, or others took its CPUs, of which there are ``cpus``, does not
     measure the backend. It is yielded, too: the reader decides how to use it. After a window that was so at every try,
@@ -194,7 +193,7 @@ def valid(measure: Callable[[], Window], rounds: int, cpus: int, may_repeat: Cal
     that there is no time.
     """
     tries = MOST_TRIES
-    for _ in range(rounds):
+    for _ in range(windows):
         for _ in range(tries):
             window = measure()
             yield window

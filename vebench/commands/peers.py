@@ -11,7 +11,7 @@ from vebench.interpreters import venvs
 from vebench.interpreters.venvs import NotHadError, python_of
 from vebench.reports import console
 from vebench.reports.console import show
-from vebench.reports.pages.list import PeersPage
+from vebench.reports.pages.list import peers_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def peers(words: Sequence[str]) -> int:
     Raises UsageError for other words and unknown names, InterruptedRunError if the user interrupts.
     """
     if not words:
-        show(PeersPage())
+        show(peers_page())
         return _DONE
     first, *names = words
     if first != _SETUP:

@@ -54,7 +54,7 @@ def learn(
         backends=others,
         workers=(_SHORT_ENVS,),
         envs_per_worker=(min(spec.envs_per_worker[-1], _MOST_ENVS_PER_WORKER),),
-        repeats=1,
+        passes=1,
         replicas=1,
         base=False,
         seed=drawn_seed(),
@@ -83,7 +83,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
     log: str | None = None  # of what the cell printed whose proof comes next
     envs = cells[0].workers if cells else 0
     with (
-        ProofScreen(console.for_progress(), world.clock, cells) as screen,
+        ProofScreen(console.for_progress(), cells) as screen,
         Interrupts() as interrupts,
         world.start(replace(spec, isolation=FORK), interrupts) as launch,
         closing(verified(cells, launch)) as answers,

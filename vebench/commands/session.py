@@ -25,7 +25,6 @@ from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
-from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.hosts import site
 from vebench.interpreters import interpreter, venvs
@@ -132,12 +131,12 @@ class Session:
 
         ``first_look`` makes a page of the run once the cells of a task have a few windows each, unless there is one
         pass or the run is resumed; it is shown with the progress. Once all have had the passes of the plan, a race goes
-        on with the backends that may be the fastest, for as many cells as there would be in ``repeats`` passes of all.
+        on with the backends that may be the fastest, for as many cells as ``spec.passes`` passes of all have.
         Returns the exit status. Raises InterruptedRunError if the user interrupts it.
         """
         spec, until = plan.spec, plan.spec.until
         deadline = math.inf if until is None else self._world.clock() + spec.budget
-        self._first_look = first_look if spec.repeats > 1 and not self.run.cells else None
+        self._first_look = first_look if spec.passes > 1 and not self.run.cells else None
         later = self._left_to_race(plan)
         status = self.one_pass(left, deadline=deadline if spec.races else math.inf, later=later)
         while (later := self._left_to_race(plan)) > 0 if until is None else self._world.clock() < deadline:
@@ -156,7 +155,7 @@ class Session:
         each = len({cell.key.without_repeat for cell in plan.cells if cell.skip is None})
         raced = sum(cell.repeat >= PASSES_OF_ALL for cell in self.run.cells)
         of_race = plan.spec.races and plan.spec.until is None
-        return max(0, (plan.spec.repeats - PASSES_OF_ALL) * each - raced) if of_race else 0
+        return max(0, (plan.spec.passes - PASSES_OF_ALL) * each - raced) if of_race else 0
 
     def one_pass(self, plan: Plan, *, deadline: float = math.inf, keeps_to_it: bool = False, later: int = 0) -> int:
         """Measure the plan's cells, but start none after the deadline. Returns the exit status.
@@ -167,7 +166,7 @@ class Session:
         planned = {(cell.key, cell.side) for cell in plan.cells}
         done = sum((cell.key, side) not in planned for side, run in self.runs.items() for cell in run.cells)
         # Without those that were measured again.
-        before = sum(min(plan.spec.rounds, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
+        before = sum(min(plan.spec.windows, len(cell.windows)) for run in self.runs.values() for cell in run.cells)
         measured: dict[tuple[CellKey, str], CellRecord] = {}
         try:
             with ExitStack() as stack:
@@ -175,8 +174,8 @@ class Session:
                     interrupts = self.open.enter_context(Interrupts())
                     for side, python in self._pythons.items():
                         self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
-                out, clock = console.for_progress(), self._world.clock
-                display = stack.enter_context(RunScreen(out, clock, quiet=self._quiet, before=before, later=later))
+                progress = console.for_progress(quiet=self._quiet)
+                display = stack.enter_context(RunScreen(progress, before=before, later=later))
                 events = runner.run(
                     plan,
                     lambda cell: self._launches[cell.side](cell),
@@ -222,11 +221,11 @@ class Session:
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and how to go on."""
         for file in self._files.values():
-            file.secure()
+            file.check_present()
         here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"
-        if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
+        if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
         if here == whole and not self.run.header.spec.only:

@@ -22,13 +22,13 @@ import vebench
 from vebench.backends import bracketed, trees
 from vebench.backends.interface import ActionSpace
 from vebench.child.equality.subject import array_of, message
-from vebench.child.process import Log
+from vebench.child.process import Process
 from vebench.equality import rows, shrink
 from vebench.equality.example import Shown, example
 from vebench.equality.rows import DiffStats, FirstDifference
 from vebench.equality.shrink import Case, Segment
 from vebench.errors import UsageError, one_line, shown
-from vebench.interpreters.interpreter import LONGEST_QUOTE, PLUGINS
+from vebench.interpreters.interpreter import PLUGINS
 from vebench.interpreters.process_guard import ProcessGuard, python_path
 from vebench.machine.guardian import TOKEN_VARIABLE
 from vebench.reports import console
@@ -52,10 +52,10 @@ class LostError(Exception):
 class Side:
     """A side that is stepped in ``python``. ``about`` is its answer about itself."""
 
-    def __init__(self, text: str, python: str, process: subprocess.Popen[bytes], log: Log, timeout: float) -> None:
+    def __init__(self, text: str, python: str, process: Process, timeout: float) -> None:
         self.text, self.python = text, python
         self.about: dict[str, Any] = {}
-        self._process, self._log, self._timeout = process, log, timeout
+        self._process, self._timeout = process, timeout
 
     def ask(self, request: object) -> None:
         """Send a request. If the process does not take it, ``answer`` says why."""
@@ -67,10 +67,7 @@ class Side:
         """Return the answer to the last request. Raises LostError, UsageError if the subject cannot be stepped."""
         line = self._line(time.monotonic() + self._timeout)
         if not line.endswith(b"\n"):
-            status = self._process.wait()
-            ended = f"status {status}" if status >= 0 else f"signal {-status}"
-            last = one_line(self._log.end().strip().rpartition("\n")[2])[:LONGEST_QUOTE]
-            raise LostError(f"the process of {shown(self.text)} ended with {ended}{f': {last}' if last else ''}")
+            raise LostError(f"the process of {shown(self.text)} {one_line(self._process.how_it_ended())}")
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             raise UsageError(f"{shown(self.text)}: {one_line(found['error'])}")
@@ -107,14 +104,14 @@ def started(text: str, python: str, request: dict[str, Any], timeout: float, gua
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([python_path(guard.scratch)])}
     with ExitStack() as stack:
         errors = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
-        pipes = subprocess.PIPE, subprocess.PIPE, errors
+        command, pipe = [python, str(_SCRIPT)], subprocess.PIPE
         try:
-            process = stack.enter_context(guard.process([python, str(_SCRIPT)], env, *pipes))
+            process = stack.enter_context(guard.process(command, errors, env=env, stdin=pipe, stdout=pipe))
         except OSError as error:
             raise UsageError(f"{shown(text)}: {shown(python)} does not start: {error.strerror}") from None
         stack.enter_context(_stream(process.stdout))
         stack.callback(_close, process.stdin)
-        side = Side(text, python, process, Log(errors), timeout)
+        side = Side(text, python, process, timeout)
         side.ask({**request, "scratch": str(guard.scratch)})
         try:
             side.about = side.answer()

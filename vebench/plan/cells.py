@@ -15,7 +15,7 @@ from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
 from vebench.plan.pythons import engines_in
-from vebench.plan.spec import MAX_REPEATS, PASSES_OF_ALL, PER_NODE, BackendChoice, check_spec
+from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, BackendChoice, check_spec
 from vebench.plan.tasks import asked_as
 
 if TYPE_CHECKING:
@@ -205,12 +205,10 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
         for task in tasks
         for choice in spec.backends or [BackendChoice(one.name) for one in usual if not one.means_nothing_for(task)]
     ]
-    number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.repeats
+    number = len(pairs) * len(spec.workers) * len(spec.envs_per_worker) * spec.passes
     if number > _MAX_CELLS:
         swept = "--workers, --envs-per-worker" if len(spec.envs_per_worker) > 1 else "--workers"
-        raise UsageError(
-            f"{number} cells are too many, at most {_MAX_CELLS}: use fewer {swept}, --backend or --repeats"
-        )
+        raise UsageError(f"{number} cells are too many, at most {_MAX_CELLS}: use fewer {swept}, --backend or --passes")
     if spec.policy.is_network and not (has or importable)(TORCH.module):
         how = how_to_install([TORCH], beside_vebench=has is None)
         raise UsageError(f"--policy {spec.policy.label}: needs torch ({how})")
@@ -223,7 +221,7 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
         once = [cell for cell in once if cell.key.place in spec.only]
     if spec.base:
         once += _bases(spec, tasks, once, where)
-    of_all = min(spec.repeats, PASSES_OF_ALL) if spec.races else spec.repeats
+    of_all = min(spec.passes, PASSES_OF_ALL) if spec.races else spec.passes
     passes = (_shuffled((replace(cell, repeat=repeat) for cell in once), spec.seed, repeat) for repeat in range(of_all))
     return Plan(spec, tuple(chain.from_iterable(passes)), interpreters)
 
@@ -410,14 +408,14 @@ def in_groups(groups: Iterable[Sequence[Cell]], memory_available: int | None) ->
 
 
 def next_pass(plan: Plan, wanted: Container[CellKey], repeats: Mapping[CellKey, int]) -> Plan:
-    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order; none after ``MAX_REPEATS``.
+    """Return the ``wanted`` cells of ``plan`` for one more pass, in a shuffled order; none after ``MAX_PASSES``.
 
     ``repeats`` maps every cell that can be measured again to the number of its next repeat; keys are without repeats.
     If one cell of a group that takes turns is wanted, the whole group is measured again.
     """
     number = max(repeats.values(), default=0)  # one for all: what one pass did to its cells is taken out of their rates
     once = {cell.key.without_repeat: cell for cell in plan.cells if cell.skip is None}
-    again = {key: replace(cell, repeat=number) for key, cell in once.items() if key in repeats and number < MAX_REPEATS}
+    again = {key: replace(cell, repeat=number) for key, cell in once.items() if key in repeats and number < MAX_PASSES}
     groups = {cell.group for key, cell in again.items() if key in wanted} - {None}
     cells = [cell for key, cell in again.items() if key in wanted or cell.group in groups]
     together: dict[object, list[Cell]] = {}

@@ -15,8 +15,8 @@ from vebench.files import contents
 from vebench.plan.spec import (
     MAX_ENVS_PER_WORKER,
     MAX_REPLICAS,
-    MAX_ROUNDS,
     MAX_SEED,
+    MAX_WINDOWS,
     MAX_WORKERS,
     MOST_LEARNER_STEPS,
     MOST_MEMORY,
@@ -325,7 +325,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "until": partial(parse_share, "--until"),
     "base": partial(_parse_flag, "base"),
     "interleave": partial(_parse_flag, "interleave"),
-    "rounds": partial(_parse_whole, "rounds", least=1, most=MAX_ROUNDS),
+    "windows": partial(_parse_whole, "windows", least=1, most=MAX_WINDOWS),
     "seed": partial(_parse_whole, "seed", most=MAX_SEED),
     "pin": parse_pin,
     "replicas": parse_replicas,

@@ -28,8 +28,8 @@ GROUPS = ("What to measure", "How long", "Where", "Verdict", "Output and files",
 WHAT, HOW_LONG, WHERE, VERDICT, OUTPUT, ADVANCED = GROUPS
 MAX_WORKERS = 1 << 16
 MAX_ENVS_PER_WORKER = 1 << 16
-MAX_ROUNDS = 1 << 16
-MAX_REPEATS = 1 << 10
+MAX_WINDOWS = 1 << 16
+MAX_PASSES = 1 << 10
 MAX_REPLICAS = 1 << 10
 _VIAS = ("ssh", "srun", "ray")
 # Nothing that ssh would take for an option, and nothing that a shell would.
@@ -49,7 +49,7 @@ _STARTUP_ALLOWANCE = 30.0  # seconds for the start of a cell in the timeout that
 # What --effort stands for, by command: values of these fields. Several processes of few windows, since processes differ
 # more than windows do: docs/method.md has how this was chosen. ``compare`` has short windows: a machine whose speed
 # changes within seconds then changes it for both sides.
-_BY_EFFORT = ("repeats", "rounds", "duration", "warmup", "race")
+_BY_EFFORT = ("passes", "windows", "duration", "warmup", "race")
 EFFORTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "run": {"low": (2, 3, 0.2, 0.1, False), "normal": (3, 12, 0.2, 0.1, True), "high": (6, 8, 0.5, 0.1, False)},
     "compare": {
@@ -67,13 +67,13 @@ UNTIL_BUDGET = 1e-6  # no interval gets so narrow: passes are added until the bu
 def effort(command: str, level: str = "normal", given: Collection[str] = ()) -> dict[str, Any]:
     """Return what ``--effort`` stands for in ``vebench run`` or ``compare``, by field, but for what is ``given``.
 
-    There is no race where ``repeats`` or ``until`` is given, which all cells have to reach. Raises UsageError.
+    There is no race where ``passes`` or ``until`` is given, which all cells have to reach. Raises UsageError.
     """
     levels = EFFORTS[command]
     if level not in tuple(levels):
         raise UsageError(f"--effort {shown(str(level))}: must be one of {', '.join(levels)}")
     numbers = dict(zip(_BY_EFFORT, levels[level], strict=True))
-    numbers["race"] &= not {"repeats", "until"}.intersection(given)
+    numbers["race"] &= not {"passes", "until"}.intersection(given)
     return {name: number for name, number in numbers.items() if name not in given}
 
 
@@ -172,7 +172,7 @@ _COMPACT = Pinning()
 # Where two runs are compared: fields that choose cells, which are compared one by one, or state times, and fields that
 # say how long all goes on. A difference in any other is one in what is measured, or how; of hosts, the header knows it.
 _OF_CELLS = ("envs", "workers", "backends", "envs_per_worker", "only", "base", "hosts", "memory", "learner", "suite")
-OF_LENGTH = ("duration", "rounds", "warmup", "repeats", "until", "budget", "race", "timeout")
+OF_LENGTH = ("duration", "windows", "warmup", "passes", "until", "budget", "race", "timeout")
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ class RunSpec:
     """Everything that decides what a run measures. Times are in seconds. Empty ``backends`` means all that can run.
 
     The defaults are those of a run file that lacks the field. ``only`` names the cells of the plan that are measured,
-    as ``CellKey.place`` does; empty for all. With ``until``, further passes follow after ``repeats``, until each
+    as ``CellKey.place`` does; empty for all. With ``until``, further passes follow after ``passes``, until each
     interval is within that share of its level or all passes have taken ``budget`` seconds. With ``base``, the cells
     that speedups are relative to are added. With ``interleave``, cells of a pass take turns, window by window. In a
-    ``race``, cells take turns, and ``repeats`` is how many passes they have on average: see ``Session.measure``.
+    ``race``, cells take turns, and ``passes`` is how many passes they have on average: see ``Session.measure``.
     ``memory`` is in bytes: cells that need more are left out. ``isolation``: whether cells have fresh interpreters, or
     are forked from one that has imported what they need. ``suite`` is that of ``plan.suites`` whose plan this is.
     """
@@ -194,9 +194,9 @@ class RunSpec:
     envs_per_worker: tuple[int, ...] = (1,)
     only: tuple[str, ...] = ()
     duration: float = 1.0
-    rounds: int = 6
+    windows: int = 6
     warmup: float = 1.0
-    repeats: int = 1
+    passes: int = 1
     until: float | None = None
     budget: float = 600.0
     base: bool = False
@@ -240,7 +240,7 @@ class RunSpec:
     @property
     def cell_seconds(self) -> float:
         """How long one cell warms up and measures, without its start."""
-        return self.warmup + self.rounds * self.duration
+        return self.warmup + self.windows * self.duration
 
     @property
     def longest_warmup(self) -> float:
@@ -267,9 +267,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "policy": (WHAT, "POLICY", _POLICY, "--policy"),
     "learner": (WHAT, "TIME[/STEPS]", _LEARNER, "--learner"),
     "duration": (ADVANCED, "TIME", "Length of one window.", "--duration"),
-    "rounds": (ADVANCED, "N", "Windows of a cell in each pass.", "--rounds"),
+    "windows": (ADVANCED, "N", "Windows of a cell in each pass.", "--windows"),
     "warmup": (ADVANCED, "TIME", "Least time before the first window.", "--warmup"),
-    "repeats": (HOW_LONG, "N", "Passes, each of all cells.", "--repeats"),
+    "passes": (HOW_LONG, "N", "Passes, each of all cells.", "--passes"),
     "until": (HOW_LONG, "SHARE", "Add passes until intervals are this narrow (2%).", "--until"),
     "budget": (HOW_LONG, "TIME", "Add passes until this long after the start (--until: 10m).", "--budget"),
     "timeout": (ADVANCED, "TIME", "Longest time for one cell or backend.", "--timeout"),
@@ -284,13 +284,13 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 SETTINGS = ("base", "interleave", "memory", "warmup")
 COMPARE_SETTINGS = (
     *("duration", "envs_per_worker", "memory", "pin", "policy", "proof"),
-    *("replicas", "rounds", "seed", "timeout", "warmup"),
+    *("replicas", "windows", "seed", "timeout", "warmup"),
 )
 TUNE_SETTINGS = ("memory", "pin", "policy", "seed", "timeout")
 
 
 def as_settings(text: str, settings: Collection[str]) -> str:
-    """Return ``text`` with the options of these fields written as settings: ``--set rounds=4`` for ``--rounds 4``."""
+    """Return ``text`` with the options of these fields written as settings: ``--set windows=4`` for ``--windows 4``."""
 
     def written(found: re.Match[str]) -> str:
         name = found[1].replace("-", "_")
@@ -308,8 +308,8 @@ def check_spec(spec: RunSpec) -> None:
         raise UsageError("--env: name at least one environment, such as Pong, HalfCheetah or CartPole")
     _check_counts("--workers", spec.workers, MAX_WORKERS)
     _check_counts("--envs-per-worker", spec.envs_per_worker, MAX_ENVS_PER_WORKER)
-    check_count("--rounds", spec.rounds, 1, MAX_ROUNDS)
-    check_count("--repeats", spec.repeats, 1, MAX_REPEATS)
+    check_count("--windows", spec.windows, 1, MAX_WINDOWS)
+    check_count("--passes", spec.passes, 1, MAX_PASSES)
     check_count("--seed", spec.seed, 0, MAX_SEED)
     check_pinning(spec.pin)
     if spec.memory is not None and not 1 <= spec.memory <= MOST_MEMORY:

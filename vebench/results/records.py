@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.registry import find
-from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
+from vebench.child.answers import Cause, CellProof, Done, Layout, WorkVerdict
 from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 SCHEMA = 2
 _REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
 _MOST_LISTED = 16 * MAX_CPU  # in all lists of a machine's parts: they would take long to read
-INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
@@ -110,6 +109,7 @@ class CellRecord(Done, Layout, Identity):
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
+    cause: Cause | None = None
     startup_ns: NonNegative | None = None
     reset_ns: NonNegative | None = None
     cpus: tuple[NonNegative, ...]
@@ -129,7 +129,7 @@ class CellRecord(Done, Layout, Identity):
     @property
     def interrupted(self) -> bool:
         """Whether the user ended the cell, which is not a fault of the cell."""
-        return self.status == "failed" and self.reason == INTERRUPTED
+        return self.cause is Cause.INTERRUPTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,6 +287,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         repeat=cell.repeat,
         status=outcome.status,
         reason=_on_one_line(outcome.reason),
+        cause=outcome.cause,
         startup_ns=outcome.startup_ns,
         reset_ns=outcome.reset_ns,
         took_ns=took_ns,

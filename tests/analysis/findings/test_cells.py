@@ -175,9 +175,9 @@ def test_too_few_windows_are_reported(windows: int, too_few: bool) -> None:
 @pytest.mark.parametrize(
     ("plan", "remedy"),
     [
-        ({"repeats": 3, "rounds": 8}, "continue with: vebench run --resume a.jsonl"),
-        ({"rounds": 8}, "measure again"),
-        ({"rounds": 2}, "measure with --rounds 4 or more"),
+        ({"passes": 3, "windows": 8}, "continue with: vebench run --resume a.jsonl"),
+        ({"windows": 8}, "measure again"),
+        ({"windows": 2}, "measure with --windows 4 or more"),
     ],
 )
 def test_where_an_interrupt_left_few_windows_the_remedy_is_to_go_on(plan: dict[str, int], remedy: str) -> None:
@@ -187,14 +187,14 @@ def test_where_an_interrupt_left_few_windows_the_remedy_is_to_go_on(plan: dict[s
 
 
 def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
-    for count, expected in ((2, [("imprecise", "measure with --repeats 4 or more")]), (4, [])):
+    for count, expected in ((2, [("imprecise", "measure with --passes 4 or more")]), (4, [])):
         (found,) = findings(*(make_cell("for-loop", 1, STEADY, repeat=repeat) for repeat in range(count)))
         assert [(finding.code, finding.remedy) for finding in found] == expected
 
 
 def test_what_a_comparison_sets_is_named_as_compare_takes_it() -> None:
-    head = structs.replace(make_header(rounds=1), interpreter="/opt/python")
-    for rates, remedy in ((STEADY[:1], "--set rounds=4 or more"), (NOISY, "a longer --set duration=TIME, more --set")):
+    head = structs.replace(make_header(windows=1), interpreter="/opt/python")
+    for rates, remedy in ((STEADY[:1], "--set windows=4 or more"), (NOISY, "a longer --set duration=TIME, more --set")):
         ((found, *_),) = (cell.findings for cell in summarise(Run(head, (make_cell("for-loop", 1, rates),))))
         assert remedy in found.remedy
 

@@ -15,14 +15,12 @@ from support.pages import make_pages, page_of
 from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.analysis.statistics import Estimate
-from vebench.child.window import Window
 from vebench.reports.document import AnswerText, Chart, ChartLine
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
-SECOND = 1_000_000_000
 
 
 def parsed(text: str) -> ET.Element:
@@ -43,16 +41,16 @@ def table_named(root: ET.Element, caption: str) -> ET.Element:
     return next(table for table in root.iter("table") if words(table[0]) == caption)
 
 
-def wide_run(repeats: int = 3) -> Run:
-    """Return a run of 54 cells, each with several repeats of two windows."""
+def wide_run(passes: int = 3) -> Run:
+    """Return a run of 54 cells, each with several passes of two windows."""
     backends = ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async", "envpool-sync", "envpool-async")
     cells = [
         make_cell(backend, workers, (2300 + 7 * workers, 2310 + 5 * repeat), repeat=repeat)
-        for repeat in range(repeats)
+        for repeat in range(passes)
         for workers in (1, 2, 4, 8, 16, 32)
         for backend in (*backends, "ceiling", "null")
     ]
-    return Run(make_header(16, repeats=repeats, rounds=2, workers=[1, 2, 4, 8, 16, 32]), tuple(cells))
+    return Run(make_header(16, passes=passes, windows=2, workers=[1, 2, 4, 8, 16, 32]), tuple(cells))
 
 
 @pytest.fixture(scope="module")
@@ -297,12 +295,3 @@ def test_text_stands_out_from_its_ground(browser: Browser, scheme: str, text: st
     pairs = {tuple(found) for found in browser.script(LUMINANCE)}
     assert len(pairs) > 10
     assert [pair for pair in pairs if contrast(*pair[1:]) < 4.5] == []
-
-
-def test_the_strip_marks_windows_that_were_disturbed_or_throttled() -> None:
-    calm = make_cell("for-loop", 1, (1000, 1010, 990, 1000))
-    taken = Window(SECOND, 800, 0, steal_ns=SECOND // 2)
-    held = Window(SECOND, 500, 0, throttled_ns=SECOND // 2)
-    other = make_cell("gym-sync", 1, (1000, 1000, 1000), windows=(*calm.windows, taken, held))
-    text = html.html_page(page_of(calm, other))
-    assert {"8 calm", "1 disturbed", "1 throttled"} <= set(re.findall(">([^<>]+)</text>", text))

@@ -7,24 +7,24 @@ from vebench.backends.interface import Task
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand, without
 from vebench.plan.spec import UNTIL_BUDGET, BackendChoice, RunSpec
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.plan import plan_page
 
 TASKS = (Task("ALE/Pong-v5", "atari", 4), Task("Own-v0", "gymnasium", 1))
 
 
 def shown(plan: Plan) -> str:
-    return on_terminal(PlanPage(plan), 80)
+    return on_terminal(plan_page(plan), 80)
 
 
 @pytest.fixture
 def planned() -> str:
     backends = tuple(map(BackendChoice, ("for-loop", "envpool-async", "envpool-sync", "ceiling")))
-    spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, repeats=2)
+    spec = RunSpec(("Pong", "Own-v0"), (1, 4), backends, passes=2)
     return shown(expand(spec, TASKS, place("compact", frozenset({0, 1})), None))
 
 
 def test_what_is_left_of_repeats_is_counted_cell_by_cell() -> None:
-    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), repeats=3)
+    spec = RunSpec(("Pong",), (1, 4), (BackendChoice("for-loop"),), passes=3)
     whole = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
     assert "2 cells x 3 passes" in shown(whole)
     assert "5 cells in 3 passes" in shown(without(whole, {whole.cells[0].key}))
@@ -43,7 +43,7 @@ def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> N
 def test_each_place_of_a_plan_keeps_the_numbers_that_it_shows() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("envpool-async"),))
     plan = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
-    (row,) = table_of(PlanPage(plan)).rows
+    (row,) = table_of(plan_page(plan)).rows
     assert [(text.lines[0], text.value) for text in row.texts] == [
         ("4", 4),
         ("12 (4 a batch)", 12),
@@ -69,8 +69,8 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
     ],
 )
 def test_a_plan_with_a_budget_says_how_long_passes_are_added(race: bool, until: float, words: str) -> None:
-    spec = RunSpec(("Pong",), interleave=True, race=race, repeats=3, until=until, budget=5.0)
-    (document,) = PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
+    spec = RunSpec(("Pong",), interleave=True, race=race, passes=3, until=until, budget=5.0)
+    (document,) = plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
     facts = dict(document.facts)
     assert facts["time"].endswith(f"; {words}")
     assert facts.get("race") == ("then the fastest backends alone" if race else None)
@@ -78,7 +78,7 @@ def test_a_plan_with_a_budget_says_how_long_passes_are_added(race: bool, until: 
 
 def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("gym-sync"),), base=True)
-    table = table_of(PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
+    table = table_of(plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
     assert [row.label for row in table.rows] == ["for-loop", "gym-sync", "yardstick"]
     assert table.notes == (
         "added to compare with: for-loop and yardstick with one worker; --set base=false leaves them out",
@@ -87,7 +87,7 @@ def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
 
 def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
     spec = RunSpec(("Own-v0",), (1, 2, 4), tuple(map(BackendChoice, ("gym-sync", "envpool-sync"))), (1, 8))
-    table = table_of(PlanPage(expand(spec, TASKS[1:], place("compact", frozenset({0, 1})), None)))
+    table = table_of(plan_page(expand(spec, TASKS[1:], place("compact", frozenset({0, 1})), None)))
     assert [row.texts[0].lines[0] for row in table.rows] == ["1", "1 x 8 envs", "2", "2 x 8 envs", "4", "4 x 8 envs"]
     (note,) = table.notes
     assert note.startswith("skipped: envpool-sync at 1..4 workers: ")
@@ -96,6 +96,6 @@ def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
 def test_what_is_not_installed_costs_a_plan_one_line_for_all_backends_that_need_it() -> None:
     spec = RunSpec(("Pong",), (1, 4), tuple(map(BackendChoice, ("for-loop", "gym-sync", "envpool-sync"))))
     without_ale = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None, lambda module: module != "ale_py")
-    (document,) = PlanPage(without_ale).documents
+    (document,) = plan_page(without_ale).documents
     (table,) = document.tables
     assert table.notes == ("skipped: for-loop, gym-sync at 1, 4 workers: not installed: ale-py (pip install ale-py)",)

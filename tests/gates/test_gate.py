@@ -11,7 +11,7 @@ from support.records import make_cell, make_header
 
 from vebench.analysis.comparison import Comparison, compare_runs
 from vebench.analysis.summary import summarise
-from vebench.gates.sequential import Decisions, passes_until_next_look, undecided
+from vebench.gates.gate import Decisions, passes_until_next_look, undecided
 from vebench.results.records import CellRecord, Run
 
 
@@ -46,7 +46,7 @@ def measured(random: Random, passes: int, slower: float) -> Comparison:
 
 
 def test_a_backend_that_is_decided_stays_so_and_only_the_others_are_measured_on() -> None:
-    found = measured(Random(1), 12, 0.7)  # noqa: S311 - a simulation to repeat, no secret
+    found = measured(Random(1), 12, 0.7)
     verdicts = {group.key.backend: group.verdict for group in found.groups}
     assert verdicts == {"for-loop": "same", "shm-sync": "slower"}
     decisions = Decisions()
@@ -64,7 +64,7 @@ def test_a_backend_that_is_decided_stays_so_and_only_the_others_are_measured_on(
 def test_looking_often_finds_nothing_where_nothing_is() -> None:
     alarms = 0
     for trial in range(60):
-        random, decisions, passes = Random(trial), Decisions(), 3  # noqa: S311 - as above
+        random, decisions, passes = Random(trial), Decisions(), 3
         sides: list[list[CellRecord]] = [[], []]
         done = 0
         while passes <= 30:
@@ -88,7 +88,7 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
 
 
 def test_a_cell_that_fails_after_its_backend_was_decided_is_still_reported() -> None:
-    found = measured(Random(1), 12, 1.0)  # noqa: S311 - as above
+    found = measured(Random(1), 12, 1.0)
     decisions = Decisions()
     decisions.after(found)
     later = replace(found, cells=tuple(replace(cell, failed="B: 1 of 13 passes failed: boom") for cell in found.cells))

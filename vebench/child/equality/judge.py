@@ -8,7 +8,7 @@ environment i after its k-th step.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -165,7 +165,7 @@ class Judge:
                 self.followed[env_id] = Followed(env_id, self._following(env_id), self.now)
             followed = self.followed[env_id]
             expected = followed.go_to(rows.number, self.now, self._claim)
-            seen = trees.part(rows.observations, places[index]) if shown else None
+            seen: Any = trees.part(rows.observations, places[index]) if shown else None
             flags = float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index])
             found = Row(digest(seen) if shown else expected.observation, *flags)
             followed.keep(found)

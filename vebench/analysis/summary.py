@@ -211,7 +211,7 @@ def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     excluded_for = None
     if conditions.strayed and header.spec.pin.pins and header.host.pinning:
         excluded_for = Exclusion.NOT_PINNED
-    elif first.entry.spins and (conditions.disturbed or conditions.throttled or first.workers > usable):
+    elif first.entry.library.spins and (conditions.disturbed or conditions.throttled or first.workers > usable):
         excluded_for = Exclusion.CONTESTED
     return CellSummary(
         key=first.key.without_repeat,

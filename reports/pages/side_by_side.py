@@ -9,7 +9,6 @@ from vebench.analysis.cell import curves, in_report_order, is_base, of_key
 from vebench.analysis.comparison import CELL_SPREAD, FPS_SPREAD, beside, best_of
 from vebench.analysis.findings import Code
 from vebench.analysis.pairing import Names
-from vebench.analysis.rules import sizes
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
@@ -17,6 +16,7 @@ from vebench.reports import figures
 from vebench.reports.document import AnswerText, Chart, Document, Mark, Table, TableRow, Text
 from vebench.reports.pages.answer import setting_of
 from vebench.reports.pages.curves import FEWEST_POINTS, curve_name, line_of
+from vebench.reports.places import sizes
 from vebench.results.header import how_plans_differ, measured_in_turn, what_differs
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from math import comb, log
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import of_key
-from vebench.analysis.rules import WIDE, ageing
+from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_within_run
+from vebench.analysis.sweep import ageing
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
 

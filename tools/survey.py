@@ -56,7 +56,7 @@ from vebench.plan.tasks import KNOWN, TASKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.grammar import BackendChoice
 
     Answer = dict[str, Any]
     Survey = dict[str, Any]

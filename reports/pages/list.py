@@ -44,7 +44,7 @@ class ListPage(Page):
             columns=("steps", "what it is"),
             rows=tuple(rows),
             numbers=False,
-            notes=("Those with (named) need -b to be measured.", "Backends of other projects: vebench peers."),
+            notes=("Those with (named) need -b to be measured.",),
         )
         meanings = {f"{entry.name}[{key}]": one.meaning for entry in ENTRIES for key, one in entry.options.items()}
         options = Table(
@@ -61,7 +61,7 @@ class ListPage(Page):
             corner="kind",
             numbers=False,
         )
-        tables = (backends, *_own_classes(standing), options, tasks)
+        tables = (backends, *_own_classes(standing), options, tasks, _peers())
         findings = (*_missing(), *map(Remark.of, own_classes(standing)))
         return (Document("What can be measured here", (), tables, findings=findings),)
 
@@ -115,35 +115,27 @@ def _missing() -> Iterator[Remark]:
         yield Remark(Code.SKIPPED, text, places, how_to_install(missing), gravity=Code.SKIPPED.gravity)
 
 
-@dataclass(frozen=True)
-class PeersPage(Page):
-    """Other projects' backends on this machine."""
-
-    kind = "list"
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        """One document."""
-        notes = tuple(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note)
-        table = Table(
-            title="What each needs",
-            columns=("backends", "what it is", "here"),
-            rows=tuple(TableRow(one.name, _texts(one)) for one in INSTALLATIONS),
-            corner="name",
-            numbers=False,
-            notes=(
-                "vebench peers setup NAME makes an interpreter that has it; -b BACKEND then runs there.",
-                "vebench run -b all-peers measures them all, with the usual backends.",
-            ),
-            listing=Listing("To know:", notes) if notes else None,
-        )
-        return (Document("Backends of other projects", (), (table,)),)
+def _peers() -> Table:
+    """Return the backends of other projects, with what each needs here."""
+    notes = tuple(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note)
+    return Table(
+        title="Backends of other projects",
+        columns=("backends", "what it is", "here"),
+        rows=tuple(TableRow(one.name, _texts(one)) for one in INSTALLATIONS),
+        corner="name",
+        numbers=False,
+        notes=(
+            "vebench install NAME makes an interpreter that has it; -b BACKEND then runs there.",
+            "vebench run -b all-peers measures them all, with the usual backends.",
+        ),
+        listing=Listing("To know:", notes) if notes else None,
+    )
 
 
 def _texts(one: Installation) -> tuple[Text, ...]:
     entries = [entry for entry in ENTRIES if entry.installation == one]
     packages = {package for entry in entries for package in entry.packages}
-    here = Text((f"vebench peers setup {one.name}",), "missing")
+    here = Text((f"vebench install {one.name}",), "missing")
     if packages and all(importable(package.module) for package in packages):
         here = Text(("installed",))
     elif python_of(one.name) is not None:

@@ -427,7 +427,7 @@ def test_without_a_yardstick_no_speedup_is_the_same_and_it_says_how_to_have_one(
         found = check(a, b, *metric)
         assert found.status == 3
         assert "same of" not in found.out.splitlines()[0]
-        assert "vebench run always measures it, unless --set base=false is given" in " ".join(found.out.split())
+        assert "vebench run always measures it, unless --no-base is given" in " ".join(found.out.split())
 
 
 @pytest.mark.parametrize("metric", ["fps", "speedup", "yardstick"])

@@ -18,7 +18,7 @@ from vebench.child.answers import Layout, Proof
 from vebench.engine.interface import Outcome
 from vebench.plan import known_work
 from vebench.plan.cells import Cell
-from vebench.plan.grammar import parse_backends
+from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.known_work import (
     DISTRIBUTION,
     UNKNOWN,
@@ -31,7 +31,6 @@ from vebench.plan.known_work import (
     key,
     lasts,
 )
-from vebench.plan.spec import BackendChoice
 from vebench.plan.tasks import TASKS
 from vebench.results.records import Run, RunRecord, record, with_current_verdicts
 

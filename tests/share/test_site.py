@@ -49,7 +49,7 @@ USUAL = (cell("for-loop", 1, 1.0), cell("shm-sync", 1, 0.9), cell("shm-sync", 2,
 
 
 def submit(folder: Path, results: Sequence[Result] = USUAL, machine: str = "a" * 12, **manifest: object) -> Path:
-    """Write a submission as ``vebench submit`` does, but for the lines of its run."""
+    """Write a submission as ``vebench share make`` does, but for the lines of its run."""
     host = msgspec.structs.replace(make_header().host, cpu_model=manifest.pop("cpu_model", "Test CPU"))
     contents = {
         submission.RUN: f"{folder}".encode(),
@@ -71,7 +71,7 @@ def parsed(path: Path) -> ET.Element:
 
 
 def built(vebench: Command, folder: Path) -> Path:
-    assert vebench("site", "in", "-o", "out").status == 0
+    assert vebench("share", "site", "in", "-o", "out").status == 0
     return folder / "out"
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_shown_is_left_out_and_named_with_the_reason(vebench: Com
     submit(tmp_path / "in" / "undated", started="yesterday")
     shutil.copytree(good, tmp_path / "in" / "again")
     (tmp_path / "in" / "README.md").touch()
-    result = vebench("site", "in", "-o", "out")
+    result = vebench("share", "site", "in", "-o", "out")
     left = {
         one["folder"]: one["reason"] for one in json.loads((tmp_path / "out" / "site.json").read_text())["left_out"]
     }
@@ -191,10 +191,10 @@ def test_a_site_replaces_nothing_but_a_site_and_an_error_leaves_nothing(
         (tmp_path / folder).mkdir()
     (tmp_path / "mine" / "paper.tex").touch()
     for _ in range(2):  # the second replaces the first
-        assert vebench("site", "in", "-o", "former").status == 0
+        assert vebench("share", "site", "in", "-o", "former").status == 0
     (tmp_path / "former" / "CNAME").touch()
     before = sorted(tmp_path.rglob("*"))
-    result = vebench("site", source, "-o", target)
+    result = vebench("share", "site", source, "-o", target)
     assert (result.status, word in result.refusal) == (2, True)
     assert sorted(tmp_path.rglob("*")) == before
 

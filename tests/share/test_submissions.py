@@ -1,4 +1,4 @@
-"""``vebench submit``, ``check-submission`` and ``cite``: a run with a fixed plan, for others to check and to quote."""
+"""``vebench share``: a run with a fixed plan, for others to check and to quote."""
 
 import json
 import zlib
@@ -95,24 +95,24 @@ def relabelled(found: list[Record], backend: str) -> None:
 
 
 def test_what_was_submitted_is_accepted_and_says_what_it_is(vebench: Command, run: Path) -> None:
-    shown = vebench("submit", run)
+    shown = vebench("share", "make", run)
     assert (shown.status, Path("mine").exists()) == (0, False)
-    assert vebench("submit", run, "-o", "mine").status == 0
+    assert vebench("share", "make", run, "-o", "mine").status == 0
     assert {path.name for path in Path("mine").iterdir()} == {*FILES}
     manifest = json.loads(Path("mine", MANIFEST).read_text())
     assert (manifest["suite"], manifest["division"]) == ("classic-3/1", "reference")
     assert manifest["command"] == "vebench run --suite classic-3 -b gym-sync"
-    checked = vebench("check-submission", "mine", "-f", "json")
+    checked = vebench("share", "check", "mine", "-f", "json")
     assert (checked.status, json.loads(checked.out)) == (0, [{"folder": "mine", "accepted": True, "refusals": []}])
-    assert "is there already" in vebench("submit", run, "-o", "mine").refusal
-    assert vebench("submit", run, "-o", "submissions/mine").status == 0
-    assert "Not a directory" in vebench("submit", run, "-o", "run.jsonl/mine").refusal
+    assert "is there already" in vebench("share", "make", run, "-o", "mine").refusal
+    assert vebench("share", "make", run, "-o", "submissions/mine").status == 0
+    assert "Not a directory" in vebench("share", "make", run, "-o", "run.jsonl/mine").refusal
 
 
 def test_nothing_of_the_users_machine_leaves_with_it(vebench: Command, run: Path) -> None:
     rewritten(run, lambda found: cells(found)[0].update(reason="see /home/ann/secret/log.txt"))
     rewritten(run, lambda found: found[0].update(command="vebench run -o /home/ann/run.jsonl"))
-    assert vebench("submit", run, "-o", "mine").status == 0
+    assert vebench("share", "make", run, "-o", "mine").status == 0
     assert not any(b"ann" in path.read_bytes() for path in Path("mine").iterdir())
 
 
@@ -159,12 +159,12 @@ def test_what_does_not_fit_together_is_refused(
     vebench: Command, run: Path, check: str, change: Callable[[list[Record]], object]
 ) -> None:
     """Refused is what was changed after it was submitted, by one who can write checksums."""
-    assert vebench("submit", run, "-o", "mine").status == 0
+    assert vebench("share", "make", run, "-o", "mine").status == 0
     rewritten(Path("mine", "run.jsonl"), change)
     manifest = json.loads(Path("mine", MANIFEST).read_text())
     manifest["files"]["run.jsonl"] = sha256(Path("mine", "run.jsonl").read_bytes()).hexdigest()
     Path("mine", MANIFEST).write_text(json.dumps(manifest))
-    checked = vebench("check-submission", "mine", "-f", "json")
+    checked = vebench("share", "check", "mine", "-f", "json")
     (answer,) = json.loads(checked.out)
     assert checked.status == 1
     assert check in {refusal["check"] for refusal in answer["refusals"]}
@@ -184,10 +184,10 @@ def test_what_does_not_fit_together_is_refused(
 def test_files_that_were_changed_are_refused(
     vebench: Command, run: Path, name: str, change: Callable[[str], str]
 ) -> None:
-    assert vebench("submit", run, "-o", "mine").status == 0
+    assert vebench("share", "make", run, "-o", "mine").status == 0
     path = Path("mine", name)
     path.write_text(change(path.read_text() if path.exists() else ""))
-    checked = vebench("check-submission", "mine", "-f", "json")
+    checked = vebench("share", "check", "mine", "-f", "json")
     (answer,) = json.loads(checked.out)
     assert (checked.status, answer["accepted"]) == (1, False)
     assert {refusal["check"] for refusal in answer["refusals"]} & {"files", "stated"}
@@ -195,25 +195,25 @@ def test_files_that_were_changed_are_refused(
 
 def test_a_submission_that_would_be_refused_is_not_written(vebench: Command, run: Path) -> None:
     rewritten(run, lambda found: of_gym(found)["windows"].pop())
-    assert (vebench("submit", run, "-o", "mine").status, Path("mine").exists()) == (1, False)
+    assert (vebench("share", "make", run, "-o", "mine").status, Path("mine").exists()) == (1, False)
     rewritten(run, lambda found: found[0]["packages"].update(gymnasium="0.1"))
-    assert "0.1" in vebench("submit", run).refusal
+    assert "0.1" in vebench("share", "make", run).refusal
 
 
 def test_what_cannot_be_compared_is_accepted_without_a_verdict(vebench: Command, run: Path) -> None:
     nothing = {"verdict": "unverified", "rows": 0, "impossible": True, "reason": "it draws its own start"}
     rewritten(run, lambda found: [line["proof"].update(nothing) for line in proofs(found)])
     rewritten(run, lambda found: [line.update(verdict="unverified") for line in cells(found) if line["verdict"]])
-    assert vebench("submit", run, "-o", "mine").status == 0
+    assert vebench("share", "make", run, "-o", "mine").status == 0
     results = json.loads(Path("mine", MANIFEST).read_text())["results"]
     assert {each["verdict"] for each in results if each["backend"] == "gym-sync"} == {"unverified"}
 
 
 def test_what_names_a_folder_of_the_machine_or_is_none_is_no_submission(vebench: Command, run: Path) -> None:
-    assert "nowhere: is no folder" in vebench("check-submission", "nowhere").refusal
+    assert "nowhere: is no folder" in vebench("share", "check", "nowhere").refusal
     named = {"name": "gym-sync", "options": {}, "python": "/home/ann/bin/python"}
     rewritten(run, lambda found: found[0]["spec"].update(backends=[named]))
-    assert "folder of this machine" in vebench("submit", run).refusal
+    assert "folder of this machine" in vebench("share", "make", run).refusal
 
 
 def test_the_plan_of_a_suite_is_fixed(vebench: Command, run: Path) -> None:
@@ -223,13 +223,13 @@ def test_the_plan_of_a_suite_is_fixed(vebench: Command, run: Path) -> None:
     assert "--workers" in vebench("run", "--suite", "classic-3", "-w", "3").refusal
     assert "did you mean classic-3" in vebench("run", "--suite", "classic").refusal
     rewritten(run, lambda found: found[0]["spec"].pop("suite"))
-    assert "--suite" in vebench("submit", run).refusal
+    assert "--suite" in vebench("share", "make", run).refusal
 
 
 def test_a_run_is_quoted_with_what_makes_it_repeatable(vebench: Command, run: Path) -> None:
-    shown = " ".join(vebench("cite", run).out.split())
+    shown = " ".join(vebench("share", "cite", run).out.split())
     for word in ("CartPole: gym-sync with 1 worker", "frames/s", "95 %", "suite classic-3/1", "@misc{vebench-"):
         assert word in shown
-    assert vebench("cite", run, "-o", "run.bib").status == 0
+    assert vebench("share", "cite", run, "-o", "run.bib").status == 0
     assert Path("run.bib").read_text().startswith("@misc{vebench-")
-    assert vebench("cite", run, "-o", "run.cff").status == 2
+    assert vebench("share", "cite", run, "-o", "run.cff").status == 2

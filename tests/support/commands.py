@@ -21,7 +21,7 @@ from vebench.commands.session import World
 CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS")
 # By default a run measures several passes, in which cells take turns. One pass, cell by cell, is enough for most tests.
 # What cells returned is compared in the tests of that.
-ONE_PASS = ("--passes", "1", "--set", "interleave=false", "--proof", "off")
+ONE_PASS = ("--passes", "1", "--no-interleave", "--proof", "off")
 LONG = 120.0  # seconds after which a process that should have ended is an error
 
 

@@ -6,8 +6,8 @@ from vebench.child.answers import Timed
 from vebench.engine.interface import Outcome
 from vebench.engine.runner import GIVEN_UP
 from vebench.plan.cells import Cell
-from vebench.plan.grammar import parse_backends
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice, parse_backends
+from vebench.plan.spec import RunSpec
 from vebench.results.records import record
 from vebench.tune.choice import Costs, fitting, settings
 

@@ -12,8 +12,8 @@ from vebench.analysis.statistics import Sample, estimate
 from vebench.analysis.windows import STEADY, Stability
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.plan.cells import report_order
+from vebench.plan.grammar import BackendChoice
 from vebench.plan.known_work import SAME
-from vebench.plan.spec import BackendChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vebench.analysis.statistics import Estimate
-    from vebench.plan.spec import LearnerStep
+    from vebench.plan.grammar import LearnerStep
     from vebench.results.records import CellRecord
 
 # How often a steady cell may be called unsteady, with all its processes taken together.

@@ -38,7 +38,8 @@ from vebench.engine.interface import (
     WindowDone,
 )
 from vebench.plan.cells import is_proven
-from vebench.plan.spec import PASSES_OF_ALL, BackendChoice
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import PASSES_OF_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

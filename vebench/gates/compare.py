@@ -17,7 +17,7 @@ from vebench.errors import NotComparableError, UsageError, shown
 from vebench.gates import gate
 from vebench.gates.check_page import CheckPage
 from vebench.plan.cells import Plan, in_groups, next_pass
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.results import header, paths
 from vebench.results.store import RunWriter
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import SpeedVerdict
     from vebench.gates.check_page import CheckPage
     from vebench.plan.cells import CellKey
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.grammar import BackendChoice
     from vebench.reports.console import Outlet
     from vebench.results.records import Run
 

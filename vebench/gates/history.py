@@ -16,7 +16,7 @@ from vebench.results import store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.grammar import BackendChoice
     from vebench.reports.console import Outlet
 
 

@@ -30,7 +30,7 @@ from vebench.analysis.pairing import DECISIVE
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
-from vebench.plan.spec import Pinning
+from vebench.plan.grammar import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 
 if TYPE_CHECKING:

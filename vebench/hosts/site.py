@@ -26,7 +26,7 @@ from vebench.errors import UsageError, shown
 from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, ProcessGuard
 from vebench.interpreters.waiting import wakeful
 from vebench.machine.host import Host  # noqa: TC001 - msgspec reads the annotations
-from vebench.plan.spec import Hosts
+from vebench.plan.grammar import Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

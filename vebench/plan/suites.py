@@ -12,17 +12,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import PLAN_OF_RUN, RunSpec
+from vebench.plan.kinds import doubled
+from vebench.plan.spec import RunSpec, defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.grammar import BackendChoice
 
 # Every cell has the same passes, so that none is measured less because it seemed slow: many short ones, because passes
 # differ more than windows do.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    {**PLAN_OF_RUN, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
+    {
+        **defaults("run"),
+        "timeout": 300.0,
+        "passes": 6,
+        "windows": 6,
+        "duration": 0.2,
+        "warmup": 0.1,
+        "seed": 0,
+        "race": False,
+    }
 )
 
 
@@ -53,8 +63,7 @@ class FrozenSuite:
 
     def spec(self, cpus: int, backends: tuple[BackendChoice, ...] = ()) -> RunSpec:
         """Return the plan for a machine with so many usable CPUs, and these backends, by default the usual ones."""
-        counts = tuple(dict.fromkeys((*(1 << power for power in range(cpus.bit_length())), cpus)))
-        return RunSpec(envs=self.envs, workers=counts, backends=backends, suite=self.id, **_PLAN)
+        return RunSpec(envs=self.envs, workers=doubled(cpus), backends=backends, suite=self.id, **_PLAN)
 
 
 # Five games that predict the score over all of them: Aitchison, Sweetser and Hutter, 2023.

@@ -21,8 +21,9 @@ from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey
+from vebench.plan.grammar import BackendChoice
 from vebench.plan.known_work import UNKNOWN, Known, as_stepped
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.spec import RunSpec  # noqa: TC001 - msgspec reads annotations
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
 
 if TYPE_CHECKING:

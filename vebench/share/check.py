@@ -1,4 +1,4 @@
-"""``vebench check-submission``: whether folders that others have submitted are accepted, and why not."""
+"""``vebench share check``: whether folders that others have submitted are accepted, and why not."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ def _packages(it: _Examined) -> Found:
     )
 
 
-AS_WRITTEN = "submit the folder as vebench submit wrote it"
+AS_WRITTEN = "submit the folder as vebench share make wrote it"
 _AGAIN = "measure again with vebench run --suite, and submit that run"
 _CHECKS: tuple[tuple[str, str, _Check], ...] = (
     ("files", AS_WRITTEN, _files),

@@ -1,4 +1,4 @@
-"""``vebench cite``: how to quote a run."""
+"""``vebench share cite``: how to quote a run."""
 
 from __future__ import annotations
 

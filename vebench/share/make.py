@@ -1,4 +1,4 @@
-"""``vebench submit``: a run with a fixed plan as a folder that others can check."""
+"""``vebench share make``: a run with a fixed plan as a folder that others can check."""
 
 from __future__ import annotations
 

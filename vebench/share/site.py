@@ -1,4 +1,4 @@
-"""``vebench site``: a static site from a folder of submissions."""
+"""``vebench share site``: a static site from a folder of submissions."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.child.answers import Timed
     from vebench.plan.cells import Cell, CellKey
-    from vebench.plan.spec import BackendChoice, LearnerStep, RunSpec
+    from vebench.plan.grammar import BackendChoice, LearnerStep
+    from vebench.plan.spec import RunSpec
     from vebench.results.records import CellRecord
 
 # Environments of a worker that are tried if no batch is asked for.

@@ -13,7 +13,6 @@ from vebench.analysis.spending import LOAD_S
 from vebench.analysis.statistics import Sample, ratio
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Done, Failure, Timed
 from vebench.child.policy import PolicyChoice
 from vebench.child.request import Timing
@@ -23,11 +22,11 @@ from vebench.commands import planning, verdicts
 from vebench.commands.session import session
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.engine.runner import GIVEN_UP
-from vebench.errors import InterruptedRunError, UsageError, shown
+from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import in_groups, next_pass, placement_of, without
-from vebench.plan.grammar import parse_share
-from vebench.plan.spec import FORK, PER_NODE, BackendChoice, check_count, check_spec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import FORK, PER_NODE, check_spec
 from vebench.results import paths
 from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
@@ -84,15 +83,6 @@ _FEWEST_STEPS, _LEAST_COMPARING = 20, 5.0
 _NANO = 1e-9
 
 T = TypeVar("T")
-
-
-def wish(batch: int | None, asynchronous: str, margin: str) -> Wish:
-    """Return what the answer has to keep to, from the texts of options. Raises UsageError for one that is wrong."""
-    if batch is not None:
-        check_count("--batch", batch, 1, MAX_COUNT)
-    if asynchronous not in ("ok", "no"):
-        raise UsageError(f"--async {shown(asynchronous)}: must be ok or no")
-    return Wish(batch, asynchronous == "ok", parse_share("--margin", margin))
 
 
 def start(spec: RunSpec, wish: Wish, path: Path | None, outlet: Outlet, world: World) -> int:

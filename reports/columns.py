@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from vebench.analysis.statistics import Estimate
@@ -54,41 +53,70 @@ class Column:
         """The function that returns the value for a cell: a number, a text, an estimate or a list, or None."""
         if callable(self.of):
             return self.of
-        part, _, attribute = (self.of or self.name).partition(".")
-        if not attribute:
-            return attrgetter(part)
-        return lambda cell: None if (found := getattr(cell, part)) is None else getattr(found, attribute)
+        path = (self.of or self.name).split(".")
+
+        def value(cell: CellSummary) -> Any:  # noqa: ANN401 - values of any type
+            found: Any = cell
+            for attribute in path:
+                found = None if found is None else getattr(found, attribute)
+            return found
+
+        return value
 
 
 _estimate = partial(Column, bounds=True)
 COLUMNS: tuple[Column, ...] = (
-    Column("num_envs", "environments alive at the same time", "environments"),
-    Column("batch_size", "rows that one recv() returns", "rows"),
-    Column("processes", "processes that step environments"),
-    Column("threads", "threads that step environments, in each process"),
-    Column("cpus", "numbers of the CPUs that it owns", text=lambda cell: format_cpu_list(cell.cpus)),
-    Column("frame_skip", "frames in each step", "frames"),
+    Column("num_envs", "environments alive at the same time", "environments", of="built.num_envs"),
+    Column("batch_size", "rows that one recv() returns", "rows", of="built.batch_size"),
+    Column("processes", "processes that step environments", of="built.processes"),
+    Column("threads", "threads that step environments, in each process", of="built.threads"),
+    Column(
+        "cpus", "numbers of the CPUs that it owns", of="built.cpus", text=lambda cell: format_cpu_list(cell.built.cpus)
+    ),
+    Column("frame_skip", "frames in each step", "frames", of="built.frame_skip"),
     Column("status", "ok, failed or skipped; ok if any pass went well"),
     Column("reason", "why it failed or was skipped"),
     Column("repeats", "passes in which it was measured, each in a fresh process"),
-    Column("windows", "timed windows over all passes that went well"),
-    Column("rows", "rows received in these windows: steps and resets", "rows"),
-    Column("resets", "rows that only report a reset and are not steps", "rows"),
-    _estimate("steps_per_second", "steps of all environments together", "steps/s"),
+    Column("windows", "timed windows over all passes that went well", of="conditions.windows"),
+    Column("rows", "rows received in these windows: steps and resets", "rows", of="figures.rows"),
+    Column("resets", "rows that only report a reset and are not steps", "rows", of="figures.resets"),
+    _estimate("steps_per_second", "steps of all environments together", "steps/s", of="figures.steps_per_second"),
     _estimate("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
-    _estimate("speedup", f"frames/s over those of {REFERENCE} with one worker, same run", "times", "speedup"),
-    _estimate("efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency"),
-    _estimate("of_ceiling", "frames/s over those of the bare simulator on the same CPUs", "ratio", "of ceiling"),
     _estimate(
-        "frames_per_cpu_second", "frames per second of CPU time of the whole process tree", "frames/s", "frames/CPU s"
+        "speedup",
+        f"frames/s over those of {REFERENCE} with one worker, same run",
+        "times",
+        "speedup",
+        of="figures.speedup",
     ),
-    _estimate("ns_per_batch", "wall time from one batch to the next", "ns"),
-    Column("startup_seconds", "from the process's start to the first batch, the median over passes", "s", "start-up"),
-    Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
+    _estimate("efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency", of="figures.efficiency"),
+    _estimate(
+        "of_ceiling",
+        "frames/s over those of the bare simulator on the same CPUs",
+        "ratio",
+        "of ceiling",
+        of="figures.of_ceiling",
+    ),
+    _estimate(
+        "frames_per_cpu_second",
+        "frames per second of CPU time of the whole process tree",
+        "frames/s",
+        "frames/CPU s",
+        of="figures.frames_per_cpu_second",
+    ),
+    _estimate("ns_per_batch", "wall time from one batch to the next", "ns", of="figures.ns_per_batch"),
+    Column(
+        "startup_seconds",
+        "from the process's start to the first batch, the median over passes",
+        "s",
+        "start-up",
+        of="figures.startup_seconds",
+    ),
+    Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory", of="figures.peak_rss_bytes"),
     Column(
         "oversubscribed",
         "more workers, processes or threads than CPUs",
-        of=lambda cell: cell.oversubscribed or cell.crowded,
+        of="conditions.oversubscribed",
     ),
     Column("verdict", f"whether it does the same work as {REFERENCE}; none for a reference row", head=SAME_WORK),
     Column(
@@ -97,74 +125,97 @@ COLUMNS: tuple[Column, ...] = (
         head="findings",
         text=lambda cell: " ".join(finding.code for finding in cell.findings),
     ),
-    Column("verdict_reason", "why the verdict is unverified or different, or what it is based on"),
+    Column("verdict_reason", "why the verdict is unverified or different, or what it is based on", of="work.reason"),
     _estimate("loop_ns_per_batch", "cost of the measuring loop itself, for the backend null only", "ns"),
-    Column("disturbed_windows", "windows in which other processes used its CPUs"),
+    Column("disturbed_windows", "windows in which other processes used its CPUs", of="conditions.disturbed_windows"),
     Column("steps", "what it steps: any Gymnasium environment, its own classes, or others", of=what_it_steps),
     Column(
         "differences",
         f"differences from {REFERENCE} that its adapter declares",
-        of=lambda cell: "; ".join(cell.differences),
+        of=lambda cell: "; ".join(cell.built.differences),
     ),
-    Column("struck", "why its rate is excluded from comparisons; empty if it is not", of="why_struck"),
-    Column("proof", "verdict on its rows while it was measured; none if none were to be compared", of="proof.verdict"),
-    Column("proof_rows", "rows recorded in the cell that were compared", "rows", "rows compared", of="proof.rows"),
+    Column(
+        "struck", "why its rate is excluded from comparisons; empty if it is not", of=lambda cell: cell.exclusion or ""
+    ),
+    Column(
+        "proof", "verdict on its rows while it was measured; none if none were to be compared", of="work.proof.verdict"
+    ),
+    Column("proof_rows", "rows recorded in the cell that were compared", "rows", "rows compared", of="work.proof.rows"),
     Column(
         "proof_share",
         "share of its steps that were replayed for the comparison",
         "ratio",
-        of=lambda cell: cell.proof.steps / max(1, cell.proof.of_steps) if cell.proof else None,
+        of=lambda cell: (proof := cell.work.proof) and proof.steps / max(1, proof.of_steps),
     ),
     Column(
         "proof_reason",
         "why its rows were not compared, or how they differ",
-        of=lambda cell: why_not_same(cell.proof) if cell.proof else None,
+        of=lambda cell: why_not_same(cell.work.proof) if cell.work.proof else None,
     ),
     Column(
         "waiting_share",
         "share of the loop's time spent waiting for rows; none without --policy",
         "ratio",
-        of="acting.waiting",
+        of="figures.acting.waiting",
     ),
-    Column("inference_share", "share of the loop's time spent choosing actions", "ratio", of="acting.inference"),
+    Column(
+        "inference_share", "share of the loop's time spent choosing actions", "ratio", of="figures.acting.inference"
+    ),
     Column(
         "copy_share",
         "share of the loop's time spent copying observations to the policy and actions back",
         "ratio",
-        of="acting.copies",
+        of="figures.acting.copies",
     ),
     Column(
-        "latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns", of="acting.latency_p50_ns"
+        "latency_p50_ns",
+        "from the actions of a batch to the next batch, the median",
+        "ns",
+        of="figures.acting.latency_p50_ns",
     ),
-    Column("latency_p99_ns", "the same, the 99th percentile", "ns", of="acting.latency_p99_ns"),
+    Column("latency_p99_ns", "the same, the 99th percentile", "ns", of="figures.acting.latency_p99_ns"),
     Column(
-        "age", "how often the policy acts between choosing an action and receiving its row, the mean", of="acting.age"
+        "age",
+        "how often the policy acts between choosing an action and receiving its row, the mean",
+        of="figures.acting.age",
     ),
-    Column("rows_per_batch", "rows per batch, the mean; none if all have batch_size", "rows", of="batch_sizes.mean"),
-    Column("sampling_share", "share of training time spent sampling, given --learner", "ratio", of="learning.sampling"),
+    Column(
+        "rows_per_batch", "rows per batch, the mean; none if all have batch_size", "rows", of="figures.batch_sizes.mean"
+    ),
+    Column(
+        "sampling_share",
+        "share of training time spent sampling, given --learner",
+        "ratio",
+        of="figures.learning.sampling",
+    ),
     Column(
         "training_steps_per_second",
         "steps sampled and learned from per second, given --learner",
         "steps/s",
-        of="learning.steps_per_second",
+        of="figures.learning.steps_per_second",
     ),
     Column(
         "at_most_faster",
         "how many times faster training would be if sampling took no time",
         "times",
-        of="learning.at_most",
+        of="figures.learning.at_most",
     ),
     Column(
-        "proof_envs", "environments that were replayed to compare its rows", "environments", of="proof.environments"
+        "proof_envs",
+        "environments that were replayed to compare its rows",
+        "environments",
+        of="work.proof.environments",
     ),
     Column(
         "hosts",
         "the rate of the replica on each host, with an interval if repeated; empty if it ran on one machine",
         "steps/s",
-        of=lambda cell: [{"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.host_rates.items()],
-        text=lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.host_rates.items()),
+        of=lambda cell: [
+            {"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.conditions.host_rates.items()
+        ],
+        text=lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.conditions.host_rates.items()),
     ),
-    Column("work", "the verdict, with (before) if no row of the cell itself was compared"),
+    Column("work", "the verdict, with (before) if no row of the cell itself was compared", of="work_in_words"),
 )
 
 
@@ -191,7 +242,7 @@ def column_named(name: str) -> Column:
 
 def with_findings(cell: CellSummary, of_run: Sequence[Finding]) -> CellSummary:
     """Return ``cell`` with the findings on the run as a whole added to its own, as reports show it."""
-    return cell.having(findings=(*cell.findings, *of_run)) if of_run else cell
+    return replace(cell, findings=(*cell.findings, *of_run)) if of_run else cell
 
 
 # How estimates with these units are written; others are rates.
@@ -234,7 +285,7 @@ def _value(column: Column, cell: CellSummary) -> Text:
             return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
         if (loop := cell.loop_ns_per_batch) is not None:  # it has no frames: this is what the measuring loop costs
             return Text((figures.time(loop), "a batch"), "reference_row")
-        return Text((figures.rate(rate),), "struck" if cell.struck else "plain", rate)
+        return Text((figures.rate(rate),), "struck" if cell.excluded else "plain", rate)
     # A reference row is no backend: its ratios would read as those of a backend. The loop alone has no frames.
     if (cell.reference_row and column.unit in ("times", "ratio")) or (
         cell.loop_ns_per_batch and column.unit == "frames/s"

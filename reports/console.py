@@ -54,10 +54,11 @@ def for_file(file: IO[str]) -> Console:
     return OurConsole(file=file, color_system=None, force_terminal=False)
 
 
-def for_progress() -> Console:
-    """Return the console that writes to standard error. A view that moves needs a real terminal, whatever is forced."""
-    terminal = getattr(sys.stderr, "isatty", bool)() and not _silent.get()
-    return OurConsole(stderr=True, force_terminal=terminal, quiet=_silent.get())
+def for_progress(*, quiet: bool = False) -> Console:
+    """Return the console that writes to standard error. A bar needs a real terminal, whatever is forced."""
+    quiet = quiet or _silent.get()
+    terminal = getattr(sys.stderr, "isatty", bool)() and not quiet
+    return OurConsole(stderr=True, force_terminal=terminal, quiet=quiet)
 
 
 @contextmanager

@@ -1,49 +1,40 @@
-"""The neutral model of what is shown: facts, tables, findings, charts, and the pages that hold them.
+"""What a page shows, independent of the format: documents of facts, tables, findings, sentences and charts.
 
-Pages build it, every format writes it. It is a leaf: it knows neither results nor formats.
+Pages build it, every format writes it. It imports neither results nor formats.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from vebench.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.console import RenderableType
-
     from vebench.analysis.findings import Finding, Gravity
     from vebench.analysis.statistics import Estimate
 
-    Value = Estimate | str | int | float | None
-
-# best: the place to look at first. reference_row: a figure of a row that is no choice. missing: something is lacking.
-# struck: a figure that is not valid.
 Tone = Literal["plain", "best", "reference_row", "missing", "struck"]
-# answer: what answers, legend and mark of the best are about. run: more of the same run.
-Subject = Literal["answer", "run"]
 
 
 @dataclass(frozen=True)
 class Text:
-    """One place of a table: the first line is what counts, the others explain it.
-
-    ``value`` is what the first line shows, to sort by: an estimate, a number, a verdict; None if it shows no single
-    one. ``short``: the second line may stand beside the first, and is this where there is little room; empty if not.
-    """
+    """One place of a table."""
 
     lines: tuple[str, ...]
+    """The first line is the result, the others explain it."""
     tone: Tone = "plain"
-    value: Value = None
+    value: Estimate | str | int | float | None = None
+    """The result of the first line, to sort by."""
     short: str = ""
+    """The second line in fewer characters. With it, a terminal may show both on one line."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line of a table, with a text for each column. Reference rows come last and are set apart."""
+    """One row of a table, with a text for each column. Reference rows come last."""
 
     label: str
     texts: tuple[Text, ...]
@@ -51,116 +42,99 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """Lines below a heading, for text that is too long for a table."""
-
-    heading: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Table:
-    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``.
-
-    The last ``aside`` columns are about whole rows, beside those that rows are compared in. ``notes`` are footnotes.
-    ``numbers``: places hold numbers, not prose. ``group`` is what it is of, such as a task: documents show what is of
-    one group together. ``about`` says whether the document's answers, legend and mark of the best belong to it: what
-    others need to be read stands in their own notes and listings.
-    """
+    """A table with a column of labels, headed ``corner``, and one column for each of ``columns``."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     corner: str = "backend"
-    aside: int = 0
     notes: tuple[str, ...] = ()
-    listing: Listing | None = None
+    """How to read it."""
+    details: tuple[str, ...] = ()
+    """Further notes, which a terminal shows on request."""
     numbers: bool = True
+    """Places hold numbers, and are not wrapped."""
     group: str = ""
-    about: Subject = "answer"
+    """The task or similar that it is about. Documents show a group together."""
+    further: bool = False
+    """The document's answers, legend and mark of the best are about other tables."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """What is listed under ``label``: what is the case, where (a line for each place), and what to do.
-
-    A finding has its code as the label, and a ``gravity``: what it means for the figures. An explanation, of a verdict
-    or of a place in a table, has none. ``command`` is what the remedy says to run, as it can be pasted. Either is empty
-    where nothing is to be done.
-    """
+    """A finding, or the explanation of a verdict."""
 
     label: str
+    """The code of a finding; the verdict that is explained."""
     text: str
     places: tuple[str, ...] = ()
+    """Where it is the case."""
     remedy: str = ""
     command: str = ""
+    """What the remedy says to run, as it can be pasted."""
     gravity: Gravity | None = None
+    """What a finding means for the results. An explanation has none."""
 
     @classmethod
     def of(cls, finding: Finding, places: Iterable[str] = ()) -> Self:
         """Return a finding in words."""
+        where = tuple(map(one_line, places))
         code = finding.code
-        words = one_line(finding.message), tuple(map(one_line, places)), one_line(finding.remedy)
-        return cls(code.value, *words, gravity=code.gravity)
+        return cls(code.value, one_line(finding.message), where, one_line(finding.remedy), gravity=code.gravity)
 
 
 @dataclass(frozen=True)
 class AnswerText:
-    """What a group of tables and figures says, in sentences, the most important first.
-
-    ``code`` is what to paste to use what is recommended, lines of Python; empty where nothing is. ``settled``: whether
-    the question is answered, and not only why it cannot be.
-    """
+    """What a group of tables and charts says, in sentences, the most important first."""
 
     group: str
     sentences: tuple[str, ...]
     code: tuple[str, ...] = ()
+    """Lines of Python that use what is recommended."""
     settled: bool = True
+    """The question is answered, and not only why it cannot be."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """All that is shown about one thing: facts by name, tables, how to read them, and last findings and explanations.
-
-    ``answers`` are for those who read nothing else: first in a file, last on a terminal. ``charts`` show the same as
-    the tables. ``file`` is the run file that it is of, empty if it is of none.
-
-    ``notice`` is one line to be read before all else, empty if there is none. ``best`` is what the mark of the best
-    places means, empty if no place has it. ``drawing`` is for a terminal, where it comes first and takes the width that
-    there is; other formats leave it out.
-
-    ``findings`` have the gravest first. Where not all was asked for, ``all_notes`` is the command that shows all.
-    """
+    """All that is shown about one thing."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
+    """Names and values."""
     tables: tuple[Table, ...]
     legend: tuple[str, ...] = ()
+    """How to read the tables."""
     findings: tuple[Remark, ...] = ()
+    """The gravest first."""
     explanations: tuple[Remark, ...] = ()
     best: str = ""
-    drawing: RenderableType | None = None
+    """What the mark of the best places means."""
     notice: str = ""
+    """One line to be read before all else."""
     answers: tuple[AnswerText, ...] = ()
+    """The conclusions: first in a file, last on a terminal."""
     charts: tuple[Chart, ...] = ()
     all_notes: str = ""
+    """The command that shows everything, where something was left out."""
     file: str = ""
+    """The run file that it is about."""
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """All that comes last, as formats list it: findings and explanations."""
+        """Findings and explanations."""
         return (*self.findings, *self.explanations)
 
 
-# measured: points with intervals, which a line joins. bound: the same of a row that no backend can beat. ideal: what
-# would be if each worker added as much as the first. forecast: what a model expects where nothing was measured.
+# bound: a row that no backend can beat. ideal: each worker adds as much as the first. forecast: nothing was measured.
 LineRole = Literal["measured", "bound", "ideal", "forecast"]
 ChartKind = Literal["rate", "efficiency", "cost"]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on the axis of workers, and in few words what is there, such as the end of the CPUs, or what ``wins``."""
+    """A place on the axis of workers, and in few words what is there."""
 
     x: float
     text: str
@@ -169,31 +143,27 @@ class Mark:
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a figure, or group of bars: its points, by rising ``x``. ``name`` is in the key.
-
-    Lines of one ``family``, by default the name, have one colour; ``dashed`` sets two apart. A ``banded`` line
-    shows its intervals; bars always do. ``mark`` is what is said of one of the points.
-    """
+    """One line of a chart, or group of bars."""
 
     name: str
     points: tuple[tuple[float, Estimate], ...]
+    """By rising x."""
     role: LineRole = "measured"
     family: str = ""
+    """Lines of one family have one colour. By default the name."""
     dashed: bool = False
     banded: bool = False
+    """The intervals of a line are shown; those of bars always are."""
     mark: Mark | None = None
+    """What is said about one of its points."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common horizontal axis, or bars if it has few places.
-
-    Both axes are logarithmic; with ``linear``, the vertical one is not and begins at zero. Bars always begin there.
-    ``group`` is what it is of, such as a task: documents show what is of one group together. With ``kind``, what it
-    shows, the group names the figure.
-    """
+    """Lines over a logarithmic axis, or bars if it has few places."""
 
     group: str
+    """The task or similar that it is about. With the kind, it names the chart."""
     kind: ChartKind
     title: str
     x_label: str
@@ -201,22 +171,21 @@ class Chart:
     series: tuple[ChartLine, ...]
     marks: tuple[Mark, ...] = ()
     linear: bool = False
+    """The vertical axis begins at zero. Otherwise it is logarithmic; bars always begin at zero."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What documents of a run show besides rates, speedups and what is wrong.
-
-    ``columns`` names columns of the data, each shown as a further table of each task. With ``every_finding``, nothing
-    is left out for being of less weight: notes, ranks by CPU time, what the measuring loop costs, facts in full. With
-    ``each_run``, runs that are shown side by side follow one by one. ``forecast`` is a number of workers to predict
-    rates for, None for no prediction.
-    """
+    """What documents of a run show besides rates, speedups and what is wrong."""
 
     columns: tuple[str, ...] = ()
+    """Columns of the data, each shown as a further table of each task."""
     every_finding: bool = False
+    """Nothing is left out for being of less weight."""
     each_run: bool = True
+    """Runs that are shown side by side follow one by one."""
     forecast: int | None = None
+    """The number of workers to predict rates for."""
 
 
 DEFAULT = View()
@@ -228,10 +197,16 @@ PageKind = Literal[
 
 
 class Page(Protocol):
-    """A result of one kind. ``title`` is shown above all documents, empty where their own titles are enough."""
+    """A result of one kind."""
 
-    kind: ClassVar[PageKind]
-    title: ClassVar[str] = ""
+    @property
+    def kind(self) -> PageKind:
+        """Which formats can write it, and how documents are laid out on a terminal."""
+
+    @property
+    def title(self) -> str:
+        """The title above several documents; empty if their own are enough."""
+        return ""
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -244,3 +219,18 @@ class DataPage(Page, Protocol):
     @property
     def data(self) -> object:
         """Lists and mappings of texts, numbers, estimates and findings; None where something does not apply."""
+
+
+@dataclass(frozen=True)
+class SimplePage:
+    """A page that was made at once: of one document, and of data if programs can read it."""
+
+    kind: PageKind
+    document: Document
+    data: object = None
+    title: str = ""
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """The document."""
+        return (self.document,)

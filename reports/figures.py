@@ -206,8 +206,8 @@ def tasks_in_words(standing: Standing) -> str:
 def environments_of(cell: CellSummary) -> str:
     """Return what a backend steps: ``any Gymnasium environment``, ``own classes for this task``, its library's."""
     entry = cell.entry
-    if cell.own_classes is not None:
-        return INSTEAD if cell.own_classes.refused else OWN
+    if cell.built.own_classes is not None:
+        return INSTEAD if cell.built.own_classes.refused else OWN
     if entry.steps_gymnasium:
         return _ANY
     return f"{entry.library}'s own environments" if entry.library else "environments of its adapter"
@@ -217,7 +217,7 @@ def what_it_steps(cell: CellSummary) -> str | None:
     """Return the same for data, with details on own classes or why they are not used; None for a reference row."""
     if cell.reference_row:
         return None
-    return environments_of(cell) if cell.own_classes is None else cell.own_classes.words
+    return environments_of(cell) if cell.built.own_classes is None else cell.built.own_classes.words
 
 
 def without_folders(names: Iterable[str]) -> Callable[[str], str]:

@@ -113,12 +113,6 @@ _STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
 _MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
 _LEAST_RATIO = 1.4
 PREDICTED = "predicted"
-_STRIP = (12.0, 2.6)  # the size of the strip of windows, in inches
-_STATES: Mapping[str, Mapping[str, Any]] = {
-    "calm": {"color": MUTED.light, "marker": "o", "markersize": 3.0},
-    "disturbed": {"color": INK.light, "marker": "s"},
-    "throttled": {"color": INK.light, "marker": "|", "markersize": 9.0},
-}
 LONGEST = 34  # characters of a name in a figure; reports have it in full
 
 
@@ -170,16 +164,6 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
     drawn = _file(partial(_figure, charts, among or charts, ground=not part), "svg", salt=part).decode()
     title = "; ".join(chart.title for chart in charts)
     return _finished(_pointed_at(drawn, charts), title, _description(charts), part)
-
-
-def strip(windows: Sequence[tuple[int, float, str]], limit: float, part: str) -> str:
-    """Return windows in the order of measuring as SVG, for a ``part`` of an HTML page.
-
-    Each has the number of its pass, how far its rate is from its level, and its state; what is farther away than
-    ``limit`` is at the edge.
-    """
-    drawn = _file(partial(_strip, windows, limit), "svg", salt=part).decode()
-    return _finished(drawn, "Noise: every window", f"{len(windows)} windows in the order of measuring.", part)
 
 
 def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
@@ -396,32 +380,6 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
         space.yaxis.set_major_locator(LogLocator(subs=steps) if steps else MaxNLocator(5, steps=(1, 2, 5, 10)))
     space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _plain(y)))
     space.minorticks_off()
-
-
-def _strip(windows: Sequence[tuple[int, float, str]], limit: float) -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - imported on use
-
-    whole = Figure(_STRIP, layout="constrained", facecolor="none")
-    space = whole.subplots()
-    space.set_xlim(-0.5, len(windows) - 0.5)
-    space.set_ylim(-limit * _MARGIN, limit * _MARGIN)
-    space.set_xticks([])
-    space.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}" if y else "0"))
-    passes = [number for number, _, _ in windows]
-    begins = [at for at, number in enumerate(passes) if not at or number != passes[at - 1]]
-    if len(begins) > 1:
-        for at in begins:
-            space.axvline(at - 0.5, color=MUTED.light, linewidth=0.7, linestyle=(0, (5, 2, 1, 2)), zorder=1)
-        if len(begins) <= _MOST_TICKS:
-            space.set_xticks([at - 0.5 for at in begins], [f"pass {passes[at] + 1}" for at in begins], ha="left")
-    for state, look in _STATES.items():
-        own = [at for at, window in enumerate(windows) if window[2] == state]
-        heights = [min(max(windows[at][1], -limit), limit) for at in own]
-        if own:
-            space.plot(own, heights, linestyle="none", clip_on=False, label=f"{len(own)} {state}", **look)
-    space.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return whole
 
 
 def with_points(chart: Chart) -> list[ChartLine]:

@@ -21,7 +21,7 @@ from support.waiting import eventually
 import vebench as package
 from vebench import Run, VebenchError, check, compare, load, measure, verify
 from vebench.analysis import rules
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.spec import UNTIL_BUDGET
 from vebench.results import store
@@ -95,7 +95,7 @@ def test_a_run_for_real_prints_nothing(capsys: pytest.CaptureFixture[str], monke
     run = measure("CartPole", workers=1, backends=["for-loop", "gym-sync"], **plan)
     loop, other = run.cells
     assert (loop.status, other.status) == ("ok", "ok")
-    assert (other.verdict, other.rows > 0, other.speedup.low is not None) == ("identical", True, True)
+    assert (other.verdict, other.figures.rows > 0, other.speedup.low is not None) == ("identical", True, True)
     (ratio,) = run.ratios([(other, loop)])
     assert ratio.ratio is not None
     assert capsys.readouterr() == ("", "")
@@ -144,7 +144,7 @@ def test_a_file_that_is_no_run_is_an_error_of_one_line(tmp_path: Path) -> None:
 
 
 def test_what_the_command_line_says_besides_is_a_warning() -> None:
-    path = known_work.kept_file()
+    path = verdicts.kept_file()
     path.parent.mkdir(parents=True)
     path.write_text("damage of its own\n")
     with pytest.warns(UserWarning, match="1 damaged line is ignored"):

@@ -4,17 +4,14 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from support.commands import ONE_PASS, Command
+from support.commands import ONE_PASS, Command, registered
 from support.fakes import fake_world
 from support.in_this_process import world_here
 
-from vebench import cli
 from vebench.plan import kinds
 from vebench.plan.spec import TOLERANCE
 from vebench.reports.columns import column_names
@@ -51,25 +48,14 @@ def commands() -> list[str]:
     return [*dict.fromkeys(found)]
 
 
-def every_command() -> Iterator[click.Command]:
-    """Yield all commands, and the commands of groups."""
-    groups: list[click.Group] = [cli.app]
-    for group in groups:
-        for command in group.commands.values():
-            yield command
-            if isinstance(command, click.Group):
-                groups.append(command)
-
-
 @pytest.mark.parametrize("line", commands())
 def test_a_command_line_of_the_documents_can_be_typed(line: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path("machines").write_text("\n".join("abcdefgh"))
     name, *words = shlex.split(line, comments=True)
-    command: click.Command = cli.app.commands[name]
-    if isinstance(command, click.Group):
-        name, *words = words
-        command = command.commands[name]
+    if name not in registered():
+        name = f"{name} {words.pop(0)}"
+    command = registered()[name]
     if "--help" in words:
         return
     context = command.make_context(name, words, obj=None)
@@ -80,7 +66,7 @@ def test_a_command_line_of_the_documents_can_be_typed(line: str, tmp_path: Path,
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_names_exists(page: Path) -> None:
     text = text_of(page)
-    options = {name for command in every_command() for option in command.params for name in option.opts}
+    options = {name for command in registered().values() for option in command.params for name in option.opts}
     options |= {"--help"} | {name for script in SCRIPTS for name in re.findall(r"\"(--[a-z-]+)\"", text_of(script))}
     spans = [span for span in SPAN.findall(text) if span.startswith(("--", "vebench "))]
     assert {option for span in spans for option in OPTION.findall(span)} <= options
@@ -154,7 +140,7 @@ def test_the_readmes_rates_are_those_of_its_chart(vebench: Command, monkeypatch:
 
 @pytest.mark.parametrize("place", ["action.yml", "vebench/pytest_plugin.py", "docs/ci.md"])
 def test_all_gates_have_the_same_tolerance_by_default(place: str) -> None:
-    defaults = {one.absent for command in every_command() for one in command.params if one.name == "tolerance"}
+    defaults = {one.absent for command in registered().values() for one in command.params if one.name == "tolerance"}
     assert defaults == {TOLERANCE}
     pattern = r"default: (10%)$|tolerance: float = (0\.1),|2 workers, (10%),"
     (found,) = re.findall(pattern, text_of(ROOT / place), re.MULTILINE)

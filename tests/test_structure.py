@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "vebench.backends.shared_memory.sb3": {"stable_baselines3"},  # what it is an adapter for
     "vebench.backends.peers.rlpyt": {"rlpyt"},  # from a checkout, that no package installs
     "vebench.child.probe": {"gymnasium"},  # looks up environments for its parent
-    "vebench.child.pair": {"gymnasium", "numpy"},  # steps them by its name
+    "vebench.child.equality.subject": {"gymnasium", "numpy"},  # steps them by its name
     "vebench.child.network": {"torch"},
 }
 # What the rest may know of backends and suites: interfaces, tables, and what holds for the environments of any suite.
@@ -80,7 +80,7 @@ OPEN_TO_ALL = {
     "vebench.backends.environments.suites",
 }
 # A proof steps the reference itself, with its own code.
-OPEN_TO_PROOFS = {"vebench.child.proof.reference": {"vebench.backends.for_loop"}}
+OPEN_TO_PROOFS = {"vebench.child.equality.reference": {"vebench.backends.for_loop"}}
 # Subclasses of what their library has: it is imported with them, and they on use.
 WITH_THEIR_LIBRARY = {"vebench.child.network"}
 HEAVY = {"numpy", "scipy", "gymnasium", "envpool", "mujoco", "ale_py", "cv2", "torch"}

@@ -20,8 +20,7 @@ from simulated import Machine, Plan, Simulated, World, one_pass, run_of, share
 from vebench.analysis.comparison import compare_runs, without_unknown_reference
 from vebench.analysis.summary import summarise
 from vebench.child.window import Window
-from vebench.gates.gate import exit_status, until_decided
-from vebench.gates.sequential import enough_passes, resolution
+from vebench.gates.gate import Budget, Criteria, decide, enough_passes, exit_status, resolution
 from vebench.machine.topology import flat
 from vebench.plan.spec import RunSpec
 from vebench.results.header import topology_record
@@ -112,17 +111,13 @@ class Gate:
             after = summaries(run_of(random, world, truth, self.repeats, RUN))
             found = compare_runs(before, after, metric=self.metric, tolerance=self.tolerance)
             return without_unknown_reference(found), self.repeats
-        once, forever = (
-            resolution(before, metric=self.metric, tolerance=self.tolerance, forever=forever)
-            for forever in (False, True)
-        )
+        criteria = Criteria(self.metric, self.tolerance)
+        once, forever = (resolution(before, criteria, forever=forever) for forever in (False, True))
         enough = enough_passes(once, forever, self.repeats)
         candidate = run_of(random, world, truth, 2, RUN)
-        clock, passes = 2 * PASS_S, 2
-
-        def look(part: float) -> Comparison:
-            after = summaries(candidate)
-            return compare_runs(before, after, metric=self.metric, tolerance=self.tolerance, part=part)
+        clock, passes = 0.0, 2
+        budget = Budget(BUDGET_S, lambda: clock)
+        clock = 2 * PASS_S
 
         def another(wanted: frozenset[CellKey]) -> bool:
             nonlocal clock, passes
@@ -132,7 +127,7 @@ class Gate:
             return True
 
         every = frozenset(cell.key for cell in before)
-        found = until_decided(look, another, 3, every, 0.0, BUDGET_S, lambda: clock, enough)
+        found = decide(lambda: (before, summaries(candidate)), another, criteria, every, 3, budget, enough)
         return without_unknown_reference(found), passes
 
     def _in_turn(self, random: Generator, world: World, truth: Truth) -> Comparison:

@@ -158,7 +158,7 @@ def study(world: World, runs: int, random: Random) -> str:
             samples[key] = Sample.of({turn: counts_of(windows, random) for turn, windows in enumerate(passes)})
             steps = sum(one.rows - one.resets for windows in passes for one in windows) / cell.envs / PASSES
             enough.append(world.share <= RESETS_MATTER or steps >= ENOUGH_EPISODES * world.length)
-        found = list(pooled(samples, dict.fromkeys(samples, "calm")).values())
+        found = list(pooled(samples, dict.fromkeys(samples, "undisturbed")).values())
         for sample, truth, told in zip(found, truths, enough, strict=True):
             few.append(not told)
             if told:

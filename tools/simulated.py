@@ -150,7 +150,7 @@ class Simulated:
         for key, rates in self.rates.items():
             if rates:
                 samples[key] = Sample.of({number: [(rate, 1.0) for rate in each] for number, each in rates.items()})
-        return pooled(samples, dict.fromkeys(samples, "calm"))
+        return pooled(samples, dict.fromkeys(samples, "undisturbed"))
 
 
 def one_pass(sides: Sequence[Simulated], number: int, now: float, keys: Collection[CellKey], plan: Plan) -> float:

@@ -40,18 +40,17 @@ from vebench.backends.environments.suites import SUITES, short_name
 from vebench.backends.fast.classes import class_of
 from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import ENTRIES, PACKAGES, REFERENCE
-from vebench.child import trials
 from vebench.child.answers import Proof, describe
+from vebench.child.equality import layouts, replay
+from vebench.child.equality.stepping import step_trials
 from vebench.child.main import load
-from vebench.child.proof import replay
 from vebench.child.request import Judging, Proving, Request, Settings
-from vebench.child.stepping import step_trials
 from vebench.errors import VebenchError
 from vebench.interpreters.interpreter import packages_here
 from vebench.machine import pinning
 from vebench.plan.grammar import parse_backends
-from vebench.plan.known_work import SAME, why_not_identical
 from vebench.plan.tasks import KNOWN, TASKS
+from vebench.plan.verdicts import SAME, why_not_identical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -167,7 +166,7 @@ def _quiet() -> None:
     """Leave out what libraries print, and end with the survey."""
     end_with_parent()
     sys.path.insert(0, str(HERE / "tests"))
-    trials.LEAST_S = 0.0  # there are hundreds of comparisons
+    layouts.LEAST_S = 0.0  # there are hundreds of comparisons
     # A process that has loaded adapters is not forked.
     replay._in_parallel = map  # noqa: SLF001
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

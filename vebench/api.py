@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import planning
+from vebench.commands.proving import drawn_seed
 from vebench.commands.session import World, session
-from vebench.commands.verdicts import drawn_seed
 from vebench.equality import diff
 from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
-from vebench.gates import gate
 from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures
 from vebench.reports.formats import registry
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
     from vebench.analysis.statistics import Estimate
     from vebench.child.answers import Proof
-    from vebench.equality.diff_page import PairPage
-    from vebench.equality.differences import Parting
-    from vebench.equality.verify_page import VerifyPage
+    from vebench.equality.diff import PairPage
+    from vebench.equality.rows import FirstDifference
+    from vebench.equality.verify import VerifyPage
     from vebench.gates.check_page import CheckPage
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
@@ -174,8 +173,8 @@ class Run(Result):
 
 
 def _why_not(cell: CellSummary) -> str:
-    if cell.struck:
-        return one_line(f"{cell.label}: {cell.why_struck}")
+    if cell.excluded:
+        return one_line(f"{cell.label}: {cell.exclusion}")
     if not cell.sample.rates:
         return one_line(f"{cell.label} {cell.status}{f': {cell.reason}' if cell.reason else ''}")
     return "" if cell.sample.measurable else one_line(f"{cell.label}: too few windows")
@@ -240,14 +239,16 @@ class PairVerification(Result):
         return self.page.verdict.word
 
     @property
-    def parting(self) -> Parting | None:
+    def parting(self) -> FirstDifference | None:
         """The first row that differs in the smallest example; None without one."""
-        return self.page.verdict.parting
+        example = self.page.verdict.example
+        return None if example is None else example.difference
 
     @property
     def script(self) -> str:
         """The smallest example as Python code that fails where the two differ; empty without one."""
-        return self.page.verdict.script
+        example = self.page.verdict.example
+        return "" if example is None else example.script
 
     @property
     def status(self) -> int:
@@ -384,9 +385,8 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     words = ["compare", str(a), str(b), *_typed({**given, "budget": budget})]
     world = replace(world or World(), arguments=tuple(words))
     with _quietly():
-        gate.check_tolerance(tolerance)
         spec = spec_of("compare", given)
-        path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
+        path = None if output is None else paths.output(str(output))
         longest = None if budget is None else OPTIONS["budget"].value(budget)
         found = comparing.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
         return Comparison(found)

@@ -172,15 +172,15 @@ def tune(call: Call) -> int:
     vebench tune HalfCheetah --async no --budget 5m -f json
     """
     from vebench.tune import command
-    from vebench.tune.page import Wish
+    from vebench.tune.settings import Constraints
 
     file, outlet = call.outlet("tune", measures=True)
     call.refuse_for_resume(file, "margin", "budget", "form")
-    wish = Wish(call.batch, call.asynchronous == "ok", call.margin)
+    wanted = Constraints(call.batch, call.asynchronous == "ok", call.margin)
     if call.resume is not None:
-        return command.resume(call.resume, wish, call.budget, outlet, call.world, allowed=call.allow_code)
+        return command.resume(call.resume, wanted, call.budget, outlet, call.world, allowed=call.allow_code)
     spec = asked("tune", {**call.plan, "budget": call.budget})
-    return command.start(spec, wish, file, outlet, call.world)
+    return command.start(spec, wanted, file, outlet, call.world)
 
 
 @command(
@@ -383,10 +383,8 @@ def history_(call: Call) -> int:
     """
     from vebench.gates import history
 
-    if call.store:
-        history.keep(call.store, call.folder)
     _, outlet = call.outlet("history")
-    return history.history(call.folder, call.envs, call.backends, outlet)
+    return history.history(call.folder, call.envs, call.backends, call.store, outlet)
 
 
 @command(
@@ -441,7 +439,7 @@ def verify_(call: Call) -> int:
     spec = asked("verify", call.plan)
     seed = call.plan.get("seed")
     if call.pair:
-        from vebench.commands.verdicts import drawn_seed
+        from vebench.commands.proving import drawn_seed
         from vebench.equality import diff
 
         call.refuse_others("A and B name what is compared", call.given - {"envs", "backends"})
@@ -462,7 +460,7 @@ def verify_(call: Call) -> int:
 
 @app.group(cls=options.Commands, section=options.SHARE)
 def share() -> None:
-    """Share a run: as a folder that others can check, as a site, or as a sentence."""
+    """Submit a run for others to check, publish submissions, or quote a run."""
 
 
 @command(
@@ -474,9 +472,9 @@ def share() -> None:
 def make_(call: Call) -> int:
     """Make a submission of a run with a fixed plan.
 
-    RUN is a run file of vebench run --suite. Shows what the submission contains and whether it would be accepted;
-    with -o, also writes it: the run, the machine, the packages with digests, and the rates with checksums, without
-    folders of this machine. Exit status: 0 accepted, 1 it would be refused, 2 bad input.
+    RUN is a run file of vebench run --suite. Shows whether the submission would be accepted; with -o, also writes it:
+    the run, the machine, the packages, and the rates with checksums, without folders of this machine. Exit status: 0
+    accepted, 1 it would be refused, 2 bad input.
 
     \b
     vebench run --suite classic-3 -o classic.jsonl
@@ -484,7 +482,7 @@ def make_(call: Call) -> int:
     """
     from vebench.share import make
 
-    return make.submit(call.run, call.folder)
+    return make.make(call.run, call.folder)
 
 
 @command(
@@ -495,7 +493,7 @@ def make_(call: Call) -> int:
     name="check",
 )
 def share_check_(call: Call) -> int:
-    """Check submissions, and say why one is refused and what to do.
+    """Check submissions for mistakes, and say how to correct them.
 
     Each DIR is a folder that vebench share make has written. Nothing in it is executed. Exit status: 0 all are
     accepted, 1 one is refused, 2 bad input.
@@ -518,10 +516,10 @@ def share_check_(call: Call) -> int:
     ),
 )
 def site_(call: Call) -> int:
-    """Write a static site from submissions.
+    """Write a static site of submissions: an index, and a page for each machine.
 
-    DIR is a folder of folders that vebench share make has written. Those that are damaged are left out, with the
-    reason. The site needs no server. Exit status: 0 done, 2 bad input, or no submission.
+    DIR is a folder of folders that vebench share make has written. Damaged ones are left out, with the reason. The site
+    needs no server. Exit status: 0 done, 2 bad input, or no submission.
 
     \b
     vebench share site submissions -o site
@@ -540,9 +538,9 @@ def site_(call: Call) -> int:
     options.output("cite"),
 )
 def cite_(call: Call) -> None:
-    """Show how to quote a run: a sentence for each task, or an entry for BibTeX.
+    """Show how to quote a run: a sentence for each task, and an entry for BibTeX.
 
-    RUN is a run file. The rates are those of the fastest backend, with what makes them repeatable.
+    RUN is a run file. The rates are those of the fastest backends, with what is needed to repeat them.
 
     \b
     vebench share cite pong.jsonl
@@ -558,9 +556,9 @@ def cite_(call: Call) -> None:
 def list_(_call: Call) -> None:
     """Show what can be measured here, and why the rest cannot."""
     from vebench.reports.console import show
-    from vebench.reports.pages.list import ListPage
+    from vebench.reports.pages.list import list_page
 
-    show(ListPage())
+    show(list_page())
 
 
 @command(

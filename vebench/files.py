@@ -13,6 +13,7 @@ import msgspec
 from vebench.errors import harmless
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 T = TypeVar("T")
@@ -35,15 +36,22 @@ def decoded(data: bytes, kind: type[T]) -> T:
     # Most lines of a run file are printable ASCII that cannot be a command: this is asked first, because it is fast.
     plain = data.isascii() and b"\\" not in data and b"\x7f" not in data and b"#" not in data and b"::" not in data
     if not plain or len(data) > LONGEST_TEXT:
-        data = msgspec.json.encode(_harmless(msgspec.json.decode(data)))
+        data = msgspec.json.encode(with_texts(msgspec.json.decode(data), _harmless))
     return msgspec.json.decode(data, type=kind)
 
 
-def _harmless(value: Any) -> Any:  # noqa: ANN401 - as JSON has it
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return JSON with each text changed."""
     if isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise ValueError(f"a text in it is longer than {LONGEST_TEXT} characters")
-        return harmless(value)
+        return change(value)
     if isinstance(value, dict):
-        return {_harmless(name): _harmless(each) for name, each in value.items()}
-    return [*map(_harmless, value)] if isinstance(value, list) else value
+        return {with_texts(name, change): with_texts(each, change) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_texts(each, change) for each in value]
+    return value
+
+
+def _harmless(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a text in it is longer than {LONGEST_TEXT} characters")
+    return harmless(text)

@@ -122,7 +122,7 @@ class VectorEnvRate:
         from vebench.backends.registry import REFERENCE
         from vebench.commands import session
         from vebench.errors import UsageError
-        from vebench.gates import compare, gate
+        from vebench.gates import compare
         from vebench.plan.kinds import HOW_LONG, Option, seconds
 
         if (run is None) == (not instead):
@@ -141,7 +141,6 @@ class VectorEnvRate:
         theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
         pythons = instead.get("python", sys.executable), sys.executable
         spec, other = (spec_of("compare", each, "low") for each in (plan, {**plan, **theirs}))
-        gate.check_tolerance(tolerance)
         return compare.compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:
@@ -177,7 +176,7 @@ class VectorEnvRate:
         if worst.ratio:
             told |= {"ratio": worst.ratio.median, "low": worst.ratio.low, "high": worst.ratio.high}
         self.test.user_properties.extend(told.items())
-        if page.status == gate.DONE:
+        if page.status == gate.Status.DONE:
             return
         failed = [f"{cell.key.backend}, {cell.key.size}: {cell.failed}" for cell in found.cells if cell.failed]
         slower = [
@@ -186,7 +185,7 @@ class VectorEnvRate:
             for one in found.groups
             if one.verdict == "slower" and one.ratio
         ]
-        if page.status == gate.WORSE:
+        if page.status == gate.Status.WORSE:
             pytest.fail(f"vebench: {one_line('; '.join([*slower, *failed]))}", pytrace=False)
         # What holds for a whole backend is said once.
         reasons = {one.why: f"{one.key.backend}, {one.key.size}, is {one.verdict}" for one in found.cells if one.why}

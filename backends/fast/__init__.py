@@ -1,19 +1,14 @@
-"""Environment classes of our own, with the same bytes as Gymnasium's: ``fast-sync``, ``fast-async`` and ``make_vec``.
+"""vebench's own environment classes, with the same bytes as Gymnasium's: ``fast-sync``, ``fast-async``, ``make_vec``.
 
-Begin reading with ``share``: what the environments are, as the rest sees them. What fills it in:
+Start reading with ``share``: the interface of a class, and how its environments are stepped. The other modules:
 
-- ``atari``: the emulator's C++ methods, called by C; ``picture``: its screens made into observations;
+- ``atari``: the emulator's C++ methods, called by C; ``picture``: observations out of its screens;
 - ``physics``: MuJoCo; ``physics_tasks``: what each of its tasks shows and rewards, and when it ends;
 - ``classic``: classic control;
-- ``native``: the compiled part, if there is one: ``pool.c``, the threads, and a file for each of these.
-
-What is built on it: ``classes``, the table of classes, and whether they may step here; ``backend``, the backends; and
-``vector_env``: ``make_vec``, for training code.
-
-``make_vec`` is loaded on use, since it needs Gymnasium.
+- ``native`` and ``pool``: the compiled part, and the threads;
+- ``classes``: the table of classes, and whether they may step here;
+- ``backend`` and ``vector_env``: the backends, and ``make_vec`` for training code.
 """
-
-from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +20,7 @@ __all__ = ["make_vec"]
 
 def __getattr__(name: str) -> object:
     if name == "make_vec":
-        from vebench.backends.fast.vector_env import make_vec  # noqa: PLC0415 - as said above
+        from vebench.backends.fast.vector_env import make_vec  # loaded on use, since it imports Gymnasium
 
         return make_vec
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

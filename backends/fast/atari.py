@@ -1,10 +1,10 @@
 """Atari games on the emulator itself, as ``AtariPreprocessing`` and ``FrameStackObservation`` show them.
 
-A step is C alone, which calls the methods of ALE's C++ class: ``atari.c``. ale-py's module exports them, and an
-``ALEInterface`` of Python's has the C++ object inside. All of this holds for ale-py as it is pinned in ``classes.py``,
-and is compared with what Python sees whenever a task is built.
+A step is C alone, which calls the methods of ALE's C++ class: ``atari.c``. ale-py's module exports them, and a Python
+``ALEInterface`` contains the C++ object. This relies on the versions of ale-py in ``classes.py``. Whenever a task is
+built, C's view of a game is compared with Python's.
 
-What is left out is what no row shows: a picture in colour of every frame, copies of the stack.
+C skips work that no row shows: a picture in colour of every frame, copies of the stack.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,16 +27,13 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 
 from vebench.backends.environments.atari import FRAME_LIMIT, NOOP_MAX, SCREEN_SIZE, STACK, noop_max
-from vebench.backends.fast.native import NOT_BUILT, library, needed
+from vebench.backends.fast.native import NOT_BUILT, address, library, needed
 from vebench.backends.fast.picture import PictureMaker, by_opencv, check_pictures, pointer
+from vebench.backends.interface import Task
 from vebench.backends.shared_memory.memory_layout import RowArrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
-
-    from vebench.backends.interface import Task
 
 # The methods in the order of ``struct games`` in ``atari.c``, by their names in ale-py's module.
 _METHODS = (
@@ -52,10 +50,10 @@ _METHODS = (
     "_ZN3ale12ALEInterface13setDifficultyEj",
 )
 _SCREEN = _METHODS.index("_ZNK3ale12ALEInterface9getScreenEv")
-# The constructor of an empty list of a path's parts, and the method that fills it.
+# The constructor of an empty list of the parts of a path, and the method that fills it.
 _PATH = ("_ZNSt10filesystem7__cxx114path5_ListC1Ev", "_ZNSt10filesystem7__cxx114path14_M_split_cmptsEv")
 _OBJECT = 40  # bytes of an ``ale::ALEInterface``
-_IN_PLACE = 0b11110  # flags of an instance of nanobind's: made, and its C++ object is inside
+_IN_PLACE = 0b11110  # flags of a nanobind instance that is made, with its C++ object inside
 _STEPS_CHECKED = 20  # in each of two episodes
 _INFOS = ("lives", "episode_frame_number", "frame_number")
 # ``struct game``.
@@ -67,27 +65,25 @@ _GAME = np.dtype([(name, np.int64) for name in _NUMBERS])
 class AtariSettings:
     """How a game is stepped and shown, by the names that ``gymnasium.make`` and the wrappers have, with their defaults.
 
-    ``stack``: how many pictures ``FrameStackObservation`` shows. ``reward_clip``: whether a reward is replaced by its
-    sign. ``screen_size``: of a picture, one number for a square or ``(columns, rows)``.
-
-    Two settings close gaps of Gymnasium's wrapper. ``last_frames``: whether an episode's last observation shows the
-    frames that it ended with, as EnvPool's does and that of every backend here, and not those before them.
-    ``any_noop``: whether games whose action 0 is no NOOP are given one at a reset, where Gymnasium's wrapper refuses.
+    ``last_frames`` and ``any_noop`` close gaps of Gymnasium's wrapper.
     """
 
     frame_skip: int = 4
-    stack: int = STACK
+    stack: int = STACK  # pictures in an observation
     noop_max: int = NOOP_MAX
-    screen_size: int | tuple[int, int] = SCREEN_SIZE
+    screen_size: int | tuple[int, int] = SCREEN_SIZE  # of a picture: one number for a square, or ``(columns, rows)``
     grayscale_obs: bool = True
     terminal_on_life_loss: bool = False
-    reward_clip: bool = False
+    reward_clip: bool = False  # whether a reward is replaced by its sign
     repeat_action_probability: float = 0.25
     full_action_space: bool = False
     mode: int | None = None
     difficulty: int | None = None
     max_num_frames_per_episode: int | None = FRAME_LIMIT
+    # Whether an episode's last observation shows its last frames, as in EnvPool and every backend here, and not the
+    # frames before them.
     last_frames: bool = False
+    # Whether games whose action 0 is not NOOP are given one at a reset, where Gymnasium's wrapper raises an error.
     any_noop: bool = False
     render_mode: str | None = None
 
@@ -118,7 +114,7 @@ class AtariTask:
             raise ValueError("no compiled pictures: colour")
         rom = str(roms.get_rom_path(str(gymnasium.spec(env_id).kwargs["game"])))
         ALEInterface.setLoggerMode(LoggerMode.Error)
-        self.methods = [ctypes.cast(_function(name), ctypes.c_void_p).value or 0 for name in _METHODS]
+        self.methods = [address(_function(name)) for name in _METHODS]
         self.path, _ = _path(rom)
         example = self.emulator()
         seed_emulator(example, 0)
@@ -138,7 +134,7 @@ class AtariTask:
 
     @staticmethod
     def settings_of(task: Task) -> dict[str, Any]:
-        """Return the settings with which a task is what every backend steps."""
+        """Return the settings that make a task the one that every backend steps."""
         same = {"repeat_action_probability": 0.0, "last_frames": True, "any_noop": True}
         return {"frame_skip": task.frame_skip, "noop_max": noop_max(task), **same}
 
@@ -155,7 +151,7 @@ class AtariTask:
         return ale
 
     def _greys(self, example: ALEInterface) -> NDArray[np.uint8]:
-        """Return the grey of each raw value, as the emulator has it for a screen that shows them all."""
+        """Return the grey of each raw value, read off a screen that shows them all."""
         shape = example.getScreenDims()
         count = shape[0] * shape[1]
         find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self.methods[_SCREEN])
@@ -221,24 +217,32 @@ class AtariBatch:
         self._games["ale"] = [_object_of(ale) for ale in self._ales]
         self._games["picture"] = pictures.ctypes.data + pictures.strides[0] * np.arange(count)
         self._facts = facts = np.zeros((len(_INFOS) if infos else 0, count), np.int64)
-        self._told_seeds: NDArray[np.object_] = np.full(count, None)  # those that were made of a seed
+        self._told_seeds: NDArray[np.object_] = np.full(count, None)  # of resets that were given a seed
         legal = np.array([action.value for action in task.actions], np.int32)
         arrays = (legal, actions, observations, rewards, terminated, truncated, facts, self._games)
         self._kept = task, pictures, arrays
         numbers = (
             -1 if settings.mode is None else settings.mode,
             -1 if settings.difficulty is None else settings.difficulty,
-            *(settings.frame_skip, settings.stack, observations[0, -1].size),
-            *(task.waits, settings.terminal_on_life_loss, settings.reward_clip, settings.last_frames, infos, count),
+            settings.frame_skip,
+            settings.stack,
+            observations[0, -1].size,
+            task.waits,
+            settings.terminal_on_life_loss,
+            settings.reward_clip,
+            settings.last_frames,
+            infos,
+            count,
         )
         addresses = [array.ctypes.data for array in arrays]
         self._all = np.array([*task.methods, task.path.ctypes.data, *numbers, *addresses], np.int64)
         self.context: int = self._all.ctypes.data
-        self.work: int = ctypes.cast(needed().vebench_atari_work, ctypes.c_void_p).value or 0
+        self.work = address(needed().vebench_atari_work)
 
     def begin(self, index: int, seed: int | None) -> None:
         """Let the next work on one environment begin an episode, as ``AtariEnv`` and the wrappers do."""
-        self.current, game, random = index, self._games[index], self._random[index]
+        self.current = index
+        game, random = self._games[index], self._random[index]
         if seed is not None or random is None:
             seeds = seed_emulator(self._ales[index], seed)
             self._seeds[index] = int(seeds[0])
@@ -251,16 +255,16 @@ class AtariBatch:
         game["begins"] = True
 
     def finish(self, indices: Sequence[int] | None) -> None:
-        """Have nothing to finish: C writes whole rows."""
+        """Finish nothing: C writes whole rows."""
 
     def infos(self, rows: Sequence[int] | NDArray[np.int64] | None, *, first: bool) -> dict[str, NDArray[Any]]:
-        """Return infos of a step, or of the ``first`` row of an episode, as new arrays. ``rows``: None for all."""
+        """Return infos of a step, or about the ``first`` row of an episode. ``rows``: None for all."""
         chosen = slice(None) if rows is None else rows
         infos: dict[str, NDArray[Any]] = dict(zip(_INFOS, self._facts[:, chosen].copy(), strict=False))
         return {**infos, "seeds": self._told_seeds[chosen]} if first and infos else infos
 
     def frames(self, index: int) -> int:
-        """Return the frames of one environment's episode by the emulator's own count, no-ops at its reset included."""
+        """Return the emulator's count of frames in one environment's episode, no-ops at its reset included."""
         return 0 if self._random[index] is None else int(self._ales[index].getEpisodeFrameNumber())
 
     def render(self, index: int) -> NDArray[np.uint8]:
@@ -274,7 +278,7 @@ class AtariBatch:
         self._ales = []
 
 
-def _function(name: str) -> Any:  # noqa: ANN401 - a function of C
+def _function(name: str) -> Any:
     try:
         return getattr(ctypes.CDLL(sys.modules[ALEInterface.__module__].__file__), name)
     except (AttributeError, OSError) as error:
@@ -283,7 +287,7 @@ def _function(name: str) -> Any:  # noqa: ANN401 - a function of C
 
 @cache
 def _path(rom: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the path of a game, which ``loadROM`` takes and leaves as it is, and its text. It is never freed.
+    """Return the path of a game, which ``loadROM`` takes and does not change, and its text. It is never freed.
 
     It is a ``std::filesystem::path`` of GNU's library: a string's address, length and capacity, and a list of parts.
     """
@@ -296,7 +300,7 @@ def _path(rom: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def _object_of(ale: ALEInterface) -> int:
-    """Return the address of the C++ object in an emulator of Python's: nanobind writes its offset and flags first."""
+    """Return the address of the C++ object in a Python emulator: nanobind writes its offset and flags first."""
     head = object.__basicsize__
     offset, flags = struct.unpack("iI", ctypes.string_at(id(ale) + head, 8))
     if flags != _IN_PLACE or not head + 8 <= offset <= ALEInterface.__basicsize__ - _OBJECT:

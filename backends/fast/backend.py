@@ -1,27 +1,19 @@
 """Environments of our own classes in our own threads, as backends: ``fast-sync`` and ``fast-async``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from vebench.backends.environments.making import read_spaces
 from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import FastInFlight, build_task, make_share
-from vebench.backends.interface import Difference
+from vebench.backends.fast.share import FastTask, build_task, make_share
+from vebench.backends.interface import Difference, Task
 from vebench.backends.shared_memory.backend import ShmAsync, ShmSync, Stepped, gymnasium_classes
-
-if TYPE_CHECKING:
-    from vebench.backends.fast.share import FastTask
-    from vebench.backends.interface import Task
 
 
 class _OwnClasses:
-    """What steps the environments: our own class, or, if it may not, Gymnasium's in processes."""
+    """Environments of our own class or, if it may not step a task, of Gymnasium's, in processes."""
 
     @staticmethod
     def stepped(task: Task) -> Stepped:
-        """Return what steps the environments of a task."""
+        """Return how the environments of a task are stepped."""
         ours, refused = class_of(task.id), refusal(task.id)
         if ours is None or refused is not None:
             return gymnasium_classes(task)._replace(own_classes=refused)
@@ -34,7 +26,6 @@ class _OwnClasses:
             lambda division: make_share(fast, division, "NextStep"),
             own,
             tuple(Difference(text) for text in fast.leaves_out),
-            FastInFlight,
         )
 
 

@@ -8,7 +8,10 @@
 
 #define PI 3.14159265358979323846
 
-/* What draws for one environment: `bitgen_t` of numpy/random/bitgen.h. */
+/* In place of the steps of an episode: the next work begins it, or shows the first row, which is there already. */
+enum { BEGINS = -1, HAS_BEGUN = -2 };
+
+/* The random numbers of one environment: `bitgen_t` of numpy/random/bitgen.h. */
 struct bits {
 	void *state;
 	uint64_t (*next_uint64)(void *);
@@ -17,25 +20,26 @@ struct bits {
 };
 
 struct classic {
-	int64_t game, limit; /* of the steps of an episode */
-	int64_t single;      /* whether actions that are not counted are of float32, not of float64 */
-	double setting;      /* the one that a game has */
+	int64_t game;
+	int64_t limit;  /* of the steps of an episode */
+	int64_t single; /* whether real-valued actions are of float32, not of float64 */
+	double setting; /* of the game */
 	const void *actions;
 	float *observations;
 	double *rewards;
 	bool *terminated, *truncated;
 	double *state; /* [environments][4] */
-	int64_t *ages; /* [environments]: steps of the episode, -1 if it is to begin, -2 if it has begun */
+	int64_t *ages; /* [environments]: steps of the episode, BEGINS or HAS_BEGUN */
 	struct bits *const *random;
 };
 
-/* A number as numpy keeps it that has it in float32 or, if not `single`, in float64. The sum or product of two numbers
- * of float32 is the same whether it is rounded from float64 or at once. Without `volatile`, GCC 12 leaves out the
- * rounding of two numbers that are stored side by side. */
-static double kept(double number, bool single)
+/* Rounds a number to float32 if `single`, as numpy does. The sum or product of two numbers of float32 is the same
+ * whether it is rounded from float64 or at once. Without `volatile`, GCC 12 leaves out the rounding of two numbers that
+ * are stored side by side. */
+static double rounded(double number, bool single)
 {
-	volatile float rounded = (float)number;
-	return single ? rounded : number;
+	volatile float narrow = (float)number;
+	return single ? narrow : number;
 }
 
 static double clipped(double number, double low, double high)
@@ -43,8 +47,8 @@ static double clipped(double number, double low, double high)
 	return number < low ? low : number > high ? high : number;
 }
 
-/* numpy's and Python's square of a scalar is pow's, which is not always the product. The exponent is one that the
- * compiler does not know, or it would multiply. */
+/* numpy and Python square a scalar by pow, whose result is not always the product. `volatile` hides the exponent from the
+ * compiler, or it would multiply. */
 static const volatile double two = 2.0;
 
 static double square(double number)
@@ -97,23 +101,23 @@ static bool continuous_mountain_car(const struct classic *all, int64_t index, do
 	bool single = all->ages[index] > 0;
 	double given = action(all, index), force = clipped(given, -1.0, 1.0);
 	bool limited = force != given, single_push = all->single && !limited;
-	double slope = 0.0025 * cos(kept(3 * state[0], single));
-	double push = kept(kept(force * kept(0.0015, single_push), single_push) - kept(slope, single_push), single_push);
+	double slope = 0.0025 * cos(rounded(3 * state[0], single));
+	double push = rounded(rounded(force * rounded(0.0015, single_push), single_push) - rounded(slope, single_push), single_push);
 	bool single_speed = single && (single_push || limited), fastest = false;
-	double speed = kept(state[1] + kept(push, single_speed), single_speed);
-	if (speed > kept(0.07, single_speed) || speed < kept(-0.07, single_speed)) {
+	double speed = rounded(state[1] + rounded(push, single_speed), single_speed);
+	if (speed > rounded(0.07, single_speed) || speed < rounded(-0.07, single_speed)) {
 		speed = speed > 0 ? 0.07 : -0.07;
 		fastest = true;
 	}
 	bool single_x = single && (single_speed || fastest);
-	double x = kept(state[0] + kept(speed, single_x), single_x);
-	x = clipped(x, kept(-1.2, single_x), kept(0.6, single_x));
-	if (x == kept(-1.2, single_x) && speed < 0)
+	double x = rounded(state[0] + rounded(speed, single_x), single_x);
+	x = clipped(x, rounded(-1.2, single_x), rounded(0.6, single_x));
+	if (x == rounded(-1.2, single_x) && speed < 0)
 		speed = 0;
-	bool over = x >= kept(0.45, single_x) && speed >= kept(all->setting, single_speed && !fastest);
+	bool over = x >= rounded(0.45, single_x) && speed >= rounded(all->setting, single_speed && !fastest);
 	*reward = (over ? 100.0 : 0.0) - square(given) * 0.1;
-	state[0] = kept(x, true);
-	state[1] = kept(speed, true);
+	state[0] = rounded(x, true);
+	state[1] = rounded(speed, true);
 	return over;
 }
 
@@ -123,13 +127,13 @@ static bool pendulum(const struct classic *all, int64_t index, double *state, do
 	double effort = all->single ? 0.001f * powf((float)torque, (float)two) : 0.001 * square(torque);
 	angle = (angle < 0 ? angle + 2 * PI : angle) - PI;
 	*reward = -(square(angle) + 0.1 * square(state[1]) + effort);
-	double push = all->setting * sin(state[0]) + kept(3.0 * torque, all->single);
+	double push = all->setting * sin(state[0]) + rounded(3.0 * torque, all->single);
 	state[1] = clipped(state[1] + push * 0.05, -8.0, 8.0);
 	state[0] += state[1] * 0.05;
 	return false;
 }
 
-/* How fast the links' angles and their speeds change. */
+/* Computes how fast the angles of the links and their speeds change. */
 static void acrobot_slope(const double *at, double torque, double *slope)
 {
 	double sine = sin(at[1]), cosine = cos(at[1]), speed = at[2], speed2 = at[3];
@@ -172,11 +176,13 @@ static bool acrobot(const struct classic *all, int64_t index, double *state, dou
 	return over;
 }
 
-/* In the order of `GAMES` in `classic.py`. A state has so many numbers, of which the first are drawn and others begin
- * as 0. What is observed are cosine and sine of the angles that it begins with, then the other numbers as they are. */
+/* In the order of `GAMES` in `classic.py`. An observation has the cosine and sine of each angle, then the other numbers
+ * of the state as they are. */
 static const struct game {
 	bool (*step)(const struct classic *all, int64_t index, double *state, double *reward);
-	int numbers, angles, drawn;
+	int numbers; /* of the state: */
+	int angles;  /* angles come first */
+	int drawn;   /* the first ones are drawn, the others begin as 0 */
 	double low[4], high[4];
 } games[] = {
 	{cart_pole, 4, 0, 4, {-0.05, -0.05, -0.05, -0.05}, {0.05, 0.05, 0.05, 0.05}},
@@ -212,14 +218,14 @@ void vebench_classic_begin(struct classic *all, int64_t index)
 	show(all, index);
 }
 
-/* Steps environments, but begins an episode in those whose last one has ended. */
-void vebench_classic(void *given, int64_t first, int64_t last)
+/* Steps the environments from `first` up to `last`, and begins an episode where the last one has ended. */
+void vebench_classic(void *context, int64_t first, int64_t last)
 {
-	struct classic *all = given;
+	struct classic *all = context;
 	for (int64_t index = first; index < last; index++) {
 		bool over = false, late = false;
 		if (all->ages[index] < 0) {
-			if (all->ages[index] == -1)
+			if (all->ages[index] == BEGINS)
 				vebench_classic_begin(all, index);
 			all->ages[index] = 0;
 			all->rewards[index] = 0.0;
@@ -231,11 +237,11 @@ void vebench_classic(void *given, int64_t first, int64_t last)
 		all->terminated[index] = over;
 		all->truncated[index] = late;
 		if (over || late)
-			all->ages[index] = -1;
+			all->ages[index] = BEGINS;
 	}
 }
 
-/* What `classic.py` compares with numpy and Python: what is computed above. */
+/* Computes functions that are used above, for `classic.py` to compare with numpy's and Python's. */
 void vebench_classic_functions(double number, double *computed)
 {
 	computed[0] = sin(number);

@@ -1,6 +1,6 @@
-/* Steps of MuJoCo's physics. It gets everything by pointers, those of MuJoCo's own functions included, so that it is
- * built without MuJoCo and knows nothing of how its structures are laid out. `physics.py` fills the structures in: the two
- * files must agree on them. */
+/* Steps of MuJoCo's physics. All pointers are given, also those to MuJoCo's own functions, so that this file is built
+ * without MuJoCo and does not know the layout of its structures. `physics.py` fills in the structures below: the two
+ * files must agree on them. Every field has 8 bytes. */
 
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ERROR = 1024 }; /* the bytes of an error, the last of which is 0 */
+enum { ERROR_BYTES = 1024 }; /* of the text of an error, the last of which is 0 */
 
 typedef void (*simulate)(const void *model, void *data);
 typedef void (*on_error)(const char *message);
@@ -24,39 +24,39 @@ struct part {
 	int64_t limited;
 };
 
-/* Neighbouring numbers that must all lie between two limits, which count as between if it is closed; or none of them,
- * if they must be outside. */
+/* Neighbouring numbers that must all lie between two limits; or none of them, if they must be outside. */
 struct bound {
 	const double *at;
 	int64_t count;
 	double low, high;
-	int64_t closed, outside;
+	int64_t closed; /* whether the limits count as between */
+	int64_t outside;
 };
 
 struct physics {
 	simulate step, finish; /* mj_step, mj_rnePostConstraint */
 	const void *model;
-	_Atomic on_error *user_error; /* where MuJoCo looks up what to do at an error */
-	int64_t substeps, controls, parts_before, parts_after, bounds;
+	_Atomic on_error *user_error; /* where MuJoCo looks up its error handler */
+	int64_t substeps, controls, parts, bounds;
 	int64_t limit;               /* of the steps of an episode */
 	int64_t single;              /* whether actions are of float32, not of float64 */
-	int64_t ends;                /* whether an episode ends that is not healthy */
+	int64_t ends;                /* whether an episode ends when its environment is not healthy */
 	const void *actions;         /* [environments][controls] */
 	void *const *data;           /* [environments] */
 	double *const *control;      /* [environments] */
-	const struct part *before;   /* [environments][parts_before] */
-	const struct part *after;    /* [environments][parts_after] */
+	const struct part *before;   /* [environments]: copied before the physics */
+	const struct part *after;    /* [environments][parts]: copied after it */
 	const struct bound *healthy; /* [environments][bounds] */
 	double *is_healthy;          /* [environments]: 1 or 0 */
 	bool *terminated, *truncated;
-	int64_t *ages; /* [environments]: steps of the episode; -1 if it begins with what is in the row already */
-	char (*errors)[ERROR];  /* [environments]: MuJoCo's words, until `physics.py` has raised them */
-	_Atomic int64_t failed; /* whether there ever was an error */
+	int64_t *ages;                /* [environments]: steps of the episode; -1 if it begins with what is in the row */
+	char (*errors)[ERROR_BYTES];  /* [environments]: MuJoCo's text, until `physics.py` has raised it */
+	_Atomic int64_t failed;       /* whether there ever was an error */
 };
 
-/* Numbers are rounded as the language has it, whatever is set for this thread, such as that tiny numbers count as zero:
- * which thread steps an environment must not be seen. Returns what was set before. */
-static uint64_t plain_arithmetic(void)
+/* Sets the rounding of the C standard and returns what was set before. Threads may have other settings, such as tiny
+ * numbers that count as zero, and rows must not depend on the thread that steps an environment. */
+static uint64_t set_plain_arithmetic(void)
 {
 #if defined(__x86_64__)
 	uint64_t before = __builtin_ia32_stmxcsr();
@@ -72,7 +72,7 @@ static uint64_t plain_arithmetic(void)
 #endif
 }
 
-static void arithmetic_as(uint64_t before)
+static void restore_arithmetic(uint64_t before)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_ldmxcsr((unsigned)before);
@@ -84,27 +84,27 @@ static void arithmetic_as(uint64_t before)
 }
 
 static _Thread_local jmp_buf at_error;
-static _Thread_local char *words; /* where those of an error are wanted, while this thread steps */
-static _Atomic on_error before_ours;
+static _Thread_local char *error_text; /* where this thread wants the text of an error, while it steps */
+static _Atomic on_error handler_before;
 
-/* MuJoCo expects its handler not to return. Errors of other threads are for whom they were for before. */
-static void fail(const char *message)
+/* MuJoCo expects its handler not to return. Errors of threads that are not stepping go to the handler before ours. */
+static void handle_error(const char *message)
 {
-	on_error theirs = before_ours;
-	if (words) {
-		strncpy(words, message, ERROR - 1);
+	on_error before = handler_before;
+	if (error_text) {
+		strncpy(error_text, message, ERROR_BYTES - 1);
 		longjmp(at_error, 1);
 	}
-	if (theirs) {
-		theirs(message);
+	if (before) {
+		before(message);
 	} else {
 		fprintf(stderr, "ERROR: %s\n", message); /* as MuJoCo does without a handler */
 		exit(EXIT_FAILURE);
 	}
 }
 
-/* As numpy.clip: a number that is none stays what it is, and of two equal numbers the limit is taken. */
-static double limited(double number, double low, double high)
+/* As numpy.clip: NaN stays NaN, and of two equal numbers the limit is taken. */
+static double clip(double number, double low, double high)
 {
 	if (number != number)
 		return number;
@@ -117,14 +117,14 @@ static void copy(const struct part *parts, int64_t count)
 	for (const struct part *part = parts; part < parts + count; part++) {
 		if (part->limited)
 			for (int64_t i = 0; i < part->count; i++)
-				part->to[i] = limited(part->from[i], part->low, part->high);
+				part->to[i] = clip(part->from[i], part->low, part->high);
 		else
 			for (int64_t i = 0; i < part->count; i++)
 				part->to[i] = part->from[i];
 	}
 }
 
-static bool kept(const struct bound *bounds, int64_t count)
+static bool all_within(const struct bound *bounds, int64_t count)
 {
 	for (const struct bound *bound = bounds; bound < bounds + count; bound++)
 		for (int64_t i = 0; i < bound->count; i++) {
@@ -136,21 +136,22 @@ static bool kept(const struct bound *bounds, int64_t count)
 	return true;
 }
 
+/* Advances the physics of an environment by one step; returns whether it is healthy. */
 static bool advance(const struct physics *all, int64_t index)
 {
 	void *data = all->data[index];
 	double *control = all->control[index];
-	copy(all->before + index * all->parts_before, all->parts_before);
+	copy(all->before + index, 1);
 	for (int64_t i = 0, at = index * all->controls; i < all->controls; i++, at++)
 		control[i] = all->single ? ((const float *)all->actions)[at] : ((const double *)all->actions)[at];
 	for (int64_t i = 0; i < all->substeps; i++)
 		all->step(all->model, data);
 	all->finish(all->model, data);
-	copy(all->after + index * all->parts_after, all->parts_after);
-	return kept(all->healthy + index * all->bounds, all->bounds);
+	copy(all->after + index * all->parts, all->parts);
+	return all_within(all->healthy + index * all->bounds, all->bounds);
 }
 
-/* Steps an environment, or lets its episode begin. Rewards are written by `physics.py`, for many at a time. */
+/* Steps an environment, or lets its episode begin. `physics.py` writes the rewards, for many environments at a time. */
 static void step(struct physics *all, int64_t index)
 {
 	bool over = false, late = false;
@@ -167,22 +168,23 @@ static void step(struct physics *all, int64_t index)
 	all->truncated[index] = late;
 }
 
-void vebench_physics(void *given, int64_t first, int64_t last)
+/* Steps the environments from `first` up to `last`. */
+void vebench_physics(void *context, int64_t first, int64_t last)
 {
-	struct physics *all = given;
-	uint64_t arithmetic = plain_arithmetic();
-	on_error theirs = *all->user_error;
-	if (theirs != fail) {
-		before_ours = theirs;
-		*all->user_error = fail;
+	struct physics *all = context;
+	uint64_t arithmetic = set_plain_arithmetic();
+	on_error handler = *all->user_error;
+	if (handler != handle_error) {
+		handler_before = handler;
+		*all->user_error = handle_error;
 	}
-	for (volatile int64_t index = first; index < last; index++) {
-		words = all->errors[index];
+	for (volatile int64_t index = first; index < last; index++) { /* volatile: it is kept over a longjmp */
+		error_text = all->errors[index];
 		if (setjmp(at_error) == 0)
 			step(all, index);
 		else
 			all->failed = true;
 	}
-	words = NULL;
-	arithmetic_as(arithmetic);
+	error_text = NULL;
+	restore_arithmetic(arithmetic);
 }

@@ -2,11 +2,10 @@
  *
  * A pixel of a picture is a weighted sum of the pixels that it covers: first along each row of the screen, then down
  * these rows. OpenCV adds in float, in this order, and rounds half to even; so does this. The compiler must therefore
- * not fuse a multiplication with an addition (-ffp-contract=off). vebench compares both before it trusts this.
+ * not fuse a multiplication with an addition (-ffp-contract=off). `picture.py` compares both before it uses this.
  *
- * Most of a screen is as it was a step ago. So the two screens of the last picture are kept, and what is drawn again is
- * what a block of changed pixels takes part in.
- */
+ * Most of a screen is as it was a step ago. So the two screens of the last picture are kept, and only the pixels that
+ * cover a changed block are drawn again. */
 
 #include <stdint.h>
 #include <string.h>
@@ -14,31 +13,30 @@
 enum {
 	WIDTH = 160,            /* of every screen */
 	HEIGHT = 256,           /* of a screen, at most */
-	BLOCK = 16,             /* neighbours in a row that change together */
+	BLOCK = 16,             /* neighbouring pixels of a row: changes are noted for all of them */
 	BLOCKS = WIDTH / BLOCK,
 	TAPS_ACROSS = 4 * WIDTH, /* enough for any number of columns up to WIDTH: see weigh() */
 	TAPS_DOWN = 4 * HEIGHT
 };
 
-/* What the pictures of many screens of one size share. Nothing in it changes once it is prepared. */
+/* Shared by the pictures of many screens of one size. Nothing in it changes once it is prepared. */
 struct maker {
 	int32_t height;                /* rows of a screen */
 	int32_t rows, columns;         /* of a picture */
-	int32_t across, down;          /* pixels that one of a picture covers, at most */
+	int32_t across, down;          /* pixels that a pixel of a picture covers, at most */
 	int32_t source[TAPS_ACROSS];   /* [across][columns]: the pixel of a row */
 	float weight[TAPS_ACROSS];     /* [across][columns]: 0 where a column covers fewer pixels */
 	int32_t row_source[TAPS_DOWN]; /* [down][rows] */
 	float row_weight[TAPS_DOWN];
-	int32_t from[BLOCKS], to[BLOCKS]; /* columns that a block takes part in */
+	int32_t from[BLOCKS], to[BLOCKS]; /* the columns that cover a block */
 	float grey[256];                  /* of a raw value */
 };
 
-/* One picture. */
 struct picture {
 	const struct maker *maker;
 	uint8_t *into;            /* [rows][columns] */
-	uint16_t changed[HEIGHT]; /* blocks of a row, a bit each, that are to be drawn again */
-	uint8_t screens[];        /* [3][height][WIDTH]: the two that it shows, and the first of those to be shown next */
+	uint16_t changed[HEIGHT]; /* blocks of a row that are to be drawn again, a bit each */
+	uint8_t screens[];        /* [3][height][WIDTH]: the two that it shows, and the first of the next two */
 };
 
 int64_t vebench_picture_maker_size(void)
@@ -49,26 +47,21 @@ int64_t vebench_picture_maker_size(void)
 int64_t vebench_picture_size(int32_t height)
 {
 	const int64_t size = sizeof(struct picture) + 3 * (int64_t)height * WIDTH;
-
 	return (size + 63) / 64 * 64;
 }
 
-/* Fill in which of `size` pixels each of `count` covers, by [tap][count], and how much each of them weighs.
- *
- * A pixel covers size / count, whole ones and a part at either end: at most size / count + 2 taps, so that
- * count * taps is at most size + 2 * count. Return the taps. */
+/* Fills in which of `size` pixels each of `count` covers, by [tap][count], and how much each of them weighs. Returns the
+ * taps: a pixel covers size / count, whole ones and a part at either end, so that count * taps is at most
+ * size + 2 * count. */
 static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight)
 {
 	const double scale = 1.0 / ((double)count / size);
 	int32_t taps = 0;
-
 	memset(weight, 0, (size_t)(size + 3 * count) * sizeof *weight);
 	for (int32_t i = 0; i < count; i++) {
 		const double start = i * scale, end = start + scale;
 		const double covered = scale < size - start ? scale : size - start;
-		int32_t last = (int32_t)end, first = (int32_t)start;
-		int32_t tap = 0;
-
+		int32_t last = (int32_t)end, first = (int32_t)start, tap = 0;
 		first += first < start;
 		last = last < size - 1 ? last : size - 1;
 		first = first < last ? first : last;
@@ -82,7 +75,6 @@ static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight
 		}
 		if (end - last > 1e-3) {
 			double part = end - last < 1.0 ? end - last : 1.0;
-
 			source[tap * count + i] = last;
 			weight[tap++ * count + i] = (float)((part < covered ? part : covered) / covered);
 		}
@@ -91,9 +83,9 @@ static int32_t weigh(int32_t size, int32_t count, int32_t *source, float *weight
 	return taps;
 }
 
-/* Prepare pictures of `rows` x `columns` of screens of `height` x `width`, whose raw values have these greys.
- * Return 0, -1 for sizes that this is not made for, or -2 if a pixel of a picture covers whole pixels only: these OpenCV
- * adds up in integers, and divides their sum. */
+/* Prepares pictures of `rows` x `columns` of screens of `height` x `width`, whose raw values have these greys. Returns 0;
+ * -1 for sizes that this is not made for; -2 if a pixel of a picture covers whole pixels only, because OpenCV adds these
+ * up in integers, and divides their sum. */
 int32_t vebench_picture_maker_prepare(struct maker *maker, int32_t height, int32_t width, int32_t rows, int32_t columns,
 				      const uint8_t *greys)
 {
@@ -112,16 +104,14 @@ int32_t vebench_picture_maker_prepare(struct maker *maker, int32_t height, int32
 	for (int32_t column = 0; column < columns; column++)
 		for (int32_t tap = 0; tap < maker->across; tap++) {
 			const int32_t at = tap * columns + column;
-
 			if (maker->weight[at] == 0) {
-				maker->source[at] = maker->source[column];
-			} else {
-				const int32_t block = maker->source[at] / BLOCK;
-
-				if (maker->to[block] == 0)
-					maker->from[block] = column;
-				maker->to[block] = column + 1;
+				maker->source[at] = maker->source[column]; /* any pixel: it adds 0 */
+				continue;
 			}
+			const int32_t block = maker->source[at] / BLOCK;
+			if (maker->to[block] == 0)
+				maker->from[block] = column;
+			maker->to[block] = column + 1;
 		}
 	return 0;
 }
@@ -132,7 +122,7 @@ static void draw_all(struct picture *picture)
 		picture->changed[y] = (1 << BLOCKS) - 1;
 }
 
-/* Prepare a picture, in memory that is 0: the first is drawn as a whole. */
+/* Prepares a picture, in memory that is 0. It is drawn as a whole first. */
 void vebench_picture_prepare(struct picture *picture, const struct maker *maker, uint8_t *into)
 {
 	picture->maker = maker;
@@ -140,38 +130,35 @@ void vebench_picture_prepare(struct picture *picture, const struct maker *maker,
 	draw_all(picture);
 }
 
-static inline uint8_t *kept(struct picture *picture, int which)
+static uint8_t *kept_screen(struct picture *picture, int which)
 {
 	return picture->screens + which * picture->maker->height * WIDTH;
 }
 
-static inline uint64_t word(const uint8_t *at)
+static uint64_t word(const uint8_t *at)
 {
 	uint64_t value;
-
 	memcpy(&value, at, sizeof value);
 	return value;
 }
 
-static inline int same_row(const uint8_t *one, const uint8_t *other)
+static int same_row(const uint8_t *one, const uint8_t *other)
 {
 	uint64_t difference = 0;
-
 	for (int i = 0; i < WIDTH; i += 8)
 		difference |= word(one + i) ^ word(other + i);
 	return difference == 0;
 }
 
-static inline int same_block(const uint8_t *one, const uint8_t *other)
+static int same_block(const uint8_t *one, const uint8_t *other)
 {
 	return ((word(one) ^ word(other)) | (word(one + 8) ^ word(other + 8))) == 0;
 }
 
-/* Note which blocks of a screen are not those of the last picture. */
-static void look(struct picture *picture, int which, const uint8_t *screen)
+/* Notes which blocks of a screen differ from a kept one. */
+static void note_changes(struct picture *picture, int which, const uint8_t *screen)
 {
-	const uint8_t *before = kept(picture, which);
-
+	const uint8_t *before = kept_screen(picture, which);
 	for (int32_t y = 0; y < picture->maker->height; y++, screen += WIDTH, before += WIDTH) {
 		if (same_row(screen, before))
 			continue;
@@ -186,11 +173,10 @@ struct run {
 	int32_t from, to, from_pixel, to_pixel;
 };
 
-/* Find the columns that some blocks take part in; return how many runs they are. */
+/* Finds the columns that cover some blocks; returns the number of runs. */
 static int find_runs(const struct maker *maker, uint16_t blocks, struct run *runs)
 {
 	int count = 0;
-
 	for (int block = 0; block < BLOCKS; block++) {
 		if (!(blocks >> block & 1))
 			continue;
@@ -205,70 +191,73 @@ static int find_runs(const struct maker *maker, uint16_t blocks, struct run *run
 	return count;
 }
 
-/* Add up the pixels of the larger of two rows that each column of a run covers. */
-static void add_across(const struct maker *maker, struct run run, const uint8_t *one, const uint8_t *other,
-		       float *across)
+/* Adds up the pixels of the larger of two rows that each column of a run covers. */
+static void add_across(const struct maker *maker, struct run run, const uint8_t *one, const uint8_t *other, float *sums)
 {
 	const int32_t columns = maker->columns;
 	float grey[WIDTH];
-
 	for (int32_t x = run.from_pixel; x < run.to_pixel; x++) {
 		const float a = maker->grey[one[x]], b = maker->grey[other[x]];
-
 		grey[x] = a > b ? a : b;
 	}
 	for (int32_t column = run.from; column < run.to; column++)
-		across[column] = grey[maker->source[column]] * maker->weight[column];
+		sums[column] = grey[maker->source[column]] * maker->weight[column];
 	for (int32_t tap = 1; tap < maker->across; tap++) {
 		const int32_t *source = maker->source + tap * columns;
 		const float *weight = maker->weight + tap * columns;
-
 		for (int32_t column = run.from; column < run.to; column++)
-			across[column] += grey[source[column]] * weight[column];
+			sums[column] += grey[source[column]] * weight[column];
 	}
 }
 
-static inline uint8_t rounded_half_to_even(float value)
+static uint8_t round_half_to_even(float value)
 {
 	/* A float of this size has no places after the point, so that the addition rounds; its lowest bits are the number. */
 	const float large = value + 12582912.0f;
 	uint32_t bits;
-
 	memcpy(&bits, &large, sizeof bits);
 	return (uint8_t)bits;
 }
 
-/* Draw what has changed of the larger of two screens, and keep these for the next time. */
+/* Keeps the screens that a picture shows, for the next one. */
+static void keep(struct picture *picture, const uint8_t *first, const uint8_t *second)
+{
+	for (int32_t y = 0; y < picture->maker->height; y++) {
+		if (picture->changed[y] == 0)
+			continue;
+		memmove(kept_screen(picture, 0) + y * WIDTH, first + y * WIDTH, WIDTH);
+		memmove(kept_screen(picture, 1) + y * WIDTH, second + y * WIDTH, WIDTH);
+		picture->changed[y] = 0;
+	}
+}
+
+/* Draws what has changed of the larger of two screens, and keeps these. */
 static void draw(struct picture *picture, const uint8_t *first, const uint8_t *second)
 {
 	const struct maker *maker = picture->maker;
 	const int32_t columns = maker->columns, rows = maker->rows;
 	float across[WIDTH], sum[WIDTH];
-	int32_t at = -1;   /* the row that `across` is of, */
+	int32_t at = -1;   /* the row that `across` holds, */
 	uint16_t held = 0; /* in these blocks */
-
 	for (int32_t row = 0; row < rows; row++) {
 		const int32_t *source = maker->row_source + row;
 		const float *weight = maker->row_weight + row;
-		struct run runs[BLOCKS];
 		uint16_t blocks = 0;
-		int count;
-
 		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++)
 			blocks |= picture->changed[source[tap * rows]];
 		if (blocks == 0)
 			continue;
-		count = find_runs(maker, blocks, runs);
+		struct run runs[BLOCKS];
+		const int count = find_runs(maker, blocks, runs);
 		for (int32_t tap = 0; tap < maker->down && weight[tap * rows] != 0; tap++) {
 			const int32_t y = source[tap * rows];
 			const float down = weight[tap * rows];
 			const uint8_t *one = first + y * WIDTH, *other = second + y * WIDTH;
-			const int held_already =
+			const int is_held =
 				at >= 0 && !(blocks & ~held) &&
 				(y == at || (y == at + 1 && same_row(one, one - WIDTH) && same_row(other, other - WIDTH)));
-
 			for (const struct run *run = runs; run < runs + count; run++) {
-				if (!held_already)
+				if (!is_held)
 					add_across(maker, *run, one, other, across);
 				if (tap == 0)
 					for (int32_t column = run->from; column < run->to; column++)
@@ -277,55 +266,48 @@ static void draw(struct picture *picture, const uint8_t *first, const uint8_t *s
 					for (int32_t column = run->from; column < run->to; column++)
 						sum[column] += down * across[column];
 			}
-			if (!held_already)
+			if (!is_held)
 				held = blocks;
 			at = y;
 		}
 		for (const struct run *run = runs; run < runs + count; run++)
 			for (int32_t column = run->from; column < run->to; column++)
-				picture->into[row * columns + column] = rounded_half_to_even(sum[column]);
+				picture->into[row * columns + column] = round_half_to_even(sum[column]);
 	}
-	for (int32_t y = 0; y < maker->height; y++) {
-		if (picture->changed[y] == 0)
-			continue;
-		memmove(kept(picture, 0) + y * WIDTH, first + y * WIDTH, WIDTH);
-		memmove(kept(picture, 1) + y * WIDTH, second + y * WIDTH, WIDTH);
-		picture->changed[y] = 0;
-	}
+	keep(picture, first, second);
 }
 
-/* Take the first of two screens. */
+/* Takes the first of two screens. */
 void vebench_picture_first(struct picture *picture, const uint8_t *screen)
 {
-	memcpy(kept(picture, 2), screen, (size_t)picture->maker->height * WIDTH);
-	look(picture, 0, screen);
+	memcpy(kept_screen(picture, 2), screen, (size_t)picture->maker->height * WIDTH);
+	note_changes(picture, 0, screen);
 }
 
-/* Draw the picture of the first screen and of this one. */
+/* Draws the picture of the first screen and of this one. */
 void vebench_picture_second(struct picture *picture, const uint8_t *screen)
 {
-	look(picture, 1, screen);
-	draw(picture, kept(picture, 2), screen);
+	note_changes(picture, 1, screen);
+	draw(picture, kept_screen(picture, 2), screen);
 }
 
-/* Draw the picture of this screen alone. */
+/* Draws the picture of this screen alone. */
 void vebench_picture_alone(struct picture *picture, const uint8_t *screen)
 {
-	look(picture, 0, screen);
-	look(picture, 1, screen);
+	note_changes(picture, 0, screen);
+	note_changes(picture, 1, screen);
 	draw(picture, screen, screen);
 }
 
-/* Draw the picture of the first screen and of both that the last picture shows. */
+/* Draws the picture of the first screen and of both that the last picture shows. */
 void vebench_picture_stale(struct picture *picture)
 {
 	const float *grey = picture->maker->grey;
-	const uint8_t *one = kept(picture, 0);
-	uint8_t *larger = kept(picture, 1);
-
+	const uint8_t *one = kept_screen(picture, 0);
+	uint8_t *larger = kept_screen(picture, 1);
 	for (int32_t i = 0; i < picture->maker->height * WIDTH; i++)
 		if (grey[one[i]] > grey[larger[i]])
 			larger[i] = one[i];
 	draw_all(picture);
-	draw(picture, kept(picture, 2), larger);
+	draw(picture, kept_screen(picture, 2), larger);
 }

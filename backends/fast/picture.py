@@ -1,6 +1,6 @@
 """Pictures as ``AtariPreprocessing`` makes them: the larger of two screens, made smaller by OpenCV's ``INTER_AREA``.
 
-They are drawn by ``picture.c``. ``check_pictures`` compares them with those of the OpenCV that is installed.
+``picture.c`` draws them. ``check_pictures`` compares them with the pictures of the installed OpenCV.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _TRIALS = 10
 
 
 class PictureMaker:
-    """What the pictures of all games of one kind share.
+    """Shared by the pictures of all games of one kind. Raises ValueError for sizes that ``picture.c`` does not make.
 
-    ``screen``: rows and columns of the emulator's. ``size``: columns and rows of a picture. ``greys``: those of the 256
-    raw values. Raises ValueError if ``picture.c`` is not made for these sizes.
+    ``screen``: rows and columns of the emulator's screen. ``size``: columns and rows of a picture. ``greys``: the grey
+    of each of the 256 raw values.
     """
 
     def __init__(self, screen: tuple[int, int], size: tuple[int, int], greys: NDArray[np.uint8]) -> None:
@@ -39,7 +39,7 @@ class PictureMaker:
     def pictures(self, into: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the memory of pictures that are written into ``(count, rows, columns)``.
 
-        Only what has changed is written: what was written before must still be there.
+        Only changes are written: earlier contents must still be there.
         """
         memory = np.zeros((len(into), needed().vebench_picture_size(self._height)), np.uint8)
         for picture, shown in zip(memory, into, strict=True):
@@ -49,7 +49,7 @@ class PictureMaker:
 
 
 def check_pictures(screen: tuple[int, int], size: tuple[int, int]) -> None:
-    """Raise ValueError unless a few pictures are OpenCV's, whole ones and such as change in places."""
+    """Raise ValueError unless a few pictures are OpenCV's, of screens that are new and that change in places."""
     random = np.random.default_rng(0)
     greys = random.integers(256, size=256).astype(np.uint8)
     drawn = np.zeros((1, *reversed(size)), np.uint8)

@@ -1,8 +1,8 @@
-/* Threads that step the environments of one process. The caller puts environments in, whoever is awake takes what is
- * next, the caller among them, and the caller takes out those that are done with, in the order in which they were.
+/* Threads that step the environments of one process. The caller puts ranges of environments into a ring. Whoever is
+ * awake takes the next range, the caller among them. The caller receives ranges in the order in which they were finished.
  *
- * A thread that finds nothing to do polls for as long as that has paid lately, and then sleeps in the kernel: the CPU
- * may be wanted by others, such as a learner. */
+ * A thread that finds nothing to do polls for as long as polling has paid lately, and then sleeps in the kernel: others
+ * may want the CPU, such as a learner. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -20,46 +20,76 @@
 #include <sys/syscall.h>
 #endif
 
-enum { LINE = 128, LEAST_POLL_NS = 2000, NAP_NS = 50000, AGAIN_NS = 20000000, CROWDED_NS = 50000000 };
+enum {
+	LINE = 128,            /* bytes that processors fetch together */
+	LEAST_POLL_NS = 2000,
+	NAP_NS = 50000,        /* where there are no futexes */
+	AGAIN_NS = 20000000,   /* a thread that loses its CPU twice within this time is crowded, */
+	CROWDED_NS = 50000000, /* and does not poll for this time */
+};
 
-/* Does what is due for the environments from `first` up to `last`. */
-typedef void (*work)(void *all, int64_t first, int64_t last);
+/* Does the due work for the environments from `first` up to `last`. */
+typedef void (*work)(void *context, int64_t first, int64_t last);
 
-/* Environments from one number up to another: the first in the lower half, the end in the upper. An end is never 0. */
+/* Environments from `first` up to `last`, as one word: the first in the lower half. A `last`, and so a range, is never 0. */
 typedef uint64_t range;
 
-/* For how long a thread polls, by its last waits. */
+static range make_range(int64_t first, int64_t last)
+{
+	return (range)last << 32 | (range)first;
+}
+
+static int64_t first_of(range part)
+{
+	return (uint32_t)part;
+}
+
+static int64_t last_of(range part)
+{
+	return (int64_t)(part >> 32);
+}
+
+/* How long a thread polls, by its last waits. */
 struct patience {
 	int64_t poll_ns;
-	int64_t switches, switched_ns; /* how often it had lost its CPU to others when it last looked, and when it saw that */
-	int64_t crowded_ns;            /* until when it does not poll */
+	int64_t switches, switched_ns; /* how often it had lost its CPU when it last looked, and when that count had grown */
+	int64_t crowded_until_ns;
 };
 
 struct pool {
 	work work;
-	void *all;
-	int64_t environments, chunk, helps, most_poll_ns;
+	void *context;
+	int64_t environments;
+	int64_t chunk;        /* environments of a range */
+	int64_t caller_steps; /* whether the caller steps while it waits */
+	int64_t most_poll_ns;
 	int64_t threads;
 	uint64_t places; /* in each ring: a power of two */
 	_Atomic range *asked, *done;
-	int64_t asked_for, received; /* environments; the caller's own account */
-	uint64_t read;               /* places of `done` */
+	int64_t asked_for, received; /* environments, counted by the caller */
+	uint64_t read;               /* places of `done` that the caller has read */
 	struct patience caller;
 	pid_t owner;
 	pthread_t *handles;
-	/* In lines of their own, since several threads write them. */
-	_Alignas(LINE) _Atomic uint64_t taken; /* places of `asked` */
-	_Alignas(LINE) _Atomic uint64_t put;
-	_Alignas(LINE) _Atomic uint64_t written; /* places of `done` that are somebody's */
-	_Alignas(LINE) _Atomic uint32_t finished; /* such that were written: what the caller sleeps on */
-	_Atomic uint32_t wanted;                  /* at which it is to be woken */
-	_Atomic bool waits;
-	_Alignas(LINE) _Atomic uint32_t bell; /* what the others sleep on */
-	_Atomic uint32_t asleep;
+	/* Several threads write these words, so each has a line of its own. */
+	_Alignas(LINE) _Atomic uint64_t taken;    /* places of `asked` */
+	_Alignas(LINE) _Atomic uint64_t put;      /* places of `asked` */
+	_Alignas(LINE) _Atomic uint64_t claimed;  /* places of `done` */
+	_Alignas(LINE) _Atomic uint32_t finished; /* places of `done` that are written: the caller sleeps on this word */
+	_Atomic uint32_t wanted;                  /* wake the caller at this count */
+	_Atomic bool caller_sleeps;
+	_Alignas(LINE) _Atomic uint32_t bell; /* threads sleep on this word */
+	_Atomic uint32_t asleep;              /* how many do */
 	_Atomic bool stop;
 };
 
-/* Sleeps while the word has this value, until woken, for so long if that is not negative; or less, for no reason. */
+/* Counted up, as _INTERFACE in native.py, when a function of this library changes. */
+int vebench_interface(void)
+{
+	return 13;
+}
+
+/* Sleeps while the word has this value, for `most_ns` unless that is negative. It may wake up for no reason. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t most_ns)
 {
 #ifdef __linux__
@@ -86,7 +116,7 @@ static int64_t now(void)
 	return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-static void pause_a_moment(void)
+static void relax(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
@@ -95,7 +125,8 @@ static void pause_a_moment(void)
 #endif
 }
 
-/* A thread that others take the CPU from, again and again, does not poll: it would only lose it in the middle of work. */
+/* Returns how long this thread may poll. A thread that loses its CPU again and again does not: it would only lose it in
+ * the middle of work. */
 static int64_t poll_ns(struct patience *patience, int64_t time)
 {
 #ifdef __linux__
@@ -104,18 +135,18 @@ static int64_t poll_ns(struct patience *patience, int64_t time)
 	if (usage.ru_nivcsw != patience->switches) {
 		patience->switches = usage.ru_nivcsw;
 		if (time - patience->switched_ns < AGAIN_NS)
-			patience->crowded_ns = time + CROWDED_NS;
+			patience->crowded_until_ns = time + CROWDED_NS;
 		patience->switched_ns = time;
 	}
 #endif
-	return time < patience->crowded_ns ? 0 : patience->poll_ns;
+	return time < patience->crowded_until_ns ? 0 : patience->poll_ns;
 }
 
-/* After a wait of so long: one that was in reach pays, any other is for nothing. */
+/* Adapts to a wait of so long. If polling reaches that far, it pays to poll longer; else it was useless. */
 static void adapt(struct patience *patience, int64_t most_ns, int64_t waited_ns)
 {
-	int64_t longer = waited_ns < most_ns ? 2 * patience->poll_ns : LEAST_POLL_NS;
-	patience->poll_ns = longer < most_ns ? longer : most_ns;
+	int64_t next = waited_ns < most_ns ? 2 * patience->poll_ns : LEAST_POLL_NS;
+	patience->poll_ns = next < most_ns ? next : most_ns;
 }
 
 static bool take(struct pool *pool, range *taken)
@@ -129,13 +160,14 @@ static bool take(struct pool *pool, range *taken)
 	return false;
 }
 
-static void finish(struct pool *pool, range one)
+/* Works on a range, and wakes the caller if it waits for this one. */
+static void finish(struct pool *pool, range part)
 {
-	pool->work(pool->all, (uint32_t)one, one >> 32);
-	uint64_t place = atomic_fetch_add(&pool->written, 1) & (pool->places - 1);
-	atomic_store_explicit(&pool->done[place], one, memory_order_release);
+	pool->work(pool->context, first_of(part), last_of(part));
+	uint64_t place = atomic_fetch_add(&pool->claimed, 1) & (pool->places - 1);
+	atomic_store_explicit(&pool->done[place], part, memory_order_release);
 	uint32_t finished = atomic_fetch_add(&pool->finished, 1) + 1;
-	if (atomic_load(&pool->waits) && (int32_t)(finished - atomic_load(&pool->wanted)) >= 0)
+	if (atomic_load(&pool->caller_sleeps) && (int32_t)(finished - atomic_load(&pool->wanted)) >= 0)
 		wake(&pool->finished, 1);
 }
 
@@ -149,12 +181,12 @@ static void *run(void *argument)
 	struct pool *pool = argument;
 	struct patience patience = {.poll_ns = pool->most_poll_ns};
 	while (!atomic_load(&pool->stop)) {
-		range one;
-		while (take(pool, &one))
-			finish(pool, one);
+		range part;
+		while (take(pool, &part))
+			finish(pool, part);
 		int64_t start = now(), time = start, polls_ns = poll_ns(&patience, start);
 		while (!is_called(pool) && (time = now()) - start < polls_ns)
-			pause_a_moment();
+			relax();
 		while (!is_called(pool)) {
 			uint32_t rung = atomic_load(&pool->bell);
 			atomic_fetch_add(&pool->asleep, 1);
@@ -168,31 +200,31 @@ static void *run(void *argument)
 	return NULL;
 }
 
-static void ask(struct pool *pool, uint64_t place, int64_t first, int64_t last)
+static void ask(struct pool *pool, uint64_t place, range part)
 {
-	range one = (range)last << 32 | (range)first;
-	atomic_store_explicit(&pool->asked[place & (pool->places - 1)], one, memory_order_relaxed);
+	atomic_store_explicit(&pool->asked[place & (pool->places - 1)], part, memory_order_relaxed);
 }
 
-static void show(struct pool *pool, uint64_t put, int64_t environments, int64_t sleepers)
+/* Shows threads the ranges before `put`, and wakes `helpers` of them at most. */
+static void show(struct pool *pool, uint64_t put, int64_t environments, int64_t helpers)
 {
 	pool->asked_for += environments;
 	atomic_store(&pool->put, put);
 	atomic_fetch_add(&pool->bell, 1);
 	int64_t asleep = atomic_load(&pool->asleep);
-	if (asleep > 0 && sleepers > 0)
-		wake(&pool->bell, asleep < sleepers ? asleep : sleepers);
+	if (asleep > 0 && helpers > 0)
+		wake(&pool->bell, asleep < helpers ? asleep : helpers);
 }
 
-/* Puts in all environments, none of which may be in already, in ranges of `chunk`. The caller takes one of these. */
+/* Puts in all environments, none of which may be in already, in ranges of `chunk`. */
 void vebench_pool_put_all(struct pool *pool)
 {
-	uint64_t place = atomic_load(&pool->put), before = place;
+	uint64_t before = atomic_load(&pool->put), place = before;
 	for (int64_t first = 0; first < pool->environments; first += pool->chunk) {
 		int64_t last = first + pool->chunk;
-		ask(pool, place++, first, last < pool->environments ? last : pool->environments);
+		ask(pool, place++, make_range(first, last < pool->environments ? last : pool->environments));
 	}
-	show(pool, place, pool->environments, (int64_t)(place - before) - pool->helps);
+	show(pool, place, pool->environments, (int64_t)(place - before) - pool->caller_steps);
 }
 
 /* Puts in `count` environments, none of which may be in already. */
@@ -200,18 +232,21 @@ void vebench_pool_put(struct pool *pool, const int64_t *environments, int64_t co
 {
 	uint64_t place = atomic_load(&pool->put);
 	for (int64_t i = 0; i < count; i++)
-		ask(pool, place++, environments[i], environments[i] + 1);
+		ask(pool, place++, make_range(environments[i], environments[i] + 1));
 	show(pool, place, count, count);
 }
 
-/* Takes out what is done with, in that order: into `environments`, unless that is NULL. Returns how many that are. */
+/* Receives finished environments, in that order, into `environments` unless that is NULL. Returns how many. */
 static int64_t receive(struct pool *pool, int64_t *environments)
 {
 	int64_t count = 0;
-	range one;
-	while ((one = atomic_load_explicit(&pool->done[pool->read & (pool->places - 1)], memory_order_acquire)) != 0) {
-		atomic_store_explicit(&pool->done[pool->read++ & (pool->places - 1)], 0, memory_order_relaxed);
-		for (int64_t index = (uint32_t)one; index < (int64_t)(one >> 32); index++, count++)
+	for (;; pool->read++) {
+		_Atomic range *place = &pool->done[pool->read & (pool->places - 1)];
+		range part = atomic_load_explicit(place, memory_order_acquire);
+		if (part == 0)
+			break;
+		atomic_store_explicit(place, 0, memory_order_relaxed);
+		for (int64_t index = first_of(part); index < last_of(part); index++, count++)
 			if (environments)
 				environments[count] = index;
 	}
@@ -219,46 +254,51 @@ static int64_t receive(struct pool *pool, int64_t *environments)
 	return count;
 }
 
-/* Sleeps until `wanted` ranges are finished, or for so long. */
-static void await(struct pool *pool, uint32_t wanted, int64_t most_ns)
+static bool are_finished(struct pool *pool, uint32_t wanted)
 {
-	atomic_store(&pool->wanted, wanted);
-	atomic_store(&pool->waits, true);
-	uint32_t finished = atomic_load(&pool->finished);
-	if ((int32_t)(finished - wanted) < 0)
-		sleep_on(&pool->finished, finished, most_ns);
-	atomic_store(&pool->waits, false);
+	return (int32_t)(atomic_load(&pool->finished) - wanted) >= 0;
 }
 
-/* Takes out `least` environments or more, for which the caller steps others unless it is not to, or as many as there are
- * after `most_ns`, if that is not negative. Returns how many were taken out, into `environments` unless that is NULL. */
+/* Polls, then sleeps, until `wanted` ranges are finished, or for `most_ns` unless that is negative. */
+static void await(struct pool *pool, uint32_t wanted, int64_t most_ns)
+{
+	int64_t begin = now(), time = begin, polls_ns = poll_ns(&pool->caller, begin);
+	bool here;
+	while (!(here = are_finished(pool, wanted)) && time - begin < polls_ns) {
+		relax();
+		time = now();
+	}
+	if (!here) {
+		atomic_store(&pool->wanted, wanted);
+		atomic_store(&pool->caller_sleeps, true);
+		uint32_t finished = atomic_load(&pool->finished);
+		if ((int32_t)(finished - wanted) < 0)
+			sleep_on(&pool->finished, finished, most_ns);
+		atomic_store(&pool->caller_sleeps, false);
+	} else if (time == begin) {
+		sched_yield(); /* a thread has lost its CPU between claiming its place of `done` and writing there */
+	}
+	adapt(&pool->caller, pool->most_poll_ns, now() - begin);
+}
+
+/* Receives `least` environments or more, or those that are finished after `most_ns` unless that is negative, into
+ * `environments` unless that is NULL. Returns how many. */
 int64_t vebench_pool_get(struct pool *pool, int64_t least, int64_t *environments, int64_t most_ns)
 {
 	int64_t start = most_ns < 0 ? 0 : now(), count = 0;
-	range one;
+	range part;
 	for (;;) {
 		count += receive(pool, environments ? environments + count : NULL);
 		int64_t left = most_ns < 0 ? -1 : most_ns - (now() - start);
 		if (count >= least || (most_ns >= 0 && left <= 0))
 			return count;
-		if (pool->helps && take(pool, &one)) {
-			finish(pool, one);
+		if (pool->caller_steps && take(pool, &part)) {
+			finish(pool, part);
 			continue;
 		}
-		/* Where environments are asked for singly, so many ranges are missing; else all that were asked for. */
+		/* The ranges of single environments can be counted. Of larger ones, wait for the next. */
 		uint32_t missing = pool->chunk == 1 ? (uint32_t)(least - count) : 1;
-		uint32_t wanted = (uint32_t)pool->read + missing;
-		int64_t begin = now(), time = begin, polls_ns = poll_ns(&pool->caller, begin);
-		bool here = false;
-		while (!(here = (int32_t)(atomic_load(&pool->finished) - wanted) >= 0) && time - begin < polls_ns) {
-			pause_a_moment();
-			time = now();
-		}
-		if (!here)
-			await(pool, wanted, left);
-		else if (time == begin)
-			sched_yield(); /* a thread lost its CPU between its place in the ring and what it writes there */
-		adapt(&pool->caller, pool->most_poll_ns, now() - begin);
+		await(pool, (uint32_t)pool->read + missing, left);
 	}
 }
 
@@ -268,7 +308,7 @@ int64_t vebench_pool_in(const struct pool *pool)
 	return pool->asked_for - pool->received;
 }
 
-/* Ends the threads and frees the pool. In a process that was forked it has no threads, and nothing is done. */
+/* Ends the threads and frees the pool. A forked process has no threads, and does nothing. */
 void vebench_pool_stop(struct pool *pool)
 {
 	if (pool->owner != getpid())
@@ -302,23 +342,31 @@ static bool start_thread(struct pool *pool, const int32_t *cpu)
 	return started;
 }
 
-/* Returns a pool with so many threads beside the caller, who steps environments itself if it `helps`. Threads keep to
- * the `cpus`, one for each, unless that is NULL. A range of so many environments is stepped in one call, a `chunk`,
- * unless they are asked for singly. Returns NULL if there is no memory for it or no thread. */
-struct pool *vebench_pool_start(work work, void *all, int64_t environments, int64_t chunk, int64_t threads,
-				int64_t helps, int64_t most_poll_ns, const int32_t *cpus)
+/* Returns a pool with so many threads besides the caller, or NULL if memory or threads are lacking. Each thread keeps to
+ * one of the `cpus`, unless that is NULL. */
+struct pool *vebench_pool_start(work work, void *context, int64_t environments, int64_t chunk, int64_t threads,
+				int64_t caller_steps, int64_t most_poll_ns, const int32_t *cpus)
 {
 	struct pool *pool = aligned_alloc(LINE, (sizeof *pool + LINE - 1) / LINE * LINE);
 	if (!pool)
 		return NULL;
-	*pool = (struct pool){.work = work, .all = all, .environments = environments, .chunk = chunk, .helps = helps,
-			      .most_poll_ns = most_poll_ns, .caller = {.poll_ns = most_poll_ns}, .owner = getpid(), .places = 1};
+	*pool = (struct pool){
+		.work = work,
+		.context = context,
+		.environments = environments,
+		.chunk = chunk,
+		.caller_steps = caller_steps,
+		.most_poll_ns = most_poll_ns,
+		.caller = {.poll_ns = most_poll_ns},
+		.owner = getpid(),
+		.places = 1,
+	};
 	while (pool->places < (uint64_t)environments)
 		pool->places *= 2;
 	pool->asked = calloc(pool->places, sizeof *pool->asked);
 	pool->done = calloc(pool->places, sizeof *pool->done);
 	pool->handles = calloc((size_t)threads + 1, sizeof *pool->handles);
-	/* Signals are for the threads that run Python. */
+	/* Threads that run Python handle signals. */
 	sigset_t all_signals, before;
 	sigfillset(&all_signals);
 	pthread_sigmask(SIG_SETMASK, &all_signals, &before);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -19,36 +20,22 @@ from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObserva
 from vebench.backends.environments.making import keep_opencv_to_one_thread
 from vebench.backends.environments.suites import SUITES, known_as, short_name
 from vebench.backends.fast.classes import class_of, refusal
-from vebench.backends.fast.share import FastInFlight, build_task, make_share
+from vebench.backends.fast.share import FastShare, FastTask, build_task, make_share
 from vebench.backends.interface import OwnClasses
-from vebench.backends.shared_memory.gymnasium_share import VectorSpaces, checked_seeds, checked_whole
-from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+from vebench.backends.shared_memory import arguments
+from vebench.backends.shared_memory.arguments import Seeds
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare
+from vebench.backends.shared_memory.team import State
+from vebench.backends.shared_memory.vector_env import Environment, Received, SharedMemoryVectorEnv
 from vebench.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from gymnasium.envs.registration import EnvSpec
-
-    from vebench.backends.fast.share import FastShare, FastTask
-    from vebench.backends.shared_memory.gymnasium_share import Received, Seeds, Value
-    from vebench.backends.shared_memory.memory_layout import Division, MakeShare
     from vebench.backends.shared_memory.vector_env import Reset
 
-    MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-
-
-_largest = np.maximum.reduce
 _MOST_ENVS = 1 << 20
-# Arguments of gymnasium.make_vec that are not supported, and what to do instead.
-_OF_GYMNASIUM = {
-    "vector_kwargs": "pass these arguments directly, as in make_vec(id, 8, copy=False)",
-    "vectorization_mode": "leave it out; num_processes sets the number of threads or processes",
-    "wrappers": "wrap the vector environment, or pass functions that wrap each environment to SharedMemoryVectorEnv",
-}
 
 
-def make_vec(  # noqa: PLR0913 - what a user can set, by name
+def make_vec(  # noqa: PLR0913 - a user's settings, by name
     id: str,  # noqa: A002 - as gymnasium.make_vec has it
     num_envs: int = 1,
     *,
@@ -64,9 +51,18 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     spin: float | None = None,
     infos: bool = False,
     own_classes: bool | None = None,
-    **settings: Any,  # noqa: ANN401 - each has its own
+    **settings: Any,
 ) -> FastVectorEnv:
     """Return a vector environment, stepped by vebench's own class if there is one for the task.
+
+    >>> envs = make_vec("CartPole-v1", num_envs=4, seed=1)
+    >>> envs.stepped_by
+    'own classes for this task, steps compiled'
+    >>> observations, infos = envs.reset()
+    >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> observations.shape, rewards
+    ((4, 4), array([1., 1., 1., 1.]))
+    >>> envs.close()
 
     vebench's classes return the same observations, rewards and ends as Gymnasium's from the same seeds and actions.
     Gymnasium's class is used if vebench has none, if vebench's lacks a setting, or if it was not verified with the
@@ -83,7 +79,7 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
         For the first reset without a seed: environment ``i`` gets ``seed + i``, or ``seed[i]``. Later resets continue
         from there.
     copy
-        If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. That of
+        If False, ``reset`` and ``step`` return the same array each time, which the next step overwrites. The array of
         vebench's classes is read-only, since they update rows in place.
     infos
         Whether to return infos, which takes a few microseconds for each step. ``final_obs`` of ``SAME_STEP`` is
@@ -109,23 +105,19 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     """
     if not isinstance(id, str):
         raise TypeError(f"id must be a name such as 'ALE/Pong-v5', not {id!r}")
-    num_envs = checked_whole("num_envs", num_envs, 1, _MOST_ENVS)
+    num_envs = arguments.whole("num_envs", num_envs, 1, _MOST_ENVS)
     if own_classes not in (None, True, False):
         raise ValueError(f"own_classes must be True, False or None, not {own_classes!r}")
     if settings.get("render_mode") == "human":
         raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
-    for other in sorted(_OF_GYMNASIUM.keys() & settings.keys()):
-        raise TypeError(f"make_vec has no {other}: {_OF_GYMNASIUM[other]}")
     try:
         name = _known_name(id)
-        _check_settings(name, settings, signature(make_vec).parameters)
-        example = _make_env(id, settings)  # which refuses what makes no sense
+        example = _make_env(id, settings)
     except (UnregisteredEnv, ImportError) as error:
-        if (known := known_as(id)) is None:
+        known = known_as(id)
+        if known is None:
             raise
         raise type(error)(f"{error} There is {known}.") from error
-    spaces, spec = VectorSpaces.of(example, num_envs), example.spec
-    example.close()
     own, steps = _own_class(name, settings, own_classes=own_classes)
     if own is None and own_classes:
         raise ValueError(f"own_classes=True: {steps.refused}")
@@ -135,11 +127,10 @@ def make_vec(  # noqa: PLR0913 - what a user can set, by name
     return FastVectorEnv(
         partial(_make_env, id, settings),
         num_envs,
-        spaces,
+        example,
         own,
         steps.words,
-        spec=spec,
-        seed=seed,
+        seed,
         copy=copy,
         context=context,
         daemon=daemon,
@@ -159,47 +150,44 @@ def _own_class(
     """Return the task of our own class, None if it does not step; and what steps, and why."""
     if own_classes is False:
         return None, OwnClasses(refused="own_classes=False")
-    if (refused := refusal(name, settings)) is not None:
-        return None, refused
-    return build_task(name, settings)
+    refused = refusal(name, settings)
+    return build_task(name, settings) if refused is None else (None, refused)
 
 
 class FastVectorEnv(SharedMemoryVectorEnv):
-    """What ``make_vec`` returns: a ``SharedMemoryVectorEnv`` whose environments may be of vebench's own classes.
+    """The result of ``make_vec``: a ``SharedMemoryVectorEnv`` whose environments may be of vebench's own classes.
 
-    ``stepped_by`` says which class steps them. ``spec`` is that of one environment: ``gymnasium.make(envs.spec)``
-    makes one. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, are read-only for own classes,
-    which update rows in place.
+    ``stepped_by`` says which class steps them. ``spec`` is about one environment: ``gymnasium.make(envs.spec)`` makes
+    it. ``observations``, which ``reset`` and ``step`` return if ``copy=False``, are read-only for own classes, which
+    update rows in place.
     """
 
-    def __init__(  # noqa: PLR0913 - what make_vec has found out
+    def __init__(
         self,
-        make_env: MakeEnv,
+        make_env: Callable[[], Environment],
         num_envs: int,
-        spaces: VectorSpaces,
+        example: Environment,
         own: FastTask | None,
         stepped_by: str,
-        *,
-        spec: EnvSpec | None,
         seed: Seeds,
-        **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
+        **options: Any,
     ) -> None:
-        self.spec, self.stepped_by = spec, stepped_by
-        self._spaces, self._own = spaces, own
-        self._choices, self._chosen, self._tells = 0, None, False
-        self._first_seeds = checked_seeds(seed, num_envs)
-        if own is not None:
-            self._in_flight_of = FastInFlight
-        super().__init__([make_env] * num_envs, **arguments)
+        self.spec, self.stepped_by = example.spec, stepped_by
+        self._example, self._own = example, own
+        self._tells = False  # whether our own class returns infos
+        self._first_seeds = arguments.each_seed(seed, num_envs)
+        super().__init__([make_env] * num_envs, **options)
+        # For an own class with discrete actions: how many there are, and those written last. These are seen as unsigned
+        # numbers, of which one below 0 is a very large one.
+        self._choices, self._chosen = 0, None
         if own is not None:
             self.observations = self.observations.view()
             self.observations.flags.writeable = False
             if isinstance(self.single_action_space, Discrete):
-                # As numbers without a sign, so that one below 0 is a very large one.
                 self._choices, self._chosen = int(self.single_action_space.n), self._actions[0].view(np.uint64)
 
-    def _read_spaces(self) -> VectorSpaces:
-        return self._spaces
+    def _make_example(self) -> Environment:
+        return self._example
 
     def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
         if self._own is None:
@@ -211,10 +199,10 @@ class FastVectorEnv(SharedMemoryVectorEnv):
     def _own_share(self) -> FastShare:
         return cast("FastShare", self._team.own)
 
-    def _infos(self, name: str, timeout: float | None) -> Any:  # noqa: ANN401 - as there
-        infos = super()._infos(name, timeout)
+    def _wait_for_infos(self, pending: State, timeout: float | None) -> Any:
+        infos = super()._wait_for_infos(pending, timeout)
         if self._tells:
-            reset = np.isin(np.arange(self.num_envs), self._to_reset) if name == "reset" else None
+            reset = np.isin(np.arange(self.num_envs), self._to_reset) if pending is State.RESET else None
             infos.update(self._own_share.infos(None, reset))
         return infos
 
@@ -225,19 +213,17 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             received.infos.update(self._own_share.infos(received.env_ids))
         return received
 
-    def _write_step(self, actions: Value) -> bool:
+    def _write_step(self, actions: Any) -> bool:
         if self._own is None:
             return super()._write_step(actions)
         self._write_actions(slice(None), self.num_envs, actions)
         return True
 
-    def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
-        """Write the actions. Raises ValueError if a class of ours would be given one that its space does not have.
-
-        All rows are looked at: that is faster than to choose some, and the others have what was sent before.
-        """
+    def _write_actions(self, rows: slice | list[int], count: int, actions: Any) -> None:
+        """Write the actions. Raises ValueError, before anything steps, for one that the space of our class lacks."""
         super()._write_actions(rows, count, actions)
-        if self._chosen is not None and _largest(self._chosen) >= self._choices:
+        # Looking at all rows is faster than to choose some, and the others have valid actions.
+        if self._chosen is not None and np.maximum.reduce(self._chosen) >= self._choices:
             (written,) = self._actions
             wrong = np.flatnonzero(self._chosen >= self._choices)
             env_id, action = int(wrong[0]), int(written[wrong[0]])
@@ -249,11 +235,14 @@ class FastVectorEnv(SharedMemoryVectorEnv):
 
         Raises ValueError for options that only Gymnasium's class takes: bounds of the first state in classic control.
         """
-        if self._own is not None and (refused := self._own.refuses.intersection(options or ())):
+        refused = self._own.refuses.intersection(options or ()) if self._own is not None else ()
+        if refused:
             raise ValueError(f"our own class takes no {', '.join(sorted(refused))}: use own_classes=False")
-        given = checked_seeds(seed, self.num_envs)
-        first = self._first_seeds
-        super().reset_async([mine if its is None else its for its, mine in zip(given, first, strict=True)], options)
+        seeds = arguments.each_seed(seed, self.num_envs)
+        for env_id, first in enumerate(self._first_seeds):
+            if seeds[env_id] is None:
+                seeds[env_id] = first
+        super().reset_async(seeds, options)
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
@@ -262,43 +251,30 @@ class FastVectorEnv(SharedMemoryVectorEnv):
             self._first_seeds[env_id] = None
         return result
 
-    def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
-        """Start a call. Raises AttributeError if the environments are of our own class."""
-        self._refuse_if_own(name)
-        super().call_async(name, *args, **kwargs)
-
-    def set_attr(self, name: str, values: Value) -> None:
-        """Set each environment's attribute ``name``. Raises AttributeError if they are of our own class."""
-        self._refuse_if_own(name)
-        super().set_attr(name, values)
-
-    def apply(self, function: Callable[..., Any], env_ids: Iterable[int], *args: Value) -> list[Any]:
-        """Call a function where the environments are. Raises AttributeError if they are of our own class."""
-        self._refuse_if_own(getattr(function, "__name__", "apply"))
-        return super().apply(function, env_ids, *args)
+    def _ask(self, name: str, argument: object, *, anew: bool = False) -> None:
+        if self._own is not None and name in ("apply", "set_attr"):
+            raise AttributeError("our own class has no attributes and methods to call: use own_classes=False")
+        super()._ask(name, argument, anew=anew)
 
     def render(self) -> tuple[Any, ...] | None:
         """Return a picture of each environment, ``(height, width, 3)``, with ``render_mode="rgb_array"``."""
-        if self._own is None or self.render_mode is None:
+        if self._own is None:
             return super().render()
-        self._assert_idle("render")
+        self._check_free("render")
+        if self.render_mode is None:
+            raise AttributeError("our own class renders nothing: use render_mode='rgb_array'")
         self._ask("render", None)
-        (pictures,) = self._wait("render")
-        self._finish()
+        (pictures,) = self._answered(self._team.receive)
         return tuple(pictures)
 
-    def _refuse_if_own(self, name: str) -> None:
-        if self._own is not None and not self.closed:
-            instead = "render_mode='rgb_array'" if name == "render" else "own_classes=False for Gymnasium's"
-            raise AttributeError(f"our own class has no attribute {name!r}: use {instead}")
 
-
-# What ``AtariPreprocessing`` takes, and all settings of a game, those of ``gymnasium.make`` included.
+# The settings of ``AtariPreprocessing``, and all settings of a game, with those of ``gymnasium.make``.
 _OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
 _OF_A_GAME = _OF_THE_SCREEN.union(
     ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),
     ("render_mode", "repeat_action_probability", "reward_clip", "stack"),
 )
+_SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}
 
 
 def _known_name(env_id: str) -> str:
@@ -319,31 +295,20 @@ def _known_name(env_id: str) -> str:
     return name if latest is None else get_env_id(namespace, plain, latest)
 
 
-def _make_env(env_id: str, settings: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment: of a game with the usual wrappers, of anything else as ``gymnasium.make`` returns it.
+def _make_env(env_id: str, settings: Mapping[str, Any]) -> Environment:
+    """Return an environment: a game with the usual wrappers, anything else as ``gymnasium.make`` returns it.
 
-    Raises what Gymnasium raises for a task that it cannot make, and for values that make no sense.
+    Raises TypeError for an unknown setting, and what Gymnasium raises for tasks and values that are none.
     """
     name = _known_name(env_id)
-    if not _is_game(name):
-        return gymnasium.make(name, **{"disable_env_checker": True, **settings})
-    return _make_game(name, **settings)
-
-
-def _check_settings(name: str, settings: Collection[str], arguments: Collection[str]) -> None:
-    """Raise TypeError for a setting that a game does not have; of other tasks ``gymnasium.make`` refuses them.
-
-    The error says what else may have been meant: a setting, or one of the ``arguments`` that are no settings.
-    """
-    known = sorted(_OF_A_GAME)
-    for unknown in sorted(set(settings) - _OF_A_GAME) if _is_game(name) else ():
-        hint = did_you_mean(unknown, (*known, *arguments)) or f": it has {', '.join(known)}"
-        raise TypeError(f"{name} has no setting {unknown}{hint}")
-
-
-def _is_game(name: str) -> bool:
     spec = gymnasium.registry.get(name)
-    return spec is not None and str(spec.entry_point).startswith("ale_py.")
+    if spec is None or not str(spec.entry_point).startswith("ale_py."):
+        return gymnasium.make(name, **{"disable_env_checker": True, **settings})
+    for unknown in sorted(settings.keys() - _OF_A_GAME):
+        known = sorted(_OF_A_GAME)
+        hint = did_you_mean(unknown, (*known, *signature(make_vec).parameters)) or f": it has {', '.join(known)}"
+        raise TypeError(f"{name} has no setting {unknown}{hint}")
+    return _make_game(name, **settings)
 
 
 def _make_game(
@@ -353,14 +318,14 @@ def _make_game(
     reward_clip: bool = False,
     last_frames: bool = False,
     any_noop: bool = False,
-    **settings: Any,  # noqa: ANN401 - each has its own
-) -> gymnasium.Env[Any, Any]:
+    **settings: Any,
+) -> Environment:
     """Return a game as its wrappers show it; for ``last_frames`` and ``any_noop`` see ``environments.atari_screen``."""
     of_the_screen = {key: settings.pop(key) for key in settings.keys() & _OF_THE_SCREEN}
     emulator = gymnasium.make(name, frameskip=1, disable_env_checker=True, **settings)
-    screen: gymnasium.Env[Any, Any]
+    screen: Environment
     if last_frames or any_noop:
-        from vebench.backends.environments.atari_screen import AtariScreen  # noqa: PLC0415 - it loads ale-py
+        from vebench.backends.environments.atari_screen import AtariScreen  # it loads ale-py
 
         screen = AtariScreen(emulator, last_frames=last_frames, any_noop=any_noop, **of_the_screen)
     else:
@@ -368,6 +333,3 @@ def _make_game(
     keep_opencv_to_one_thread()
     shown = FrameStackObservation(screen, stack)
     return ClipReward(shown, -1.0, 1.0) if reward_clip else shown
-
-
-_SHORT_NAMES = {short_name(name): name for suite in SUITES.values() for name in suite.tasks}

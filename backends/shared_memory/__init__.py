@@ -1,13 +1,11 @@
 """Environments stepped in a few processes that share memory: ``SharedMemoryVectorEnv``, ``shm-sync`` and ``shm-async``.
 
-Begin reading with ``team``: the caller and its workers, which step environments of any kind. How they wait for each
-other, and why no row is torn and no wake-up lost: docs/shared-memory.md.
+Start reading with ``team``: the caller and its workers. docs/shared-memory.md explains how they wait for each other,
+and why no row is torn and no wake-up lost.
 
-What is exported is loaded on use, since the vector environment needs Gymnasium, and a process that measures loads that
-only if its backend does.
+Exports are loaded on use: the vector environment imports Gymnasium, which a process that measures another backend
+does not need.
 """
-
-from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from vebench.backends.shared_memory.sb3 import StableBaselinesVecEnv as StableBaselinesVecEnv
     from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv, shared_memory_spec
 
-# Without StableBaselinesVecEnv, which needs a library that few have.
+# Without StableBaselinesVecEnv, which needs Stable-Baselines3.
 __all__ = ["BrokenOffError", "OverdueError", "SharedMemoryVectorEnv", "WorkerError", "shared_memory_spec"]
 
 _MODULES = {

@@ -6,37 +6,41 @@ Each process steps its share with the reference's own loop, which writes straigh
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vebench.backends import trees
-from vebench.backends.environments.making import THE_SIMULATOR, ArraySpec, as_counts, frames_of, make, read_spaces
-from vebench.backends.for_loop import loop_over
-from vebench.backends.interface import Batch, NothingToReceiveError
+from vebench.backends.environments.making import (
+    THE_SIMULATOR,
+    ArraySpec,
+    Spaces,
+    as_counts,
+    frames_of,
+    make,
+    read_spaces,
+)
+from vebench.backends.for_loop import EnvironmentLoop, loop_over
+from vebench.backends.interface import Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.shared_memory.errors import OverdueError
-from vebench.backends.shared_memory.memory_layout import divide
-from vebench.backends.shared_memory.team import InFlight, Team
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
+from vebench.backends.shared_memory.team import RUNNING, InFlight, State, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import gymnasium
     from numpy.typing import NDArray
 
-    from vebench.backends.environments.making import Spaces
-    from vebench.backends.for_loop import EnvironmentLoop
-    from vebench.backends.interface import ArrayTree, Difference, OwnClasses, Setup, Task
-    from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays
+    from vebench.backends.interface import ArrayTree
 
 
 def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, ArrayTree]:
-    """Return the rows of environments, with ids from 0 on, and their actions, as what these spaces describe."""
+    """Return rows of environments, with ids from 0 on, and their actions, in the form of these spaces."""
     observations, rewards, terminated, truncated, actions = arrays
     observed = trees.filled(trees.form(spaces.observations), observations)
     rows = Batch(observed, rewards, terminated, truncated, np.arange(len(rewards)))
@@ -46,19 +50,18 @@ def _as_trees(spaces: Spaces, arrays: RowArrays) -> tuple[Batch, ArrayTree]:
 class LoopShare:
     """The environments of one process, stepped by loops of the reference: one for all, or one each (``one_by_one``)."""
 
-    current: int | None = None
+    current: int | None = None  # the loop's exceptions name their environment
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a share is given, after what all shares have in common
-        self, task: Task, spaces: Spaces, one_by_one: bool, arrays: RowArrays, start: int, stop: int
-    ) -> None:
+    def __init__(self, task: Task, spaces: Spaces, one_by_one: bool, arrays: RowArrays, start: int, stop: int) -> None:
         self._task = task
         rows, actions = _as_trees(spaces, arrays)
         rows = rows._replace(env_ids=np.arange(start, stop))
-        bounds = [(index, index + 1) for index in range(stop - start)] if one_by_one else [(0, stop - start)]
-        self._rows = [rows.part(slice(first, last)) for first, last in bounds]
-        # An environment may keep its action, and numbers out of an array are copies already.
+        size = 1 if one_by_one else max(1, stop - start)
+        parts = [slice(first, first + size) for first in range(0, max(1, stop - start), size)]
+        self._rows = [rows.part(part) for part in parts]
+        # An environment may keep its action. Numbers out of an array are copies already.
         self._copies = any(leaf.ndim > 1 for leaf in arrays.actions)
-        self._actions = [as_rows(trees.part(actions, slice(first, last))) for first, last in bounds]
+        self._actions = [as_rows(trees.part(actions, part)) for part in parts]
         self._environments: list[gymnasium.Env[Any, Any]] = []
         self.loops: list[EnvironmentLoop] = []
 
@@ -68,8 +71,8 @@ class LoopShare:
             environments = [make(self._task) for _ in rows.env_ids]
             self._environments.extend(environments)
             self.loops.append(loop_over(environments, rows))
-        if self.loops and not self._copies:
-            # What is called again and again, without a detour.
+        if not self._copies:
+            # Each step calls the loop without a detour.
             self.step = partial(self.loops[0].step, self._actions[0])  # type: ignore[method-assign]
 
     def step(self) -> None:
@@ -81,7 +84,7 @@ class LoopShare:
         actions = self._actions[index]
         self.loops[index].step(actions.copy() if self._copies else actions)
 
-    def answer(self, name: str, argument: Any) -> list[int | None] | None:  # noqa: ANN401 - each request has its own
+    def answer(self, name: str, argument: Any) -> list[int | None] | None:
         """Reset every environment from the seed given, or return how many frames each has simulated."""
         if name == "frames":
             return [frames_of(self._task, environment) for environment in self._environments]
@@ -96,21 +99,18 @@ class LoopShare:
 
 
 class Stepped(NamedTuple):
-    """What steps the environments of a task. ``own_classes`` and ``differences`` are those of ``BackendInfo``.
-
-    ``make_share`` takes the division that a user has asked for, and returns that of the team. If it has fewer
-    processes, the others are threads of the caller's.
-    """
+    """How the environments of a task are stepped."""
 
     spaces: Spaces
+    # Takes the division that a user has asked for, and returns the team's, and what makes its shares. If the team has
+    # fewer processes, threads of the caller take the place of the others.
     make_share: Callable[[Division], tuple[Division, MakeShare]]
     own_classes: OwnClasses | None = None
     differences: tuple[Difference, ...] = ()
-    in_flight: type[InFlight] = InFlight
 
 
 def gymnasium_classes(task: Task) -> Stepped:
-    """Return how the environments are stepped that Gymnasium makes."""
+    """Return how environments of Gymnasium's classes are stepped."""
     example = make(task)
     spaces = read_spaces(task, example.observation_space, example.action_space)
     example.close()
@@ -118,9 +118,9 @@ def gymnasium_classes(task: Task) -> Stepped:
 
 
 class _SharedMemoryBackend:
-    """What both backends have in common: a team that steps environments of the task."""
+    """The common part of both backends: a team that steps environments of the task."""
 
-    def __init__(  # noqa: PLR0913 - the options of both
+    def __init__(
         self, setup: Setup, num_envs: int, spin: int | None, context: str, *, caller_steps: bool, one_by_one: bool
     ) -> None:
         stepped = self.stepped(setup.task)
@@ -140,8 +140,7 @@ class _SharedMemoryBackend:
             tuple(trees.leaves(spaces.observations)),
             tuple(ArraySpec(leaf.low.shape, leaf.low.dtype) for leaf in trees.leaves(spaces.actions)),
         )
-        self._team = Team(TeamConfig(division, layout, make_share, context=context))
-        self._in_flight_of = stepped.in_flight
+        self._team = Team(TeamConfig(division, layout, make_share, context))
         if self._before is not None and asked.caller_steps:
             pinning.restrict(setup.cpus[:1])
         self._batch, actions = _as_trees(spaces, self._team.arrays)
@@ -158,7 +157,7 @@ class _SharedMemoryBackend:
         )
 
     def stepped(self, task: Task) -> Stepped:
-        """Return what steps the environments: Gymnasium's class."""
+        """Return how the environments are stepped: by Gymnasium's class."""
         return gymnasium_classes(task)
 
     def close(self) -> None:
@@ -172,8 +171,14 @@ class _SharedMemoryBackend:
 class ShmSync(_SharedMemoryBackend):
     """``min(workers, CPUs owned)`` processes that step all environments between them. Rewards are float64.
 
-    The caller is one of them unless ``caller_steps`` is False. ``spin``: a process that waits polls for that many
-    microseconds at most before it sleeps. ``context`` is the start method: ``fork``, ``forkserver`` or ``spawn``.
+    Parameters
+    ----------
+    spin
+        For how many microseconds a waiting process polls, at most, before it sleeps.
+    caller_steps
+        Whether the caller is one of the processes.
+    context
+        The start method: ``fork``, ``forkserver`` or ``spawn``.
     """
 
     frames_from = THE_SIMULATOR
@@ -182,15 +187,14 @@ class ShmSync(_SharedMemoryBackend):
         self, setup: Setup, *, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
     ) -> None:
         super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
-        self._stepping = False
-        self._given: ArrayTree = self._actions
-        # Without workers only the caller needs the actions: they are not copied into shared memory.
+        # Without workers the caller's own loop takes the actions as they are given: nobody else needs them.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
+        self._given: ArrayTree | None = None
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        self._stepping = False
+        self._given = None
         self._team.ask("reset", seed, anew=True)
 
     def send(self, actions: ArrayTree) -> None:
@@ -200,24 +204,23 @@ class ShmSync(_SharedMemoryBackend):
             self._team.send()
         else:
             self._given = actions
-        self._stepping = True
 
     def recv(self) -> Batch:
         """Step the caller's own environments, wait for every worker and return all rows, in the order of ids.
 
         Raises RuntimeError with the traceback if an environment raised, and if a worker died.
         """
-        if self._team.busy:
+        if self._team.state is RUNNING:
             self._team.receive()
-        elif self._loop is not None and self._stepping:
+        elif self._loop is not None and self._given is not None:
             self._loop.step(self._given)
         else:
             raise NothingToReceiveError
-        self._stepping = False
+        self._given = None
         return self._batch
 
     def frames(self) -> NDArray[np.int64] | None:
-        """Return the frames that each environment has simulated in its episode, None if that of one is unknown."""
+        """Return the frames that each environment has simulated in its episode, None if one of them is not known."""
         self._team.ask("frames", None)
         return as_counts([count for share in self._team.receive() for count in share])
 
@@ -233,7 +236,7 @@ class ShmAsync(_SharedMemoryBackend):
     at least; without a timeout, it waits for the whole batch.
     """
 
-    def __init__(  # noqa: PLR0913 - its options
+    def __init__(
         self,
         setup: Setup,
         *,
@@ -251,47 +254,46 @@ class ShmAsync(_SharedMemoryBackend):
         self._timeout, self._fewest = recv_timeout, min(recv_min, setup.batch_size)
         if recv_timeout is not None:
             self.info = replace(self.info, fewest_rows=self._fewest)
-        self._in_flight = self._in_flight_of(self._team)
+        self._in_flight = InFlight(self._team)
         self._size = setup.batch_size
         out = self._batch.part(slice(self._size))
         self._out = Batch._make(trees.mapped(np.copy, array) for array in out)
-        # Each array of all rows, and that of a batch to which rows are copied.
-        self._copied = [
-            (rows, picked)
-            for all_rows, of_batch in zip(self._batch[:4], self._out[:4], strict=True)
-            for rows, picked in zip(trees.leaves(all_rows), trees.leaves(of_batch), strict=True)
-        ]
+        # Each array of all rows, and the array of a batch to which rows are copied.
+        self._copied: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        for all_rows, of_batch in zip(self._batch[:4], self._out[:4], strict=True):
+            self._copied += zip(trees.leaves(all_rows), trees.leaves(of_batch), strict=True)
         self._last = self._out.env_ids
-        self._asked: Literal["reset", "step"] | None = None
+        self._sent = False  # actions, since the last batch
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment, environment ``i`` seeded with ``seed + i``."""
-        self._asked = None
+        self._sent = False
         self._team.ask("reset", seed, anew=True)
-        self._asked = "reset"
+        self._team.state = State.RESET
 
     def send(self, actions: ArrayTree) -> None:
         """Write the actions into shared memory and let the workers step the environments of the last batch."""
         ids = self._last
         self._actions[ids] = actions
         self._in_flight.send(ids.tolist())
-        self._asked = "step"
+        self._sent = True
 
     def recv(self) -> Batch:
         """Return the rows of the environments that were ready first, copied out of shared memory.
 
         Raises RuntimeError with the traceback if an environment raised, and if a worker died.
         """
-        if self._asked is None:
-            raise NothingToReceiveError
-        if self._asked == "reset":
+        if self._team.state is State.RESET:
+            self._team.state = RUNNING
             self._team.gather()
             self._in_flight.put_back(range(self.info.num_envs), ready=True)
             self._team.finish()
-        self._asked = None
+        elif not self._sent:
+            raise NothingToReceiveError
+        self._sent = False
         try:
             ids = self._in_flight.recv(self._size, self._size, self._timeout)
-        except OverdueError:  # what is there after the timeout
+        except OverdueError:  # take the rows that are there
             ids = self._in_flight.recv(self._fewest, self._size)
         self._team.finish()
         out = self._out
@@ -301,6 +303,6 @@ class ShmAsync(_SharedMemoryBackend):
         self._last = env_ids = out.env_ids
         env_ids[:] = ids
         for rows, picked in self._copied:
-            # "raise" would copy twice: it fills a buffer of its own first.
+            # The default mode, "raise", would copy twice: it fills a buffer of its own first.
             rows.take(env_ids, 0, picked[: len(ids)] if few else picked, "clip")
         return out

@@ -1,8 +1,8 @@
-"""What may break off a team's work: exceptions in its environments, its processes' deaths, and signal handlers.
+"""Errors of a team of processes, and blocks of code that no signal handler may interrupt.
 
-Python runs signal handlers in the main thread, between any two instructions, and a handler may raise, as that of Ctrl-C
-does. A call that is broken off leaves the team to be reset or closed: see ``team``. What starts and ends processes must
-not be broken off, since a process or descriptor is lost if its number is not stored: handlers are ``held_back`` there.
+Python runs signal handlers in the main thread, between any two instructions. A handler may raise, as the one of Ctrl-C
+does. An interrupted call leaves the team to be reset or closed: see ``team``. Processes and descriptors would be lost
+if their numbers were not stored, so handlers are ``held_back`` while they are opened or closed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,11 @@ import pickle
 import signal
 import threading
 import traceback
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vebench.errors import message_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vebench.backends.shared_memory.memory_layout import ProcessShare
 
 
 class OverdueError(TimeoutError, multiprocessing.TimeoutError):
@@ -31,53 +27,44 @@ class OverdueError(TimeoutError, multiprocessing.TimeoutError):
 
 
 class WorkerError(RuntimeError):
-    """An environment raised an exception, described by ``failure``, or a process died (``failure`` is None).
+    """An environment raised an exception, described by ``failure``; or a process died, and ``failure`` is None.
 
     The text names the environments, and includes the traceback if there is one.
     """
 
-    def __init__(self, text: str, failure: WorkerFailure | None) -> None:
+    def __init__(self, text: str, failure: WorkerFailure | None = None) -> None:
         super().__init__(text)
         self.failure = failure
 
 
 class BrokenOffError(WorkerError):
-    """A call has not ended: not all environments may have stepped, or been reset. Reset or close all.
+    """Some environments may not have stepped, or been reset. Reset all of them, or close."""
 
-    ``here``: an interrupt aborted a call of this thread.
-    """
-
-    def __init__(self, *, here: bool) -> None:
-        why = "an interrupt has aborted a call" if here else "a call of another thread is not over, or was interrupted"
-        only = "" if here else "use it from one thread at a time; after an interrupt, "
-        super().__init__(f"{why}: {only}only reset() of all environments and close() work now", None)
+    def __init__(self) -> None:
+        super().__init__(
+            "a call of another thread is running, or an interrupt has aborted a call: use one thread at a time; "
+            "after an interrupt, only reset() of all environments and close() work"
+        )
 
 
 class WorkerFailure(NamedTuple):
-    """An exception in an environment: its id, the exception if it can be sent, its text, and the traceback.
+    """An exception in an environment."""
 
-    The id is None if the text names the environment already.
-    """
-
-    env_id: int | None
-    error: BaseException | None
+    env_id: int | None  # None if the text names the environment already
+    error: BaseException | None  # None if it cannot be sent to another process
     text: str
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException, start: int, share: ProcessShare | None) -> WorkerFailure:
-        """Describe an exception that is being handled, in the share whose first environment is ``start``."""
-        trace = traceback.format_exc()
-        if share is not None and share.current is None:
-            return cls(None, error, message_of(error), trace)
-        env_id = start + (0 if share is None else share.current or 0)
-        return cls(env_id, error, f"{type(error).__name__}: {message_of(error)}", trace)
+    def of(cls, error: BaseException, env_id: int | None) -> WorkerFailure:
+        """Describe an exception in an environment; None if it names the environment itself."""
+        kind = "" if env_id is None else f"{type(error).__name__}: "
+        return cls(env_id, error, f"{kind}{message_of(error)}", "".join(traceback.format_exception(error)))
 
-    @property
-    def message(self) -> str:
-        """The text of the error that the caller raises."""
+    def raised(self) -> WorkerError:
+        """Return the error that the caller raises."""
         where = "" if self.env_id is None else f"environment {self.env_id}: "
-        return f"{where}{self.text}\n\n{self.trace}"
+        return WorkerError(f"{where}{self.text}\n\n{self.trace}", self)
 
     def pickled(self) -> bytes:
         """Return its bytes, without the exception itself if that cannot be sent or read back."""
@@ -89,14 +76,11 @@ class WorkerFailure(NamedTuple):
         return data
 
 
-# Signal handlers.
-
-
 @contextmanager
 def held_back() -> Iterator[list[int]]:
-    """Run no signal handler of Python's until the end, and then those whose signals have come.
+    """Run no signal handler until the end of the block, and then those whose signals have come.
 
-    Yields the list of these signals, which fills. No handler ever runs in another thread than the main one.
+    Yields the list of these signals, which fills. Python runs no handlers in other threads than the main one.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -106,20 +90,21 @@ def held_back() -> Iterator[list[int]]:
     def note(number: int, _frame: object) -> None:
         came.append(number)
 
-    with ExitStack() as restoring:  # the others, too, if a handler that was restored has raised
+    with ExitStack() as restoring:  # restores all handlers, even if one that was restored raises
         for number in signal.valid_signals():
-            if callable(handler := signal.getsignal(number)):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                # First the way back: if the handler raises between these lines, it is put back where it still is.
                 restoring.callback(signal.signal, number, handler)
-                # From here on this one can raise nothing; if it has raised, it is still what it was.
                 signal.signal(number, note)
         yield came
-    for each in dict.fromkeys(came):
-        signal.raise_signal(each)
+    for signal_number in dict.fromkeys(came):
+        signal.raise_signal(signal_number)
 
 
 @contextmanager
 def sigint_blocked() -> Iterator[None]:
-    """Hold Ctrl-C back until the end, also in the processes started here, which unblock it by ``ignore_sigint``."""
+    """Hold Ctrl-C back until the end, also in processes started here, until they call ``ignore_sigint``."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -128,16 +113,16 @@ def sigint_blocked() -> Iterator[None]:
 
 
 def ignore_sigint() -> None:
-    """Let this process, a worker, leave Ctrl-C, which goes to all processes of a terminal, to its caller."""
+    """Ignore Ctrl-C in this worker process: a terminal sends it to the caller as well, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def leave_to_caller() -> None:
-    """Let this worker process ignore signals that its caller handles: the caller instructs it.
+    """Ignore in this worker process all signals that its caller handles: the caller tells its workers what to do.
 
-    They go to all processes of a terminal or of a cluster's job. A handler, unlike ``SIG_IGN``, is not passed on to
-    programs that an environment starts; only Ctrl-C is to be ignored by these, too.
+    Programs that an environment starts inherit ``SIG_IGN`` but no handler, and only Ctrl-C is meant to be ignored by
+    them, too.
     """
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):

@@ -6,10 +6,10 @@ A word has one writer. The writer writes its data, then the word. The other side
     caller:  writes ``request``, wakes the worker if it is asleep --> works --> polls ``done`` --changed--> reads
     either:  polled too long -> ``asleep`` = 1 --> heavy fence --> looks once more --> sleeps until a byte comes
 
-Why the other side then sees the data, and why no wake-up is lost: docs/shared-memory.md, "The handshake". In short: x86
-keeps the order of stores and of loads, and elsewhere both sides call a ``light_fence`` between word and data. The waker
-writes the word and then reads ``asleep``, the sleeper the other way round, with a ``heavy_fence`` in between, which
-orders both sides; where the kernel refuses ``membarrier``, the waker calls a ``light_fence`` there, too.
+docs/shared-memory.md ("The handshake") explains why the other side then sees the data, and why no wake-up is lost. In
+short: x86 keeps the order of stores and of loads; elsewhere both sides call a ``light_fence`` between word and data.
+The waker writes the word and then reads ``asleep``. The sleeper writes ``asleep`` and then reads the word, with a
+``heavy_fence`` in between that orders both sides. Where the kernel refuses ``membarrier``, the waker fences there, too.
 """
 
 from __future__ import annotations
@@ -21,33 +21,30 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from multiprocessing.connection import Connection
 
 from vebench.machine import pinning
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.connection import Connection
 
 _MACHINE = platform.machine()
 KEEPS_ORDER = _MACHINE in ("x86_64", "AMD64", "i686", "i386")
 
-# Polling pays for about as long as waking up takes, 30 to 50 microseconds. It goes on for longer where that has proved
+# Waking up takes 30 to 50 microseconds, so polling pays for about as long. A process polls longer where that has proved
 # to be enough, as a hypervisor polls before it halts a virtual CPU (Linux, Documentation/virt/kvm/halt-polling.rst).
 _LEAST_SPIN_NS = 50_000
 MOST_SPIN_NS = 400_000
 
-_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
-# From the kernel's tables of system calls, each for one machine.
+_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4  # linux/membarrier.h
+# The number of the system call on each machine, from the kernel's tables.
 _MEMBARRIERS = {"x86_64": 324, "aarch64": 283}
 _MEMBARRIER = _MEMBARRIERS.get(_MACHINE, 0) if sys.platform == "linux" and sys.maxsize > 1 << 32 else 0
 
 
 def _new_fence() -> Callable[[], None]:
-    """Return what does all that comes before in this thread before all that comes after.
+    """Return a function that orders all loads and stores of this thread before it before all that follow.
 
-    On Arm all that comes before a release is done before it, a release before a later acquire, and an acquire before
+    On Arm, all that comes before a release is done before it, a release before a later acquire, and an acquire before
     all that comes after it (Arm ARM B2.3, "barrier-ordered-before"). POSIX asks the same of semaphores, as locks are.
     """
     lock = threading.Lock()
@@ -72,7 +69,7 @@ def register() -> bool:
 
 
 def light_fence() -> Callable[[], None] | None:
-    """Return a new fence; None where the processor keeps the order, and the heavy fences of others do the rest."""
+    """Return a new fence, or None where the processor and the heavy fences of others suffice."""
     return None if register() and KEEPS_ORDER else _new_fence()
 
 
@@ -83,7 +80,7 @@ def heavy_fence() -> None:
 
 
 def ring(writer: Connection) -> None:
-    """Wake the process that sleeps on the other end of this pipe, unless it is gone. Its flag was cleared before."""
+    """Wake the process that sleeps on the other end of this pipe, unless it is gone. Clear its flag first."""
     with contextlib.suppress(OSError):
         os.write(writer.fileno(), b"!")
 
@@ -91,8 +88,8 @@ def ring(writer: Connection) -> None:
 class Waiter:
     """Waits for one side: it polls for at most ``spin_ns``, less if polling failed lately, and then sleeps.
 
-    ``flag`` is the word that says that this side is asleep. It sleeps until there is a byte to read from ``pipe``; one
-    that is left over from before only wakes it to look again.
+    ``flag`` is the word that says that this side is asleep. It sleeps until there is a byte to read from ``pipe``. A
+    byte that is left over from before only makes it look again.
     """
 
     def __init__(self, flag: memoryview, pipe: Connection, spin_ns: int = MOST_SPIN_NS) -> None:
@@ -102,7 +99,7 @@ class Waiter:
         self._bell.register(pipe.fileno(), select.POLLIN)
         self._most_ns = spin_ns
         self._least_ns = self._spin_ns = min(spin_ns, _LEAST_SPIN_NS)
-        self.sleeps = 0
+        self.sleeps = 0  # counted for tests
 
     def wait(self, changed: Callable[[], bool], seconds: float) -> bool:
         """Return True as soon as ``changed()``, which must be cheap, or False after about ``seconds``."""
@@ -122,7 +119,8 @@ class Waiter:
             heavy_fence()
             if changed():
                 break
-            if (left := end - time.monotonic_ns()) <= 0:
+            left = end - time.monotonic_ns()
+            if left <= 0:
                 flag[0] = 0
                 self._spin_ns = self._least_ns
                 return changed()
@@ -130,7 +128,7 @@ class Waiter:
             if self._bell.poll(left / 1e6):
                 os.read(self._pipe.fileno(), 64)
         flag[0] = 0
-        # In reach: it would not have slept if it had polled for a little longer. Otherwise polling was useless.
+        # If polling for a little longer would have been enough, poll longer next time.
         in_reach = time.monotonic_ns() - start < self._most_ns
         self._spin_ns = min(self._most_ns, 2 * self._spin_ns) if in_reach else self._least_ns
         return True

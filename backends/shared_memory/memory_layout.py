@@ -1,8 +1,8 @@
-"""How environments are divided among the processes of a team, where everything is in their memory, and that memory.
+"""How environments are divided among the processes of a team, and where everything is in the memory that they share.
 
 First come the words by which each process shows the others how far it is. A word that one side writes and the other
-polls has cache lines of its own: polling would slow down every write to the same line. Then come the arrays: what all
-environments observe, their actions, their results.
+polls has cache lines of its own, because polling slows down every write to the same line. Then come the arrays:
+observations, actions and results of all environments.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,13 +27,11 @@ from vebench.machine import pinning
 from vebench.machine.sysfs import cpu_quota
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 
 class ProcessShare(Protocol):
-    """The environments of one process. What a method returns, its remark, goes to the caller unless it is None."""
+    """The environments of one process. What a method returns goes to the caller, as a *remark*, unless it is None."""
 
     @property
     def current(self) -> int | None:
@@ -47,38 +46,50 @@ class ProcessShare(Protocol):
     def step_one(self, index: int) -> object:
         """Step one environment with its row of the actions."""
 
-    def answer(self, name: str, argument: Any) -> object:  # noqa: ANN401 - each request has an argument of its own
+    def answer(self, name: str, argument: Any) -> object:
         """Do what the request ``name`` asks for."""
 
     def close(self) -> None:
         """Close every environment."""
 
 
-# Makes, in its process, the share of environments ``start`` to ``stop - 1`` from their rows; none of them is built yet.
+@runtime_checkable
+class ThreadedShare(Protocol):
+    """Further methods of a share of the caller's whose environments are stepped by other threads of its process."""
+
+    def start(self) -> None:
+        """Begin a step of every environment, which ``step`` finishes."""
+
+    def put(self, indices: Sequence[int]) -> Exception | None:
+        """Begin a step of these environments; return why none has begun if one of them must be reset first."""
+
+    def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
+        """Return environments whose steps are done, ``least`` or more, and the remarks on them.
+
+        After so many seconds it returns those that are done. A remark may be a ``WorkerFailure``.
+        """
+
+
+# Makes the share of environments ``start`` to ``stop - 1`` from their rows, in its process, before it is opened.
 MakeShare = Callable[["RowArrays", int, int], ProcessShare]
 
 
 def share_out(count: int, processes: int) -> tuple[tuple[int, int], ...]:
     """Return contiguous runs of ``count`` environments, as equal as can be, one for each process: ``(start, stop)``."""
     bounds = [index * count // processes for index in range(processes + 1)]
-    return tuple(zip(bounds, bounds[1:], strict=False))  # noqa: RUF007 - pairwise would be no clearer
+    return tuple(pairwise(bounds))
 
 
 @dataclass(frozen=True)
 class Division:
-    """How environments are divided among processes.
-
-    ``processes`` of them step environments, the caller among them if ``caller_steps``. Process ``k`` keeps to
-    ``cpus[k]``; but the caller, which is the first if it steps, is not moved. ``spin_ns`` is for how long a process
-    that waits polls before it sleeps. ``one_by_one``: environments are asked for singly, not all of a process at once.
-    """
+    """How environments are divided among processes."""
 
     num_envs: int
-    processes: int
-    caller_steps: bool = True
-    cpus: tuple[int, ...] = ()
-    spin_ns: int = MOST_SPIN_NS
-    one_by_one: bool = False
+    processes: int  # that step environments
+    caller_steps: bool = True  # whether the caller is the first of them
+    cpus: tuple[int, ...] = ()  # process ``k`` keeps to ``cpus[k]``, but the caller is not moved; empty: to none
+    spin_ns: int = MOST_SPIN_NS  # for how long a process that waits polls before it sleeps
+    one_by_one: bool = False  # environments are asked for singly, not all of a process at once
 
     @property
     def shares(self) -> tuple[tuple[int, int], ...]:
@@ -107,7 +118,7 @@ def usable_cpus() -> int:
     return allowed if quota is None else max(1, min(allowed, int(quota.cpus)))
 
 
-def divide(  # noqa: PLR0913 - what a user can set, by name
+def divide(
     num_envs: int,
     processes: int | None = None,
     *,
@@ -125,13 +136,16 @@ def divide(  # noqa: PLR0913 - what a user can set, by name
     count = max(1, min(num_envs, processes or (len(cpus) if cpus else usable_cpus())))
     if cpus is not None and len(cpus) < count:
         raise ValueError(f"cpus must name a CPU for each of {count} processes, not {len(cpus)}")
-    available = available or (len(set(cpus)) if cpus else usable_cpus())
-    crowded = count + (not caller_steps) > available
-    spin_ns = int(spin * 1000) if spin is not None else 0 if crowded else MOST_SPIN_NS
+    if spin is not None:
+        spin_ns = int(spin * 1000)
+    else:
+        available = available or (len(set(cpus)) if cpus else usable_cpus())
+        crowded = count + (not caller_steps) > available
+        spin_ns = 0 if crowded else MOST_SPIN_NS
     return Division(num_envs, count, caller_steps, tuple(cpus or ()), spin_ns, one_by_one)
 
 
-# Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs; Apple's lines have 128 bytes by themselves.
+# Two lines of 64 bytes, since Intel's prefetcher fetches them in pairs. Apple's lines have 128 bytes.
 LINE = 128
 _PAGE = 4096
 _WORD = 8
@@ -142,14 +156,11 @@ def _whole(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-_RESULTS = (ArraySpec((), np.dtype(np.float64)), ArraySpec((), np.dtype(np.bool_)), ArraySpec((), np.dtype(np.bool_)))
-
-
 class RowArrays(NamedTuple):
-    """The arrays of some environments, a row for each: ``(rows, *leaf.shape)``; results are ``(rows,)``."""
+    """The arrays of some environments, with a row for each."""
 
-    observations: tuple[NDArray[Any], ...]
-    rewards: NDArray[np.float64]
+    observations: tuple[NDArray[Any], ...]  # a leaf each: ``(rows, *leaf.shape)``
+    rewards: NDArray[np.float64]  # ``(rows,)``, as the ends
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     actions: tuple[NDArray[Any], ...]
@@ -160,49 +171,40 @@ class RowArrays(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What the caller and one worker show each other, as in ``handshake``.
+    """What the caller and one worker show each other, as in ``handshake``."""
 
-    ``request``: how many entries the caller has made; ``done``: how many the worker has answered. ``asleep``: whether
-    the worker is. ``entries``: a ring of what the caller asks for. ``remarks``: a ring of how many bytes the worker has
-    to say on each entry.
-    """
-
-    request: memoryview
-    done: memoryview
-    asleep: memoryview
-    entries: memoryview
-    remarks: memoryview
+    request: memoryview  # how many entries the caller has made
+    done: memoryview  # how many of them the worker has answered
+    asleep: memoryview  # whether the worker is asleep
+    entries: memoryview  # a ring of requests
+    remarks: memoryview  # a ring: how many bytes the worker's remark on each entry has
 
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """Where everything is, for environments that are divided among workers.
-
-    Worker ``k`` has the environments ``shares[k][0]`` to ``shares[k][1] - 1``; those before the first share are the
-    caller's own. ``ring`` is the number of places in each ring.
-    """
+    """Where everything is, for environments that are divided among workers."""
 
     num_envs: int
-    shares: tuple[tuple[int, int], ...]
+    shares: tuple[tuple[int, int], ...]  # of each worker: its first environment, and the one after its last
     observations: tuple[ArraySpec, ...]
     actions: tuple[ArraySpec, ...]
-    ring: int = 1
+    ring: int = 1  # places in each ring
 
     @property
     def _of_worker(self) -> int:
         """Bytes of the words of one worker: a line for each of three words, and whole lines for each ring."""
-        return LINE * 3 + 2 * _whole(_WORD * self.ring, LINE)
+        return 3 * LINE + 2 * _whole(_WORD * self.ring, LINE)
 
     @property
     def _leaves(self) -> tuple[list[tuple[ArraySpec, int]], int]:
         """The arrays, each with its offset, and where the last ends."""
         leaves, end = [], LINE + self._of_worker * len(self.shares)
-        aligned = [
-            (_PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE, leaf)
-            for leaf in (*self.observations, *self.actions)
-        ]
-        # Results lie together: those of a few environments then travel between two CPUs in a single line.
-        for unit, leaf in (*aligned, *zip((LINE, 1, 1), _RESULTS, strict=True)):
+        large = (*self.observations, *self.actions)
+        units = [(leaf, _PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE) for leaf in large]
+        # Rewards and ends lie together: those of a few environments then travel between two CPUs in a single line.
+        flag = ArraySpec((), np.dtype(np.bool_))
+        units += [(ArraySpec((), np.dtype(np.float64)), LINE), (flag, 1), (flag, 1)]
+        for leaf, unit in units:
             offset = _whole(end, unit)
             leaves.append((leaf, offset))
             end = offset + leaf.nbytes(self.num_envs)
@@ -214,14 +216,14 @@ class MemoryLayout:
         return _whole(self._leaves[1], _PAGE)
 
     def first_place(self, worker: int) -> int:
-        """Return the place of the remark of one worker for the first slot of its ring; those of others follow."""
+        """Return the place of the remark on the first entry of a worker's ring; those on others follow."""
         return 1 + worker * self.ring
 
     @staticmethod
     def caller_words(memory: mmap.mmap) -> tuple[memoryview, memoryview]:
-        """Return the word that says whether the caller is asleep, and how long the message to all workers is.
+        """Return the word that says whether the caller is asleep, and the length of the message to all workers.
 
-        That one is seldom written, and never polled.
+        The length shares the line: it is seldom written, and never polled.
         """
         words = memoryview(memory)[: 2 * _WORD].cast("q")
         return words[:1], words[1:]
@@ -248,8 +250,8 @@ class MemoryLayout:
         return RowArrays(tuple(arrays[:split]), rewards, terminated, truncated, tuple(arrays[split:-3]))
 
 
-MESSAGE_PLACE = 0  # the texts of others: ``MemoryLayout.first_place``
-_FAR = 1 << 32  # from one text to the next: what is not written takes no memory
+MESSAGE_PLACE = 0  # the text that all workers read; places of remarks follow: ``MemoryLayout.first_place``
+_FAR = 1 << 32  # from one text to the next: bytes of the file that are never written take no memory
 
 
 class Memory:
@@ -257,8 +259,8 @@ class Memory:
 
     Forked processes inherit it. A process that is started otherwise gets it among its arguments and maps it then.
 
-    Behind what is mapped, in the same file, there are places for texts. To read one takes nothing away: it can be read
-    again if an interrupt came before it was used.
+    Behind what is mapped, in the same file, there are places for texts. A text stays when it is read, so that it can be
+    read again after an interrupt.
     """
 
     def __init__(self, size: int, file: io.FileIO | None = None) -> None:
@@ -280,14 +282,14 @@ class Memory:
         os.ftruncate(self._file.fileno(), self._size)
 
     def close(self) -> None:
-        """Have no texts any more. What is mapped stays for as long as it is used."""
+        """Close the file of the texts. What is mapped stays for as long as it is used."""
         self._file.close()
 
     def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int]]:
-        return _enter, (reduction.DupFd(self._file.fileno()), self._size)
+        return _received, (reduction.DupFd(self._file.fileno()), self._size)
 
 
-def _enter(descriptor: Any, size: int) -> Memory:  # noqa: ANN401 - multiprocessing has two classes for it
+def _received(descriptor: Any, size: int) -> Memory:
     return Memory(size, io.FileIO(descriptor.detach(), "r+"))
 
 

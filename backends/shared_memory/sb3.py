@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -17,19 +19,11 @@ except ModuleNotFoundError as error:
     why = f"StableBaselinesVecEnv needs Stable-Baselines3: {error}: pip install stable-baselines3"
     raise ModuleNotFoundError(why, name=error.name) from None
 
-from vebench.backends.shared_memory.gymnasium_share import call_on
-from vebench.backends.shared_memory.vector_env import SharedMemoryVectorEnv
+from vebench.backends.shared_memory.gymnasium_share import Info, call_on
+from vebench.backends.shared_memory.vector_env import Environment, SharedMemoryVectorEnv
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import gymnasium
-
-    from vebench.backends.shared_memory.gymnasium_share import Info, Value
-
-    Environment = gymnasium.Env[Any, Any]
-    Indices = int | Iterable[int] | None
-    Wrapper = type[gymnasium.Wrapper[Any, Any, Any, Any]]
+Indices = int | Iterable[int] | None
+Wrapper = type[gymnasium.Wrapper[Any, Any, Any, Any]]
 
 
 class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where Stable-Baselines3 is installed
@@ -60,7 +54,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         self,
         envs: Sequence[Callable[[], Environment]] | SharedMemoryVectorEnv,
         start_method: str | None = None,
-        **arguments: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
+        **arguments: Any,
     ) -> None:
         if not isinstance(envs, SharedMemoryVectorEnv):
             same_step = AutoresetMode.SAME_STEP
@@ -69,31 +63,30 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
             raise ValueError(f"Stable-Baselines3 needs autoreset_mode='SameStep', not {envs.autoreset_mode.value!r}")
         if envs.batch_size < envs.num_envs:
             raise ValueError("Stable-Baselines3 steps all environments at once: leave out batch_size")
-        self.envs = envs
+        self.envs: Any = envs  # untyped, since its infos have another form
         envs.form_infos = _info_of_each
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
-    def reset(self) -> Value:
+    def reset(self) -> Any:
         """Reset all environments; return their observations."""
-        envs: Any = self.envs  # whose infos are formed by info_of_each
         if not any(self._options):
-            observations, self.reset_infos = envs.reset(seed=self._seeds)
-        for env_id, options in enumerate(self._options if any(self._options) else ()):  # each has its own
-            mask = np.arange(self.num_envs) == env_id
-            observations, infos = envs.reset(seed=self._seeds, options={**options, "reset_mask": mask})
-            self.reset_infos[env_id] = infos[env_id]
+            observations, self.reset_infos = self.envs.reset(seed=self._seeds)
+        else:  # each environment has its own options
+            for env_id, options in enumerate(self._options):
+                mask = np.arange(self.num_envs) == env_id
+                observations, infos = self.envs.reset(seed=self._seeds, options={**options, "reset_mask": mask})
+                self.reset_infos[env_id] = infos[env_id]
         self._reset_seeds()
         self._reset_options()
         return observations
 
-    def step_async(self, actions: Value) -> None:
+    def step_async(self, actions: Any) -> None:
         """Let every environment step."""
         self.envs.step_async(actions)
 
-    def step_wait(self) -> tuple[Value, Value, Value, list[Info]]:
+    def step_wait(self) -> tuple[Any, Any, Any, list[Info]]:
         """Return observations, rewards ``(n,)``, which episodes have ended ``(n,)``, and a list of infos."""
-        envs: Any = self.envs  # see reset
-        observations, rewards, terminated, truncated, infos = envs.step_wait()
+        observations, rewards, terminated, truncated, infos = self.envs.step_wait()
         ended = terminated | truncated
         for env_id in np.flatnonzero(ended).tolist():
             self.reset_infos[env_id] = info = infos[env_id]
@@ -107,7 +100,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
         """Close every environment, and end their processes."""
         self.envs.close()
 
-    # What is asked of environments by name.
+    # Environments are asked by name.
 
     def has_attr(self, attr_name: str) -> bool:
         """Return whether every environment has the attribute."""
@@ -117,27 +110,27 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
             return False
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of the environments named, by default of all."""
-        ids = self._ids(indices)
+        """Return an attribute of these environments, by default of all."""
+        ids = list(self._get_indices(indices))
         if attr_name == "render_mode":
             return [self.envs.render_mode] * len(ids)
-        return self.envs.apply(methodcaller("get_wrapper_attr", attr_name), ids)
+        return list(self.envs.apply(methodcaller("get_wrapper_attr", attr_name), ids))
 
-    def set_attr(self, attr_name: str, value: Value, indices: Indices = None) -> None:
-        """Set an attribute of the environments named, by default of all, to one value."""
-        self.envs.apply(setattr, self._ids(indices), attr_name, value)
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of these environments, by default of all, to one value."""
+        self.envs.apply(setattr, self._get_indices(indices), attr_name, value)
 
     def env_method(
-        self, method_name: str, *method_args: Value, indices: Indices = None, **method_kwargs: Value
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of the environments named, by default of all."""
-        return self.envs.apply(call_on, self._ids(indices), method_name, method_args, method_kwargs)
+        """Call a method of these environments, by default of all."""
+        return list(self.envs.apply(call_on, self._get_indices(indices), method_name, method_args, method_kwargs))
 
     def env_is_wrapped(self, wrapper_class: Wrapper, indices: Indices = None) -> list[bool]:
-        """Return whether each environment named, by default of all, has such a wrapper around it."""
-        ids = self._ids(indices)
+        """Return whether each of these environments, by default of all, has such a wrapper around it."""
+        ids = list(self._get_indices(indices))
         try:
-            return self.envs.apply(is_wrapped, ids, wrapper_class)
+            return list(self.envs.apply(is_wrapped, ids, wrapper_class))
         except AttributeError:  # an environment of a class of ours has no wrappers
             return [False] * len(ids)
 
@@ -148,13 +141,10 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # it is typed where 
             return [None] * self.num_envs
         return self.env_method("render")
 
-    def _ids(self, indices: Indices) -> list[int]:
-        return list(self._get_indices(indices))
-
 
 def _info_of_each(count: int, infos: Iterable[tuple[int, Info]]) -> list[Info]:
     """Return the info of each of ``count`` environments, an empty one where there is none."""
     each: list[Info] = [{} for _ in range(count)]
     for env_id, info in infos:
-        each[env_id] = deepcopy(info)  # the environment may have kept it, or what is in it
+        each[env_id] = deepcopy(info)  # the environment may have kept it, or something in it
     return each

@@ -9,41 +9,60 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from multiprocessing import Pipe, process, util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vebench.backends.shared_memory import errors
+from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.handshake import Waiter, light_fence
-from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory
-from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, LOOK_SECONDS, TeamConfig, WorkerHandle
+from vebench.backends.shared_memory.memory_layout import MESSAGE_PLACE, Memory, ProcessShare, ThreadedShare
+from vebench.backends.shared_memory.worker import (
+    END_WITHIN_SECONDS,
+    LOOK_SECONDS,
+    TeamConfig,
+    WorkerHandle,
+    step_all,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
-    from vebench.backends.shared_memory.memory_layout import ProcessShare
+class State(Enum):
+    """What the caller of a team is doing."""
+
+    IDLE = "idle"
+    RESET = "reset"  # asked for; another call is to wait for it
+    STEP = "step"
+    CALL = "call"
+    LATE = "late"  # a wait for single environments timed out, and can be repeated
+    RUNNING = "running"  # a call is running, or an interrupt has aborted it
+
+
+IDLE, RUNNING = State.IDLE, State.RUNNING  # each step needs them, and a look-up in an enum takes as long as a call
+_FREE = (State.IDLE, State.LATE)
 
 
 class Team:
     """The processes that step environments, and the memory that they share.
 
-    Every process is asked first and waited for afterwards, so that all work at the same time: that is a round. An
-    exception in an environment is raised once all have answered, and the team can go on then. If a worker dies, the
-    team can only be closed. ``own`` is the caller's own share, which may be empty.
+    A *round* asks every process first and waits for all afterwards, so that all work at the same time. An exception in
+    an environment is raised once all have answered, and the team can go on then. If a worker dies, the team can only be
+    closed.
 
-    A signal handler may raise between any two lines here, as that of Ctrl-C does. What it breaks off stays ``busy``:
-    nothing but ``close`` works then, and ``ask`` for a reset ``anew``, which makes an end of whatever was asked for.
+    A signal handler may raise between any two lines here, as the one of Ctrl-C does. The state then stays ``RUNNING``,
+    in which only ``close`` works, and ``ask`` for a reset ``anew``, which discards whatever was asked for.
     """
 
     def __init__(self, config: TeamConfig) -> None:
         self.division = config.division
         self.owner = os.getpid()
-        self.lost: str | None = None  # why nothing can be asked for any more
-        self.closed = False
-        self.busy = 0  # the thread that has asked for something, until ``finish`` is called
-        self._start: Callable[[], None] | None = None  # begins a step of the own share, if it has threads for that
-        self._request: Callable[[], Any] | None = None  # what a round asks of the own share, if not a step
-        self._answers: list[Any] = []  # those of the round, the caller's own first
+        self.state = IDLE
+        # Why nothing can be asked for any more. It is no state: another thread may set it while a call is running.
+        self.lost: str | None = None
+        self._threaded: ThreadedShare | None = None  # the caller's own share, if other threads step it
+        self._request: Callable[[], Any] | None = None  # what a round asks of the caller's own share, if not a step
+        self._answers: list[Any] = []  # of the round, the caller's own first
         self.inside = threading.RLock()  # held by the thread that waits for workers, or steps the caller's own share
         self._fence = light_fence()
         self.workers: list[WorkerHandle] = []
@@ -52,7 +71,7 @@ class Team:
                 self._memory = Memory(config.layout.size)
                 self.arrays = config.layout.arrays(self._memory.map)
                 self.own = config.make_share(self.arrays.rows(0, self.division.own), 0, self.division.own)
-                # When it is forgotten, or the interpreter ends: before workers are waited for however long they take.
+                # When the team is forgotten or the interpreter exits, before multiprocessing joins the workers.
                 self._end = util.Finalize(self, _end, (self.workers, self.own, self._memory), exitpriority=1)
                 _teams.add(self)
                 asleep, self._message = config.layout.caller_words(self._memory.map)
@@ -63,7 +82,7 @@ class Team:
             self.send()  # the first entry of each worker means to build its environments
             self._request = self.own.open
             self.receive()
-            self._start = getattr(self.own, "start", None)
+            self._threaded = self.own if isinstance(self.own, ThreadedShare) else None
         except BaseException:
             if hasattr(self, "own"):
                 self.close()
@@ -73,25 +92,25 @@ class Team:
 
     def send(self) -> None:
         """Begin a round in which every process steps all its environments with the actions in shared memory."""
-        if self.busy or self.lost is not None:
-            self.check_idle()
-        self.busy = threading.get_ident()
+        if self.state is not IDLE or self.lost is not None:
+            self.check_free()
+        self.state = RUNNING
         self._request = None
         self._answers = []
-        WorkerHandle.step_all(self.workers, self._fence)
-        if self._start is not None:
+        step_all(self.workers, self._fence)
+        if self._threaded is not None:
             with self.inside:
                 self.raise_if_lost()
-                self._start()
+                self._threaded.start()
 
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Begin a round in which each share is asked for the same.
 
-        ``anew``: whatever was asked for before, and may have been broken off, is waited for and thrown away.
+        ``anew``: wait for whatever was asked for before, which may have been aborted, and discard it.
         """
-        self.check_idle(anew=anew)
+        self.check_free(anew=anew)
         message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
-        self.busy = threading.get_ident()
+        self.state = RUNNING
         for worker in self.workers:
             worker.take_back()
             self.wait_for(worker.is_done)
@@ -103,17 +122,17 @@ class Team:
             worker.ask_message()
 
     def receive(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the round to be over and return what each share returned, None mostly. Raises as ``gather`` does."""
+        """Wait for the round to be over; return what each share returned, mostly None. Raises as ``gather`` does."""
         answers = self.gather(timeout)
         self.finish()
         return answers
 
     def gather(self, timeout: float | None = None) -> list[Any]:
-        """Return what ``receive`` does, and leave the round to ``finish``, until which it counts as broken off.
+        """Return what ``receive`` does, and leave the state to ``finish``.
 
         Does the caller's own part, to the end however long that takes. Raises TimeoutError after ``timeout`` seconds,
-        and can then be called again; WorkerError for an exception in an environment, with which the round is over, or a
-        worker that died.
+        and can then be called again. Raises WorkerError for an exception in an environment, after which the round is
+        over, and for a worker that died.
         """
         answers = self._answers
         with self.inside:
@@ -121,25 +140,25 @@ class Team:
                 try:
                     answers.append((self._request or self.own.step)())
                 except Exception as error:  # noqa: BLE001 - described as those of workers are
-                    answers.append(errors.WorkerFailure.of(error, 0, self.own))
+                    answers.append(WorkerFailure.of(error, self.own.current))
             deadline = math.inf if timeout is None else time.monotonic() + timeout
             for worker in self.workers[len(answers) - 1 :]:
                 if not worker.is_done():
                     self.wait_for(worker.is_done, deadline, timeout)
                 answers.append(worker.answer())
         for answer in answers:
-            if type(answer) is errors.WorkerFailure:
+            if type(answer) is WorkerFailure:
                 self.finish()
                 self._answers = []
-                raise errors.WorkerError(answer.message, answer)
+                raise answer.raised()
         return answers
 
     def finish(self) -> None:
-        """Let what was asked for be over."""
+        """End the call that is running."""
         if self._request is not None:
             self._memory.free_texts()
             self._request = None
-        self.busy = 0
+        self.state = IDLE
 
     def wait_for(self, changed: Callable[[], bool], deadline: float = math.inf, timeout: float | None = None) -> None:
         """Wait until ``changed()``. Raises TimeoutError at the deadline, WorkerError once a worker has died."""
@@ -150,7 +169,7 @@ class Team:
                 raise errors.OverdueError(timeout)
 
     def look(self, changed: Callable[[], bool] = bool) -> None:
-        """Raise WorkerError if a worker has died, unless what is waited for has come nevertheless."""
+        """Raise WorkerError if a worker has died, unless the awaited change has come nevertheless."""
         for worker in self.workers:
             if self.lost is None and worker.has_ended(0.0) and not changed():
                 self.lost = worker.cause_of_death()
@@ -159,18 +178,18 @@ class Team:
     def raise_if_lost(self) -> None:
         """Raise WorkerError if nothing can be asked for any more."""
         if self.lost is not None:
-            raise errors.WorkerError(self.lost, None)
+            raise errors.WorkerError(self.lost)
 
-    def check_idle(self, *, anew: bool = False) -> None:
-        """Raise BrokenOffError if the team is busy, and WorkerError if nothing can be asked for any more.
+    def check_free(self, *, anew: bool = False) -> None:
+        """Raise BrokenOffError unless a call may begin, and WorkerError if nothing can be asked for any more.
 
-        With ``anew``, an unfinished round is allowed, unless another thread waits for it.
+        ``anew``: an aborted call does not count, unless another thread is in it.
         """
         self.raise_if_lost()
-        if self.busy and not (anew and self._can_begin_anew()):
-            raise errors.BrokenOffError(here=self.busy == threading.get_ident())
+        if self.state not in _FREE and not (anew and self._nobody_inside()):
+            raise errors.BrokenOffError
 
-    def _can_begin_anew(self) -> bool:
+    def _nobody_inside(self) -> bool:
         with errors.held_back():  # an interrupt would leave it locked
             free = self.inside.acquire(blocking=False)
             if free:
@@ -178,16 +197,15 @@ class Team:
         return free
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
-        """End every worker, and kill those that do not end ``within`` seconds; all at once after an interrupt.
+        """End every worker; kill those that do not end ``within`` seconds, and all at once after an interrupt.
 
-        A second call does what an interrupt has kept the first from, or nothing. Another thread that is waiting for a
-        round gets a WorkerError. One that is stepping the caller's own share is waited for as long; if it takes longer,
+        A second call completes one that an interrupt has aborted. Another thread that waits for a round gets a
+        WorkerError. A thread that steps the caller's own share is waited for ``within`` seconds; if it takes longer,
         that share is closed once the team is forgotten.
         """
         if self.owner != os.getpid():
-            return  # a forked copy: the workers are those of the original
+            return  # a forked copy: the workers belong to the original
         self.lost = self.lost or "it was closed"
-        self.closed = True
         if self.inside.acquire(timeout=min(within, threading.TIMEOUT_MAX)):
             try:
                 _end(self.workers, self.own, self._memory, within)
@@ -201,7 +219,7 @@ class Team:
 def _end(
     workers: Sequence[WorkerHandle], own: ProcessShare, memory: Memory, within: float = END_WITHIN_SECONDS
 ) -> None:
-    """End what a team consists of. A second call does what an interrupt has kept the first from."""
+    """End all that a team consists of. A second call completes one that an interrupt has aborted."""
     try:
         with errors.held_back():
             for worker in workers:
@@ -216,7 +234,7 @@ def _end(
 
 
 def _kill(workers: Sequence[WorkerHandle], within: float) -> None:
-    """Wait until workers end, for so many seconds or an interrupt, and end those that do not by force."""
+    """Wait until workers end, for so many seconds or until an interrupt, and kill those that do not."""
     with errors.held_back() as interrupts:
         until = time.monotonic() + within
         for worker in workers:
@@ -231,11 +249,12 @@ _teams: weakref.WeakSet[Team] = weakref.WeakSet()
 
 
 def _leave_to_original() -> None:
-    """Refuse everything from now on: these are copies in a process that was forked."""
+    """Refuse everything from now on: the teams of a forked process are copies."""
     for team in _teams:
         team.lost = f"it belongs to process {team.owner}, which created it: other processes, even forked, cannot use it"
         for worker in team.workers:
-            process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - ended at exit else
+            # Or multiprocessing would end the original's workers when this process exits.
+            process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other way
 
 
 os.register_at_fork(after_in_child=_leave_to_original)
@@ -244,16 +263,17 @@ os.register_at_fork(after_in_child=_leave_to_original)
 class InFlight:
     """The environments of a team that are asked for one by one. Those of one process come back in the order of sending.
 
-    The caller steps those of its own share, one at a time, while too few others are ready. Between processes the order
-    is that in which the caller sees them ready; none is passed over by one that was seen later.
+    The caller steps its own, one at a time, while too few others are ready; or its threads do. Between processes the
+    order is the one in which the caller sees environments ready: none is passed over by one that was seen later.
     """
 
     def __init__(self, team: Team) -> None:
         self._team = team
+        self._threaded = team.own if isinstance(team.own, ThreadedShare) else None
         self._ready: list[int] = []
-        self._remarks: dict[int, Any] = {}
-        self._failed = False  # whether one of the remarks is on a failure
-        self._own: deque[int] = deque()
+        self._remarks: dict[int, Any] = {}  # on the last step of environments, if there is one
+        self._failed = False  # whether one of the remarks is a failure
+        self._own: deque[int] = deque()  # those that the caller is to step
         self.away = bytearray(team.division.num_envs)  # 1 for each that was asked for and not received since
         self._next_look = 0.0
         # How to ask for each environment: by its index in the share of its process.
@@ -264,28 +284,38 @@ class InFlight:
 
     def send(self, env_ids: Sequence[int]) -> None:
         """Ask for the environments, none of which may be asked for or ready already."""
-        team = self._team
-        team.check_idle()
-        team.busy = threading.get_ident()
+        team, threaded = self._team, self._threaded
+        team.check_free()
+        team.state = RUNNING
+        if threaded is not None:
+            with team.inside:
+                team.raise_if_lost()
+                refused = threaded.put(env_ids)
+            if refused is not None:
+                team.state = IDLE
+                raise WorkerFailure.of(refused, team.own.current).raised() from refused
         for env_id in env_ids:
-            ask, index = self._ask[env_id]
-            ask(index)
+            if threaded is None:
+                ask, index = self._ask[env_id]
+                ask(index)
             self.away[env_id] = 1
         for worker in team.workers:
             worker.notify()
-        team.busy = 0
+        team.state = IDLE
 
     def recv(self, least: int, most: int, timeout: float | None = None) -> list[int]:
         """Return ids, ``least`` to ``most`` of them, in the order in which they became ready.
 
-        Leaves the rest to ``Team.finish``, until which it counts as broken off. Raises RuntimeError if fewer are on
-        their way, and what ``Team.receive`` raises: what is ready stays so.
+        Leaves the state to ``Team.finish``. Raises RuntimeError if fewer are on their way, and what ``Team.receive``
+        raises; environments that are ready stay so.
         """
-        if (waiting := self.away.count(1)) < least:
+        waiting = self.away.count(1)
+        if waiting < least:
             raise RuntimeError(f"recv() of {least} environments, but {waiting} were sent actions")
         self._collect(least, timeout)
-        # A worker that dies while others keep the caller busy is never waited for.
-        if (now := time.monotonic()) > self._next_look:
+        # Nobody waits for a worker that dies while others keep the caller busy.
+        now = time.monotonic()
+        if now > self._next_look:
             self._next_look = now + LOOK_SECONDS
             self._team.look()
         received = self._ready[:most]
@@ -294,18 +324,19 @@ class InFlight:
             self.away[env_id] = 0
         return received
 
-    def remarks(self, env_id: int) -> Any:  # noqa: ANN401 - whatever the share returned
+    def remarks(self, env_id: int) -> Any:
         """Return the remark on an environment that was received, or an empty list."""
         return self._remarks.get(env_id, [])
 
     def settle(self) -> None:
         """Wait until all that was asked for is ready."""
-        if waiting := self.away.count(1):
+        waiting = self.away.count(1)
+        if waiting:
             self._collect(waiting, None)
             self._team.finish()
 
     def put_back(self, env_ids: Sequence[int], *, ready: bool) -> None:
-        """Let these environments count as ready or, if not, as received, after a reset and while its round is busy."""
+        """Count environments that were reset as ready or, if not, as received. The round of the reset still runs."""
         self._own.clear()
         of_reset = set(env_ids)
         self._ready = [env_id for env_id in self._ready if env_id not in of_reset]
@@ -314,23 +345,40 @@ class InFlight:
             self.away[env_id] = ready
 
     def _collect(self, least: int, timeout: float | None) -> None:
-        """Go on until as many environments are ready, and leave the team busy."""
+        """Go on until so many environments are ready, and leave the state to ``Team.finish``."""
         team = self._team
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        team.check_idle()
-        team.busy = threading.get_ident()
+        team.check_free()
+        team.state = RUNNING
         try:
             with team.inside:
-                self._take()
-                while len(self._ready) < least:
-                    self._step_or_wait(deadline, timeout)
-                    self._take()
-        except (errors.OverdueError, errors.WorkerError):
-            team.busy = 0
+                team.raise_if_lost()
+                if self._threaded is None:
+                    self._step_or_wait(least, timeout)
+                else:
+                    self._get(self._threaded, least, timeout)
+        except errors.OverdueError:
+            team.state = State.LATE
+            raise
+        except errors.WorkerError:
+            team.state = IDLE
             raise
 
+    def _step_or_wait(self, least: int, timeout: float | None) -> None:
+        """Step the caller's own environments until so many are ready; if there are none, wait for workers."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._take()
+        while len(self._ready) < least:
+            if time.monotonic() >= deadline:
+                raise errors.OverdueError(timeout)
+            self._team.raise_if_lost()
+            if self._own:
+                self._step_one(self._own.popleft())
+            else:
+                self._team.wait_for(self._any_answer, deadline, timeout)
+            self._take()
+
     def _take(self) -> None:
-        """Let environments be ready whose steps were answered. Raises WorkerError if one of them has failed."""
+        """Count environments as ready whose steps workers have answered. Raises WorkerError if one has failed."""
         for worker in self._team.workers:
             for env_id, remark in worker.answers():
                 if remark is not None or self._remarks:
@@ -345,38 +393,46 @@ class InFlight:
                 return True
         return False
 
-    def _step_or_wait(self, deadline: float, timeout: float | None) -> None:
-        """Step one of the caller's own environments; or, if none is asked for, wait for an answer of a worker."""
-        if time.monotonic() >= deadline:
+    def _get(self, threaded: ThreadedShare, least: int, timeout: float | None) -> None:
+        """Wait until the caller's threads have stepped so many environments."""
+        missing = least - len(self._ready)
+        if missing > 0:
+            env_ids, remarks = threaded.get(missing, timeout)
+            if remarks or self._remarks:
+                for env_id in env_ids:
+                    self._keep(env_id, remarks.get(env_id))
+            self._ready.extend(env_ids)
+        if self._failed:
+            self._raise_failure()
+        if len(self._ready) < least:
             raise errors.OverdueError(timeout)
-        self._team.raise_if_lost()
-        if not self._own:
-            self._team.wait_for(self._any_answer, deadline, timeout)
-            return
-        env_id, share = self._own.popleft(), self._team.own
+
+    def _step_one(self, env_id: int) -> None:
+        """Step one of the caller's own environments."""
+        share = self._team.own
         try:
             remark = share.step_one(env_id)
         except Exception as error:  # noqa: BLE001 - described as those of workers are
-            remark = errors.WorkerFailure.of(error, 0, share)
+            remark = WorkerFailure.of(error, share.current)
         if remark is not None or self._remarks:
             self._keep(env_id, remark)
         self._ready.append(env_id)
 
-    def _keep(self, env_id: int, remark: Any) -> None:  # noqa: ANN401 - whatever the share returned
+    def _keep(self, env_id: int, remark: Any) -> None:
         if remark is None:
-            self._remarks.pop(env_id, None)  # that of an earlier step
+            self._remarks.pop(env_id, None)  # on an earlier step
             return
         self._remarks[env_id] = remark
-        if type(remark) is errors.WorkerFailure:
+        if type(remark) is WorkerFailure:
             self._failed = True
 
     def _raise_failure(self) -> None:
         """Raise WorkerError for the first environment that is ready with a failure, which counts as received."""
         for env_id in self._ready:
             failure = self._remarks.get(env_id)
-            if type(failure) is errors.WorkerFailure:
+            if type(failure) is WorkerFailure:
                 self._ready.remove(env_id)
                 self.away[env_id] = 0
                 del self._remarks[env_id]
-                raise errors.WorkerError(failure.message, failure)
+                raise failure.raised()
         self._failed = False

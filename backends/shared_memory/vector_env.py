@@ -3,70 +3,69 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
+from multiprocessing.process import BaseProcess
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
-from gymnasium import logger
+from gymnasium import Space, logger
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+from gymnasium.vector.utils import CloudpickleWrapper, batch_differing_spaces, batch_space, clear_mpi_env_vars
 
 from vebench.backends import trees
+from vebench.backends.shared_memory import arguments
+from vebench.backends.shared_memory import spaces as in_memory
+from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.errors import OverdueError, WorkerError
-from vebench.backends.shared_memory.gymnasium_share import (
-    MOST_PROCESSES,
-    GymnasiumShare,
-    Received,
-    ShareConfig,
-    VectorSpaces,
-    batch_infos,
-    call_on,
-    check_free,
-    check_options,
-    checked_cpus,
-    checked_mask,
-    checked_processes,
-    checked_seeds,
-    checked_values,
-    checked_whole,
-    leaves_of,
-    one_by_one,
-    rows_of,
-    write_actions,
-    write_as_they_are,
-)
-from vebench.backends.shared_memory.memory_layout import divide, usable_cpus
-from vebench.backends.shared_memory.team import InFlight, Team
+from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Info, ShareConfig, batch_infos, call_on
+from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
+from vebench.backends.shared_memory.team import IDLE, RUNNING, InFlight, State, Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from multiprocessing.process import BaseProcess
-
-    from gymnasium import Space
-    from gymnasium.envs.registration import EnvSpec
     from numpy.typing import NDArray
 
-    from vebench.backends.shared_memory.gymnasium_share import Info, Seeds, Value
-    from vebench.backends.shared_memory.memory_layout import Division, MakeShare
-
-    _Environment = gymnasium.Env[Any, Any]
-    _Wrap = Callable[[_Environment], _Environment]
     # Observations and infos; observations, rewards, terminations, truncations and infos.
     Reset = tuple[Any, dict[str, Any]]
     Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
+Environment = gymnasium.Env[Any, Any]
 _Result = TypeVar("_Result")
+_PENDING = (State.RESET, State.STEP, State.CALL)
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
+_MOST_PROCESSES = 1 << 16
+
+
+class Received(NamedTuple):
+    """The environments that ``recv`` returns: a row for each."""
+
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    infos: dict[str, Any]  # in Gymnasium's form, with as many rows
+    env_ids: NDArray[np.int64]
 
 
 class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     """Steps environments in processes that share memory; used like ``AsyncVectorEnv``.
+
+    >>> import gymnasium as gym
+    >>> envs = SharedMemoryVectorEnv([lambda: gym.make("CartPole-v1")] * 4, num_processes=2)
+    >>> observations, infos = envs.reset(seed=42)
+    >>> observations.shape
+    (4, 4)
+    >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> rewards
+    array([1., 1., 1., 1.])
+    >>> envs.close()
 
     By default each environment has its own process. With ``caller_steps=True`` a few processes, the caller among them,
     step all environments: several times faster if steps are fast, and safe unless an environment may crash its process
@@ -110,12 +109,11 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
     without an interrupt. ``close`` can be called again, and by another thread.
     """
 
-    closed = True  # until there is a team to close
-    __del__ = object.__init__  # nothing, where Gymnasium before 1.3 closes: ``Team`` ends what is forgotten
+    __del__ = object.__init__  # nothing, where Gymnasium before 1.3 closes: ``Team`` ends when it is forgotten
 
     def __init__(  # noqa: PLR0913, PLR0917 - AsyncVectorEnv's arguments, in their order, and ours by name
         self,
-        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        env_fns: Sequence[Callable[[], Environment]],
         shared_memory: bool = True,
         copy: bool = True,
         context: str | None = None,
@@ -138,53 +136,74 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = count = len(self.env_fns)
         if not self.env_fns:
             raise ValueError("env_fns must be at least one function that makes an environment")
-        self.batch_size = count if batch_size is None else checked_whole("batch_size", batch_size, 1, count)
-        check_options(context, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
-        cpus = None if cpus is None else checked_cpus(cpus)
+        self.batch_size = count if batch_size is None else arguments.whole("batch_size", batch_size, 1, count)
+        in_flight = self.batch_size < count
+        arguments.check_options(context, spin, copy=copy, daemon=daemon, caller_steps=caller_steps, infos=infos)
+        cpus = None if cpus is None else arguments.usable(cpus)
+        if num_processes is None:
+            num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
+        processes = arguments.whole("num_processes", num_processes, 1, _MOST_PROCESSES)
+        if max_concurrency is not None:
+            processes = min(processes, arguments.whole("max_concurrency", max_concurrency, 1, _MOST_PROCESSES))
         self.shared_memory, self.copy, self.worker = shared_memory, copy, worker
         self.context, self.daemon, self.max_concurrency = context, daemon, max_concurrency
         self.observation_mode = observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        spaces = self._read_spaces()
-        self.metadata = {**spaces.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = spaces.render_mode
-        self.single_observation_space, self.observation_space = spaces.single_observation, spaces.observation
-        self.single_action_space, self.action_space = spaces.single_action, spaces.action
+        example = self._make_example()
+        self._read_spaces(example)
+        example.close()
         self.form_infos: Callable[[int, Iterable[tuple[int, Info]]], Any] = batch_infos
-        self._pending = ""  # what was asked for and is to be waited for by another call
-        self._overdue = False
         self._last_ids = self._to_reset = np.arange(count)
-        in_flight = self.batch_size < count
-        if num_processes is None:
-            num_processes = len(cpus) if cpus else usable_cpus() if caller_steps else count
-        num_processes = checked_whole("num_processes", num_processes, 1, MOST_PROCESSES)
-        processes = checked_processes(num_processes, max_concurrency)
         division = divide(count, processes, caller_steps=caller_steps, cpus=cpus, spin=spin, one_by_one=in_flight)
-        division, share = self._make_share(division, infos=infos)
-        layout = division.layout(leaves_of(self.single_observation_space), leaves_of(self.single_action_space))
-        config = TeamConfig(division, layout, share, context=context, daemon=daemon, name=type(self).__name__)
+        division, make_share = self._make_share(division, infos=infos)
+        layout = division.layout(
+            in_memory.array_specs(self.single_observation_space), in_memory.array_specs(self.single_action_space)
+        )
+        config = TeamConfig(division, layout, make_share, context, daemon, name=type(self).__name__)
         try:
             with clear_mpi_env_vars():
                 self._team = Team(config)
         except WorkerError as error:
             _raise_as_it_was(error)
         self.closed = False
-        self._in_flight = self._in_flight_of(self._team) if in_flight else None
+        self._in_flight = InFlight(self._team) if in_flight else None
         arrays = self._team.arrays
         self._results = (arrays.rewards, arrays.terminated, arrays.truncated)
         self._actions = arrays.actions
-        self.observations = rows_of(self.single_observation_space, iter(arrays.observations))
+        self.observations = in_memory.batch_of(self.single_observation_space, arrays.observations)
 
-    # What steps the environments: a class that has others than Gymnasium's do it says so here.
+    def _make_example(self) -> Environment:
+        """Return one environment, whose spaces are read."""
+        return self.env_fns[0]()
 
-    _in_flight_of: type[InFlight] = InFlight
-
-    def _read_spaces(self) -> VectorSpaces:
-        return VectorSpaces.read(self.env_fns, self.observation_mode)
+    def _read_spaces(self, example: Environment) -> None:
+        """Take over what the first environment says of itself; spaces from all if ``observation_mode`` says so."""
+        mode, count = self.observation_mode, self.num_envs
+        self.metadata = {**example.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = example.render_mode
+        self.single_observation_space = example.observation_space
+        self.single_action_space = example.action_space
+        self.action_space = batch_space(example.action_space, count)
+        if mode == "same":
+            self.observation_space = batch_space(example.observation_space, count)
+        elif mode == "different":
+            each = [example.observation_space]
+            for function in self.env_fns[1:]:
+                environment = function()
+                each.append(environment.observation_space)
+                environment.close()
+            self.observation_space = batch_differing_spaces(each)
+        elif isinstance(mode, tuple) and [isinstance(space, Space) for space in mode] == [True, True]:
+            self.observation_space, self.single_observation_space = mode
+        else:
+            raise ValueError(
+                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
+                f"space, actual got {mode}"
+            )
 
     def _make_share(self, division: Division, *, infos: bool) -> tuple[Division, MakeShare]:
-        """Return the division among processes, and what makes the share of each."""
-        share = ShareConfig(
+        """Return the division among processes, and the function that makes the share of each."""
+        config = ShareConfig(
             [CloudpickleWrapper(function) for function in self.env_fns],
             self.single_observation_space,
             self.single_action_space,
@@ -192,48 +211,47 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             autoreset=self.autoreset_mode.value,
             infos=infos,
         )
-        return division, partial(GymnasiumShare, share)
+        return division, partial(GymnasiumShare, config)
 
-    def _write_step(self, actions: Value) -> bool:
+    def _write_step(self, actions: Any) -> bool:
         """Write the actions of all environments; return False if they must be sent, since memory does not hold them."""
-        return write_as_they_are(self.single_action_space, self._actions, actions)
+        return in_memory.write_unchanged(self.single_action_space, self._actions, actions)
 
-    def _write_actions(self, rows: slice | list[int], count: int, actions: Value) -> None:
-        """Write the actions of ``count`` environments. Raises ValueError or TypeError if they cannot be any."""
-        write_actions(self.single_action_space, self._actions, rows, count, actions)
+    def _write_actions(self, rows: slice | list[int], count: int, actions: Any) -> None:
+        """Write the actions of ``count`` environments. Raises ValueError or TypeError if they do not fit."""
+        in_memory.write_cast(self.single_action_space, self._actions, rows, count, actions)
 
-    # Resets, steps and calls. Each is asked for, is pending then, and is waited for. What was broken off leaves the
-    # team busy, and nothing pending.
+    # Resets, steps and calls. Each is asked for, is pending then, and is waited for.
 
-    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Reset:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Reset:
         """Reset all environments, or those in ``options["reset_mask"]``; return all observations, and the infos.
 
         Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all discards pending and interrupted
         calls. A reset of some first finishes pending steps; rows of the others can still be received.
         The next ``send`` goes by default to those of the last ``recv`` that were not reset, then to those that were.
         """
-        if options is None or "reset_mask" not in options:
-            self._pending = ""
+        of_all = options is None or "reset_mask" not in options
+        if of_all and self._team.state in _PENDING:
+            self._team.state = RUNNING
         self.reset_async(seed, options)
         return self.reset_wait()
 
     def reset_async(self, seed: Seeds = None, options: dict[str, Any] | None = None) -> None:
         """Start a reset, which ``reset_wait`` finishes."""
         count = self.num_envs
-        seeds = checked_seeds(seed, count)
+        seeds = arguments.each_seed(seed, count)
         mask = None
         if options is not None and "reset_mask" in options:
             options = dict(options)
-            mask = checked_mask(options.pop("reset_mask"), count).tolist()
-        self._assert_idle("reset_async", anew=mask is None)
+            mask = arguments.reset_mask(options.pop("reset_mask"), count).tolist()
+        self._check_free("reset_async", anew=mask is None)
         self._to_reset = np.arange(count) if mask is None else np.flatnonzero(mask)
         self._ask("reset", (seeds, mask, options), anew=mask is None)
-        self._pending = "reset"
+        self._team.state = State.RESET
 
     def reset_wait(self, timeout: float | None = None) -> Reset:
         """Finish a reset. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
-        self._assert_pending("reset")
-        infos = self._infos("reset", timeout)
+        infos = self._wait_for_infos(State.RESET, timeout)
         observed = self._observed()
         reset = self._to_reset.tolist()
         if self._in_flight is not None:
@@ -241,42 +259,41 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             away, gone = self._in_flight.away, set(reset)
             kept = [env_id for env_id in self._last_ids.tolist() if env_id not in gone and not away[env_id]]
             self._last_ids = np.array([*kept, *reset])
-        self._finish()
+        self._team.finish()
         return observed, infos
 
-    def step(self, actions: Value) -> Step:
+    def step(self, actions: Any) -> Step:
         """Step every environment and return what Gymnasium's vector environments return."""
         self.step_async(actions)
         return self.step_wait()
 
-    def step_async(self, actions: Value) -> None:
+    def step_async(self, actions: Any) -> None:
         """Start a step of all environments, which ``step_wait`` finishes."""
-        self._assert_idle("step_async")
+        self._check_free("step_async")
         if self._in_flight is not None:
             raise RuntimeError(f"with batch_size={self.batch_size} of {self.num_envs}, use send() and recv()")
         if self._write_step(actions):
             self._answered(self._team.send)
         else:
-            each = one_by_one(self.action_space, self.num_envs, actions)
-            # The caller's own environments may do with theirs what they like.
+            each = in_memory.each_action(self.action_space, self.num_envs, actions)
+            # The caller's own environments may change theirs.
             self._ask("step", deepcopy(each) if self._team.division.own else each)
-        self._pending = "step"
+        self._team.state = State.STEP
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Finish a step. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
-        self._assert_pending("step")
-        infos = self._infos("step", timeout)
+        infos = self._wait_for_infos(State.STEP, timeout)
         rewards, terminated, truncated = self._results
         result = self._observed(), rewards.copy(), terminated.copy(), truncated.copy(), infos
-        self._finish()
+        self._team.finish()
         return result
 
-    def send(self, actions: Value, env_ids: Iterable[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
         """Start steps with a row of actions each, by default of the environments of the last ``recv`` or ``reset``."""
-        self._assert_idle("send")
+        self._check_free("send")
         in_flight = self._checked_in_flight()
         ids = self._last_ids.tolist() if env_ids is None else np.asarray(env_ids, np.int64).tolist()
-        check_free(ids, in_flight.away)
+        arguments.check_ids(ids, in_flight.away)
         self._write_actions(ids, len(ids), actions)
         self._answered(lambda: in_flight.send(ids))
 
@@ -286,7 +303,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         By default ``min_batch`` is ``batch_size``. Observations are copies. Raises TimeoutError after ``timeout``
         seconds, and RuntimeError if fewer steps are pending; nothing is lost in either case.
         """
-        self._assert_idle("recv")
+        self._check_free("recv")
         in_flight = self._checked_in_flight()
         least = self.batch_size if min_batch is None else min_batch
         if not 1 <= least <= self.batch_size:
@@ -299,57 +316,53 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         rewards, terminated, truncated = self._results
         received = Received(observations, rewards[rows], terminated[rows], truncated[rows], infos, rows)
         self._last_ids = rows
-        self._overdue, self._team.busy = False, 0
+        self._team.state = IDLE  # and not by a call: an interrupt at its end would lose the rows in silence
         return received
 
     # Everything else.
 
-    def call(self, name: str, *args: Value, **kwargs: Value) -> tuple[Any, ...]:
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``, or what it returns if it is a method."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
-    def call_async(self, name: str, /, *args: Value, **kwargs: Value) -> None:
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Start a call, which ``call_wait`` finishes. Pending steps are finished first."""
-        self._assert_idle("call_async")
+        self._check_free("call_async")
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._ask("apply", (call_on, range(self.num_envs), (name, args, kwargs)))
-        self._pending = "call"
+        self._team.state = State.CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Finish a call. Raises TimeoutError after ``timeout`` seconds, and can then be called again."""
-        self._assert_pending("call")
-        answers = self._wait("call", timeout)
+        answers = self._wait(State.CALL, timeout)
         results = tuple(result for answer in answers for _, result in answer)
-        self._finish()
+        self._team.finish()
         return results
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return each environment's attribute ``name``."""
         return self.call(name)
 
-    def set_attr(self, name: str, values: Value) -> None:
+    def set_attr(self, name: str, values: Any) -> None:
         """Set each environment's attribute ``name``: from a list or tuple with a value for each, or to one value."""
-        self._assert_idle("set_attr")
-        values = checked_values(values, self.num_envs)
-        self._ask("set_attr", (name, values))
-        self._wait("set_attr")
-        self._finish()
+        self._check_free("set_attr")
+        self._ask("set_attr", (name, arguments.each_value(values, self.num_envs)))
+        self._answered(self._team.receive)
 
-    def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Value) -> list[_Result]:
+    def apply(self, function: Callable[..., _Result], env_ids: Iterable[int], *args: Any) -> list[_Result]:
         """Return ``function(environment, *args)`` for each of these environments, called in its process.
 
         Negative ids count from the end. The function is pickled by name, so define it at the top of a module.
         Raises IndexError for an unknown id.
         """
-        self._assert_idle("apply")
+        self._check_free("apply")
         ids = [range(self.num_envs)[env_id] for env_id in env_ids]
         self._ask("apply", (function, ids, args))
-        answers = self._wait("apply")
-        found = dict(pair for answer in answers for pair in answer)
+        found = dict(pair for answer in self._answered(self._team.gather) for pair in answer)
         results = [found[env_id] for env_id in ids]
-        self._finish()
+        self._team.finish()
         return results
 
     @property
@@ -371,17 +384,27 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """A copy of each environment's generator."""
         return self.get_attr("np_random")
 
+    def close(self, **kwargs: Any) -> None:
+        """End all processes: see ``close_extras``. A second call completes one that an interrupt has aborted."""
+        self.close_extras(**kwargs)
+
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, by force if they do not end within ``timeout`` seconds.
 
         By default the timeout is 2 seconds if a call was interrupted, timed out, or is pending, otherwise unlimited.
         ``terminate`` or an interrupt ends them by force at once.
         """
-        if timeout is None:
-            timeout = END_WITHIN_SECONDS if self._overdue or self._team.busy else math.inf
-        self._team.close(0.0 if terminate else timeout)
-        if self._pending and not self._overdue:  # at the end, since a warning may be an error
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._pending}` to complete.")
+        self.closed = True
+        state = self._team.state
+        if terminate:
+            self._team.close(0.0)
+        elif timeout is not None:
+            self._team.close(timeout)
+        else:
+            self._team.close(math.inf if state is IDLE else END_WITHIN_SECONDS)
+            self._team.state = RUNNING
+            if state in _PENDING:  # last, since a warning may be an error
+                logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -391,29 +414,22 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     # Helpers.
 
-    def _assert_idle(self, name: str, *, anew: bool = False) -> None:
-        """Raise an error unless something can be asked for; ``anew``, it can after an interrupt, too."""
-        self._assert_alive()
-        if self._pending:
-            raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete", self._pending
-            )
-        if not anew:
-            self._team.check_idle()
-
-    def _assert_pending(self, name: str) -> None:
-        """Raise an error unless this was asked for and is to be waited for; then it is not any more."""
-        self._assert_alive()
-        if self._pending != name:
-            if not self._pending:
-                self._team.check_idle()
-            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
-        self._pending = ""
-
-    def _assert_alive(self) -> None:
-        if self.closed or self._team.closed:
+    def _check_open(self) -> None:
+        if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
         self._team.raise_if_lost()
+
+    def _check_free(self, name: str, *, anew: bool = False) -> None:
+        """Raise an error unless a call may begin; ``anew``, it may after an interrupt, too."""
+        self._check_open()
+        state = self._team.state
+        if state is IDLE:
+            return
+        if state in _PENDING:
+            raise AlreadyPendingCallError(
+                f"Calling `{name}` while waiting for a pending call to `{state.value}` to complete", state.value
+            )
+        self._team.check_free(anew=anew)
 
     def _checked_in_flight(self) -> InFlight:
         if self._in_flight is None:
@@ -426,41 +442,43 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
             self._answered(self._in_flight.settle)
         self._answered(lambda: self._team.ask(name, argument, anew=anew))
 
-    def _wait(self, name: str, timeout: float | None = None) -> list[Any]:
-        """Return what the team answers, and leave it to ``_finish``. After the timeout it is pending by this name."""
+    def _wait(self, pending: State, timeout: float | None) -> list[Any]:
+        """Return the answers of the team, and leave the state to ``Team.finish``.
+
+        Raises NoAsyncCallError unless this is pending. After the timeout it is pending again.
+        """
+        self._check_open()
+        team = self._team
+        if team.state is not pending:
+            if team.state not in _PENDING:
+                team.check_free()
+            name = pending.value
+            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+        team.state = RUNNING
         try:
-            return self._answered(lambda: self._team.gather(timeout))
+            return self._answered(lambda: team.gather(timeout))
         except OverdueError:
-            self._pending = name
+            team.state = pending
             raise
 
-    def _infos(self, name: str, timeout: float | None) -> Any:  # noqa: ANN401 - of the form that ``form_infos`` gives
-        """Wait for a reset or a step; return its infos."""
-        answers = self._wait(name, timeout)
+    def _wait_for_infos(self, pending: State, timeout: float | None) -> Any:
+        answers = self._wait(pending, timeout)
         return self.form_infos(self.num_envs, [remark for remarks in answers if remarks for remark in remarks])
 
-    def _finish(self) -> None:
-        self._overdue = False
-        self._team.finish()
-
     def _answered(self, ask: Callable[[], _Result]) -> _Result:
-        """Return what ``ask`` does. An environment's exception is raised as it is, its cause is the ``WorkerError``."""
+        """Return what ``ask`` returns. Raises an environment's own exception, whose cause is the ``WorkerError``."""
         try:
             return ask()
-        except OverdueError:
-            self._overdue = True
-            raise
         except WorkerError as error:
-            self._overdue = False
-            if self._team.closed:
-                self._assert_alive()
+            if self.closed:
+                self._check_open()
             _raise_as_it_was(error)
 
-    def _observed(self) -> Value:
+    def _observed(self) -> Any:
         return trees.mapped(_copy_of, self.observations) if self.copy else self.observations
 
 
-_copy_of = methodcaller("copy")
+_copy_of = methodcaller("copy")  # half the time of np.copy
 
 
 def _raise_as_it_was(error: WorkerError) -> NoReturn:
@@ -473,8 +491,8 @@ def _raise_as_it_was(error: WorkerError) -> NoReturn:
 def shared_memory_spec(
     id: str | EnvSpec,  # noqa: A002 - as gymnasium.make_vec has it
     *,
-    wrappers: Sequence[_Wrap] = (),
-    **vector_kwargs: Any,  # noqa: ANN401 - those of SharedMemoryVectorEnv
+    wrappers: Sequence[Callable[[Environment], Environment]] = (),
+    **vector_kwargs: Any,
 ) -> EnvSpec:
     """Return a spec from which ``gymnasium.make_vec`` makes a ``SharedMemoryVectorEnv``.
 
@@ -502,13 +520,20 @@ def shared_memory_spec(
 
 
 def _make_vec(
-    spec: EnvSpec, wrappers: Sequence[_Wrap], vector_kwargs: Mapping[str, Any], *, num_envs: int, **kwargs: object
+    spec: EnvSpec,
+    wrappers: Sequence[Callable[[Environment], Environment]],
+    vector_kwargs: Mapping[str, Any],
+    *,
+    num_envs: int,
+    **kwargs: object,
 ) -> SharedMemoryVectorEnv:
     return SharedMemoryVectorEnv([partial(_make_one, spec, wrappers, kwargs)] * num_envs, **vector_kwargs)
 
 
-def _make_one(spec: EnvSpec, wrappers: Sequence[_Wrap], kwargs: Mapping[str, Any]) -> _Environment:
-    environment: _Environment = gymnasium.make(spec, **kwargs)
+def _make_one(
+    spec: EnvSpec, wrappers: Sequence[Callable[[Environment], Environment]], kwargs: Mapping[str, Any]
+) -> Environment:
+    environment: Environment = gymnasium.make(spec, **kwargs)
     for wrap in wrappers:
         environment = wrap(environment)
     return environment

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -75,6 +75,12 @@ def _plain(value: object) -> dict[str, float | str | None]:
     if isinstance(value, Finding):
         return {"code": value.code, "message": value.message, "remedy": value.remedy}
     raise TypeError(f"no JSON for {value!r}")
+
+
+def bibtex(page: Any) -> str:
+    """Return the entry for BibTeX that ``page`` has."""
+    entry: str = page.bibtex
+    return entry
 
 
 def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
@@ -142,7 +148,7 @@ def _note(cell: CellSummary, section: Section) -> str:
     """Return the steps a second, and what was found of the cell; a fault of the run is one of each of its cells."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
     codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
-    steps = f"{figures.number(cell.steps_per_second.median)} steps/s" if cell.steps_per_second else ""
+    steps = f"{figures.number(cell.figures.steps_per_second.median)} steps/s" if cell.figures.steps_per_second else ""
     return ", ".join(part for part in (steps, codes) if part)
 
 

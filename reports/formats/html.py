@@ -1,6 +1,6 @@
 """Pages as HTML: one file that needs nothing else, to be read with or without JavaScript, and to be printed.
 
-Jinja2 escapes what comes from outside. The page's own policy lets no other script run than the one that belongs to it.
+Jinja2 escapes what comes from outside. The page's own policy runs no script but its own.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vebench import __version__
 from vebench.analysis.findings import Gravity
 from vebench.analysis.statistics import Estimate
 from vebench.reports import figures
 from vebench.reports.columns import all_cells
-from vebench.reports.document import Document, Table, TableRow, Text
+from vebench.reports.document import Table, TableRow, Text
 from vebench.reports.formats import data
-from vebench.reports.pages.noise import noise, noise_by_cell
-from vebench.reports.plots import PREDICTED, strip, svg, with_points
+from vebench.reports.plots import PREDICTED, svg, with_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from vebench.reports.document import Chart, DataPage, Page, Value
+    from vebench.reports.document import Chart, DataPage, Document, Page
     from vebench.reports.pages.run import RunPage
     from vebench.reports.pages.side_by_side import Section
 
@@ -37,26 +36,22 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).with_name("templates")
 _SPACES = re.compile(r"(\s+)")
-_LIMITS = (0.05, 0.1, 0.2, 0.5)
-_WITHIN = 0.95  # the share of windows that the limits must hold
 
 
 def html_page(page: Page) -> str:
     """Return all documents as one HTML page."""
-    raw: tuple[str, str] | None = None  # the data for other programs with the name of its format
     sections: Sequence[Section] = ()
-    if page.kind == "run":  # there is room for all that was found, and notes are folded
+    if page.kind == "run":  # there is room for all findings, and notes are folded
         run = cast("RunPage", page)
         page = run = replace(run, view=replace(run.view, every_finding=True))
         sections = run.sections
     documents = page.documents
     plain = figures.without_folders(document.file for document in documents)
-    rendering = environment(plain)
+    raw: tuple[str, str] | None = None  # the name of its format, and the data for other programs
     if page.kind == "run":
         raw = "CSV", data.csv_of(cast("RunPage", page), plain)
-    elif hasattr(page, "data"):
+    elif getattr(page, "data", None) is not None:
         raw = "JSON", data.json_of(cast("DataPage", page))
-    template = rendering.get_template("report.html.jinja")
     content = {
         "page": page,
         "shown": [*_shown(documents, sections, plain)],
@@ -64,17 +59,18 @@ def html_page(page: Page) -> str:
         **{name: (TEMPLATES / f"report.{name}").read_text(encoding="utf-8") for name in ("css", "js")},
         "version": __version__,
     }
-    # A script in the content would need to know the hash of a page that it is itself a part of.
+    template = environment(plain).get_template("report.html.jinja")
+    # A script in the content would need to know the hash of the page that contains it.
     nonce = b64encode(sha256(template.render(content, nonce="").encode()).digest()).decode()
     return template.render(content, nonce=nonce)
 
 
-def environment(plain: Plain, templates: Path = TEMPLATES) -> Environment:
-    """Return an environment that renders the templates of a folder, each text with file names as ``plain`` has them."""
+def environment(plain: Plain, *folders: Path) -> Environment:
+    """Return an environment that renders our templates and those in ``folders``. ``plain`` changes file names."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - imported on use
 
     made = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -92,7 +88,7 @@ def environment(plain: Plain, templates: Path = TEMPLATES) -> Environment:
 
 
 def _printable(value: object, plain: Plain) -> object:
-    """Return a text as ``plain`` has its lines, without what changes how others show or what no page may hold."""
+    """Return a text as ``plain`` has its lines, without characters that act on other text."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     text = "\n".join(map(plain, value.split("\n")))
@@ -102,16 +98,16 @@ def _printable(value: object, plain: Plain) -> object:
 
 
 def _whole_words(text: str, plain: Plain) -> Markup:
-    """Return a text whose words with a hyphen, such as options, end a line only where they are wider than it."""
-    from markupsafe import Markup  # noqa: PLC0415 - imported on use: it comes with Jinja2
+    """Return a text whose words with a hyphen, such as options, are not broken at the end of a line."""
+    from markupsafe import Markup  # it comes with Jinja2
 
     parts = _SPACES.split(str(_printable(text, plain)))
     whole = Markup('<span class="whole">{}</span>')
     return Markup().join(whole.format(part) if "-" in part else part for part in parts)
 
 
-def _sort_key(value: Value) -> float | str:
-    """Return the number that a place of a column of numbers is sorted by, an empty text if it has none."""
+def _sort_key(value: object) -> float | str:
+    """Return the number to sort a place of a column of numbers by, an empty text if it has none."""
     number = value.median if isinstance(value, Estimate) else value
     return number if isinstance(number, int | float) else ""
 
@@ -134,47 +130,35 @@ def _shown(documents: Sequence[Document], sections: Sequence[Section], plain: Pl
         lines = tuple(replace(line, name=plain(line.name)) for line in chart.series)
         charts[chart] = replace(chart, title=plain(chart.title), series=lines)
     for number, document in enumerate(documents):
-        section, part = next(left) if document.file else None, f"d{number}"
-        drawn: dict[str, list[dict[str, object]]] = {}
-        for index, chart in enumerate(map(charts.__getitem__, document.charts)):
-            picture = svg((chart,), among=[*charts.values()], part=f"{part}-{index}")
+        section = next(left) if document.file else None
+        drawn: dict[str, list[dict[str, Any]]] = {}
+        for index, own in enumerate(document.charts):
+            chart = charts[own]
+            picture = svg((chart,), among=[*charts.values()], part=f"d{number}-{index}")
             drawn.setdefault(chart.group, []).append({"chart": chart, "svg": picture, "numbers": numbers_of(chart)})
-        names = dict.fromkeys([*(one.group for one in document.tables), *(one.group for one in document.charts)])
+        names = dict.fromkeys([*(one.group for one in document.tables), *drawn])
         found = figures.by_key((finding.gravity, finding) for finding in document.findings)
-        tables = {name: [table for table in document.tables if table.group == name] for name in names}
+        groups = []
+        for name in names:
+            tables = [table for table in document.tables if table.group == name]
+            groups.append({"name": name, "figures": drawn.get(name, []), "tables": tables})
         yield {
             "document": document,
-            "groups": [{"name": name, "figures": drawn.get(name, []), "tables": tables[name]} for name in names],
+            "groups": groups,
             "findings": [(gravity, found[gravity]) for gravity in Gravity if gravity in found],
-            "of_run": _of_run(section, part) if section and section.cells else None,
+            "cells": all_cells(section.cells) if section and section.cells else None,
         }
 
 
-def _of_run(section: Section, part: str) -> dict[str, object]:
-    """Return all cells of a run, and the strip of its windows: those ``beyond`` the ``limit`` are at its edge."""
-    windows = noise(section.run)
-    away = sorted(abs(window.ratio - 1) for window in windows)
-    enough = [limit for limit in _LIMITS[:-1] if away and limit >= away[int(_WITHIN * (len(away) - 1))]]
-    limit = min([*enough, _LIMITS[-1]])
-    marks = [(window.pass_number, window.ratio - 1, window.state) for window in windows]
-    return {
-        "cells": all_cells(section.cells),
-        "strip": strip(marks, limit, f"{part}-strip") if marks else None,
-        "limit": limit,
-        "beyond": sum(distance > limit for distance in away),
-        "windows": noise_by_cell(windows),
-    }
-
-
 def numbers_of(chart: Chart) -> Table:
-    """Return the points of a figure as a table: a row for each place on the axis, a column for each series."""
-    shown = with_points(chart)
-    places = sorted({x for series in shown for x, _ in series.points})
-    by_series = [dict(series.points) for series in shown]
+    """Return the points of a chart as a table: a row for each place on the axis, a column for each series."""
+    series = with_points(chart)
+    places = sorted({x for one in series for x, _ in one.points})
+    by_series = [dict(one.points) for one in series]
     return Table(
         title=f"{chart.title}, by {chart.x_label}",
         corner=chart.x_label,
-        columns=tuple(f"{one.name}{f', {PREDICTED}' if one.role == 'forecast' else ''}" for one in shown),
+        columns=tuple(f"{one.name}, {PREDICTED}" if one.role == "forecast" else one.name for one in series),
         rows=tuple(TableRow(f"{x:g}", tuple(_number(points.get(x)) for points in by_series)) for x in places),
     )
 

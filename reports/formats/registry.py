@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     Content = RenderableType | bytes
 
 _WITH_DATA: frozenset[PageKind] = frozenset(
-    {"run", "check", "bisect", "history", "verify", "tune", "machine", "submission", "cite"}
+    {"run", "check", "bisect", "history", "verify", "tune", "machine", "submission"}
 )
-_EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list"}
+_EVERY: frozenset[PageKind] = _WITH_DATA | {"plan", "list", "cite"}
 _RUN: frozenset[PageKind] = frozenset({"run"})
 _CHECK: frozenset[PageKind] = frozenset({"check"})
 _CITE: frozenset[PageKind] = frozenset({"cite"})
@@ -91,7 +91,7 @@ FORMATS: tuple[Format, ...] = (
     Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
-    Format("bibtex", "vebench.share.cite_page:bibtex", _CITE, (".bib",)),
+    Format("bibtex", "vebench.reports.formats.data:bibtex", _CITE, (".bib",)),
     Format("latex", "vebench.reports.formats.latex:latex_tables", _RUN, (".tex",)),
     Format("svg", "vebench.reports.plots:svg_of", _RUN, (".svg",), draws=True),
     Format("png", "vebench.reports.plots:png_of", _RUN, (".png",), binary=True, draws=True),

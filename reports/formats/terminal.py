@@ -1,9 +1,7 @@
 """Pages on a terminal. Colour only adds to what the characters say.
 
-A terminal is read from its end. So what a run says comes last, right below its table; the lines of Python and what
-explains the table come before. A table has a line for each row, or a few where that is too wide, and as many columns
-beside each other as fit; those that do not are in a further block below. Commands and code have lines of their own,
-which only the terminal wraps: so they can be pasted.
+A terminal is read from its end. So the conclusion of a run comes last, right below its table, and what explains the
+table comes before it. Commands and code have lines of their own, which only the terminal wraps: they can be pasted.
 """
 
 from __future__ import annotations
@@ -18,103 +16,84 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from vebench.analysis.findings import Gravity
-from vebench.reports.figures import DASH, by_key
+from vebench.reports.figures import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 
-    from vebench.reports.document import AnswerText, Document, Page, PageKind, Remark, Table, Text
+    from vebench.reports.document import AnswerText, Document, Page, Remark, Table, Text
 
-    Section = Sequence[RenderableType]
+    Section = list[RenderableType]
 
 _GRAVITIES = {Gravity.FAULT: "bold red", Gravity.WARNING: "yellow", Gravity.NOTE: "dim"}
 _STYLES = {"plain": "", "best": "bold green", "reference_row": "cyan", "missing": "yellow", "struck": "strike yellow"}
 _BEST = "*"
-_INDENT = (0, 0, 0, 2)
 _GAP = 2  # between two columns
-_MOST_NOTES = 3  # lines right above the tables of a run, unless all was asked for
-_TABLES_LAST: frozenset[PageKind] = frozenset({"run"})  # what explains the tables of these pages comes before them
-_LABEL_SHARE = 3  # a label takes a third of the width at most, or what short words leave; longer ones are folded
+_LABEL_SHARE = 3  # a label takes a third of the width at most
 
 
 def on_terminal(page: Page) -> RenderableType:
-    """Return what Rich lays out at the width of the terminal: one document after another."""
-    return _Documents(page.documents, tables_last=page.kind in _TABLES_LAST)
+    """Return the documents, one after another. Rich lays them out at the width of the terminal."""
+    return _Documents(page.documents, tables_last=page.kind == "run")
 
 
 @dataclass(frozen=True)
 class _Documents:
-    """Documents that are laid out once the width is known. Rich looks for the method of that name."""
-
     documents: tuple[Document, ...]
     tables_last: bool
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        sections = _tables_last if self.tables_last else _tables_first
         for number, document in enumerate(self.documents):
             if number:
                 yield NewLine()
-            if self.tables_last:
-                yield from _apart(_ending_with_tables(document, console, options.max_width))
-            else:
-                yield from _apart(_beginning_with_tables(document, options.max_width))
+            yield from _apart(sections(document, options.max_width))
         if not self.tables_last:
             yield NewLine()
 
 
-def _beginning_with_tables(document: Document, width: int) -> Iterator[Section]:
-    """Yield the drawing, the facts, the tables, how to read them, and last findings and explanations."""
-    yield [*_head(document)]
-    *tables, last = [list(_with_notes(table, width)) for table in document.tables] or [[]]
-    yield from tables
-    yield [*last, *(Line(text, style="dim") for text in _legend(document))]
-    if document.remarks:
-        yield [Line("Findings", style="bold"), *_findings(document), *_explanations(document.explanations)]
-    yield from ([*_answer(answer), *map(_pasted, answer.code)] for answer in document.answers)
-
-
-def _ending_with_tables(document: Document, console: Console, width: int) -> Iterator[Section]:
-    """Yield the facts, what was found, the lines of Python, how to read the tables, the tables, and last what they say.
-
-    Tables that answers are not about come before those, each with what it needs to be read. Of the notes on the others
-    there are as many as fit a few lines, if not all were asked for; what columns without room say is always there.
-    """
-    yield [*_head(document)]
-    tables = [table for table in document.tables if table.about == "answer"]
-    fitted = [_fitted(table, width, brief=bool(document.all_notes)) for table in tables]
-    # As sentences one after another, each once: tables of several tasks share footnotes. What marks mean comes first.
-    legend, of_tables = _legend(document), (note for one in fitted for note in one.notes)
-    aside = {_words(table, index) for table in tables for index in range(len(table.columns))}
-    notes = dict.fromkeys((*legend[:1], *legend[-1:], *of_tables, *legend))
-    reading = Line(style="dim")
-    for note in notes:
-        longer = reading.copy().append(f"{' ' if reading else ''}{note if note.endswith('.') else f'{note}.'}")
-        if not document.all_notes or note in aside or len(longer.wrap(console, width)) <= _MOST_NOTES:
-            reading = longer
-    hint = [_pasted(f"All notes: {document.all_notes}", "dim")] if document.all_notes else []
-    yield [*_findings(document), *hint, *_explanations(document.explanations)]
-    yield from (list(_with_notes(table, width)) for table in document.tables if table.about != "answer")
-    for answer in document.answers:
-        if answer.code:
-            yield [Line(f"{answer.group}: the winner in Python", style="bold"), *map(_pasted, answer.code)]
-    yield [*(() if document.all_notes else _listings(fitted)), *([reading] if reading else ())]
-    yield from (list(_table(table, width)) for table in fitted)
-    yield from ([*_answer(answer)] for answer in document.answers)
-
-
 def _apart(sections: Iterable[Section]) -> Iterator[RenderableType]:
-    """Yield all parts, with an empty line between sections; those without a part do not count."""
-    for number, section in enumerate(filter(None, sections)):
+    """Yield the parts of all sections, with an empty line between sections."""
+    for number, section in enumerate(section for section in sections if section):
         if number:
             yield NewLine()
         yield from section
 
 
+def _tables_first(document: Document, width: int) -> Iterator[Section]:
+    yield [*_head(document)]
+    *tables, last = [_with_notes(table, width) for table in document.tables] or [[]]
+    yield from tables
+    yield [*last, *map(_dim, _legend(document))]
+    if document.remarks:
+        yield [Line("Findings", style="bold"), *_findings(document), *_explanations(document.explanations)]
+    for answer in document.answers:
+        yield [*_answer(answer), *map(_pasted, answer.code)]
+
+
+def _tables_last(document: Document, width: int) -> Iterator[Section]:
+    brief = bool(document.all_notes)
+    tables = [table for table in document.tables if not table.further]
+    hint = [_pasted(f"All notes: {document.all_notes}", "dim")] if brief else []
+    yield [*_head(document)]
+    yield [*_findings(document), *hint, *_explanations(document.explanations)]
+    for table in document.tables:
+        if table.further:
+            yield _with_notes(table, width)
+    for answer in document.answers:
+        if answer.code:
+            yield [Line(f"{answer.group}: the winner in Python", style="bold"), *map(_pasted, answer.code)]
+    sentences = [*_legend(document), *_shared_notes(tables, brief=brief)]
+    yield [_dim(" ".join(note if note.endswith(".") else f"{note}." for note in sentences))] if sentences else []
+    for table in tables:
+        yield [*_table(table, width, brief=brief)]
+    for answer in document.answers:
+        yield [*_answer(answer)]
+
+
 def _head(document: Document) -> Iterator[RenderableType]:
-    if document.drawing is not None:
-        yield document.drawing
-        yield NewLine()
     yield Line(document.title, style="bold")
     if document.notice:
         yield Line(document.notice, style="bold red")
@@ -123,77 +102,72 @@ def _head(document: Document) -> Iterator[RenderableType]:
         if " " not in value or value.startswith("vebench "):
             yield _pasted(f"{name:{names + _GAP}}", "dim").append(value, "not dim")
         else:
-            yield _beside(names, Line(name, style="dim"), Line(value, overflow="fold"))
+            yield _side_by_side(names, Line(name, style="dim"), Line(value, overflow="fold"))
 
 
-def _legend(document: Document) -> tuple[str, ...]:
-    return (*document.legend, *((f"{_BEST} {document.best}",) if document.best else ()))
+def _legend(document: Document) -> list[str]:
+    best = [f"{_BEST} {document.best}"] if document.best else []
+    return [*document.legend, *best]
 
 
-def _with_notes(table: Table, width: int) -> Iterator[RenderableType]:
-    table = _fitted(table, width, brief=False)
-    yield from _table(table, width)
-    yield from (Line(note, style="dim") for note in table.notes)
-    yield from _listings([table])
+def _with_notes(table: Table, width: int) -> Section:
+    return [*_table(table, width), *map(_dim, (*table.notes, *table.details))]
 
 
-def _fitted(table: Table, width: int, *, brief: bool) -> Table:
-    """Return ``table`` with one line for each row if that fits, else with all; if need be without the columns aside.
-
-    A ``brief`` one has the short form of second lines if only that fits beside the first.
-    """
-    forms = (_in_one_line(table), *((_in_one_line(table, short=True),) if brief else ()), table)
-    layouts = [layout for one in forms for layout in (one, _without_aside(one))]
-    return next((one for one in layouts if len([*_blocks(one, width)]) == 1), layouts[-1])
+def _shared_notes(tables: Sequence[Table], *, brief: bool) -> Iterator[str]:
+    """Yield the notes of several tables, each once. A note that is not about all groups names its own."""
+    every = {table.group for table in tables}
+    pairs = ((note, table.group) for table in tables for note in (*table.notes, *(() if brief else table.details)))
+    for note, groups in by_key(pairs).items():
+        yield note if len(groups) == len(every) else f"{', '.join(groups)}: {note}"
 
 
-def _in_one_line(table: Table, *, short: bool = False) -> Table:
-    """Return ``table`` with second lines, or their short forms, beside the first where they may be.
-
-    Places of a column are then of one length: figures below each other, and what follows them.
-    """
-    columns = []
-    for index, head in enumerate(table.columns):
-        texts = [row.texts[index] for row in table.rows]
-        if any(text.short for text in texts):
-            parts = [(text.lines[0], text.short if short else "".join(text.lines[1:])) for text in texts]
-            second = max(len(after) for _, after in parts)
-            first = max(len(head) - 1 - second, 1 + max(len(figure) for figure, _ in parts))  # with room for the mark
-            lines = (f"{figure:>{first}} {after:{second}}" for figure, after in parts)
-            texts = [replace(text, lines=(line,)) for text, line in zip(texts, lines, strict=True)]
-        columns.append(texts)
-    rows = zip(table.rows, zip(*columns, strict=True), strict=True)
-    return replace(table, rows=tuple(replace(row, texts=texts) for row, texts in rows))
-
-
-def _without_aside(table: Table) -> Table:
-    """Return ``table`` without the columns aside; notes say what they say, right before the notes on them."""
-    kept, notes = len(table.columns) - table.aside, table.notes
-    if not (table.aside and kept):
-        return table
-    for index in range(kept, len(table.columns)):
-        on_it = f"{table.columns[index]}: "
-        of_it = tuple(note.removeprefix(on_it) for note in notes if note.startswith(on_it))
-        notes = (*(note for note in notes if not note.startswith(on_it)), _words(table, index), *of_it)
-    rows = tuple(replace(row, texts=row.texts[:kept]) for row in table.rows)
-    return replace(table, columns=table.columns[:kept], aside=0, rows=rows, notes=notes)
-
-
-def _words(table: Table, index: int) -> str:
-    """Return what a column says of most rows, and then of the others: ``Same work: identical; envpool-sync: equal``."""
-    texts = ((" ".join(row.texts[index].lines), row.label) for row in table.rows)
-    labels = by_key((text, label) for text, label in texts if text != DASH)
-    most = max(labels, key=lambda text: len(labels[text]), default=DASH)
-    others = (f"{', '.join(names)}: {text}" for text, names in labels.items() if text != most)
-    return f"{table.columns[index].capitalize()}: {'; '.join((most, *others))}"
-
-
-def _table(table: Table, width: int) -> Iterator[RenderableType]:
+def _table(table: Table, width: int, *, brief: bool = False) -> Iterator[RenderableType]:
+    """Yield a table with one line for each row if it fits, else with all lines, and as many blocks as necessary."""
     yield Line(table.title, style="bold")
+    joined = _joined(table, brief=brief)
+    if len([*_blocks(joined, width)]) == 1:
+        table = joined
     for number, block in enumerate(_blocks(table, width)):
         if number:
             yield NewLine()
         yield _grid(table, block, width)
+
+
+def _joined(table: Table, *, brief: bool) -> Table:
+    """Return ``table`` with second lines beside the first, in short if ``brief``, in columns that have short ones.
+
+    All places of such a column have the same length, so that numbers stand below each other.
+    """
+    rows = [list(row.texts) for row in table.rows]
+    for index, head in enumerate(table.columns):
+        texts = [row[index] for row in rows]
+        if not any(text.short for text in texts):
+            continue
+        seconds = [text.short if brief else "".join(text.lines[1:]) for text in texts]
+        second = max(map(len, seconds))
+        first = 1 + max(len(text.lines[0]) for text in texts)  # with room for the mark of the best
+        first = max(first, len(head) - 1 - second)
+        for row, text, after in zip(rows, texts, seconds, strict=True):
+            row[index] = replace(text, lines=(f"{text.lines[0]:>{first}} {after:{second}}",))
+    changed = (replace(row, texts=tuple(texts)) for row, texts in zip(table.rows, rows, strict=True))
+    return replace(table, rows=tuple(changed))
+
+
+def _blocks(table: Table, width: int) -> Iterator[list[int]]:
+    """Yield the indices of columns that fit beside the labels without breaking a word.
+
+    If labels are not unique, the first column tells rows apart and is in each block.
+    """
+    labels = [row.label for row in table.rows]
+    first = [0] if len(set(labels)) < len(labels) else []
+    block = first
+    for index in range(len(first), len(table.columns)):
+        if len(block) > len(first) and _label_width(table, width) + _width(table, [*block, index]) > width:
+            yield block
+            block = first
+        block = [*block, index]
+    yield block
 
 
 def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
@@ -201,59 +175,36 @@ def _grid(table: Table, block: Sequence[int], width: int) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold")
     side: JustifyMethod = "right" if table.numbers else "left"
     labels, *widths = _widths(table, block, width)
-    grid.add_column(table.corner, overflow="fold", max_width=labels, width=None if table.numbers else labels)
+    grid.add_column(table.corner, overflow="fold", width=labels)
     for index, wide in zip(block, widths, strict=True):
         aligned = len({len(line) for row in table.rows for line in row.texts[index].lines}) == 1
-        head, justify = Line(table.columns[index], justify=side), "left" if aligned else side
-        grid.add_column(head, justify=justify, overflow="fold", width=None if table.numbers else wide)
+        head = Line(table.columns[index], justify=side)
+        grid.add_column(head, justify="left" if aligned else side, overflow="fold", width=wide)
     apart = any(len(text.lines) > 1 for row in table.rows for text in row.texts)
     for row in table.rows:
         if row.reference_row and not apart:
             grid.add_section()
-        apart = apart or row.reference_row
+            apart = True
         grid.add_row(Line(row.label), *(_lines(row.texts[index]) for index in block))
     return grid
 
 
 def _widths(table: Table, block: Sequence[int], width: int) -> list[int]:
-    """Return the widths of the labels and of columns: what words need, and as much more as there is for prose."""
+    """Return the widths of the labels and of columns: enough for each word, and as much more as there is room."""
     columns = [_labels(table), *(_column(table, index) for index in block)]
-    widths = [_label_width(table, width), *(_needed(table, index) - _GAP for index in block)]
+    widths = [_label_width(table, width), *(_width(table, [index]) - _GAP for index in block)]
     spare = width - sum(widths) - _GAP * len(block)
-    lacks = {place: max(map(len, texts)) - widths[place] for place, texts in enumerate(columns)}
-    for place in sorted(lacks, key=lacks.__getitem__):  # those first that are soon on one line
+    lacks = [max(map(len, texts)) - wide for texts, wide in zip(columns, widths, strict=True)]
+    for place in sorted(range(len(lacks)), key=lacks.__getitem__):
         more = max(0, min(spare, lacks[place]))
         widths[place] += more
         spare -= more
     return widths
 
 
-def _blocks(table: Table, width: int) -> Iterator[Sequence[int]]:
-    """Yield the columns' indices, as many at a time as fit beside the labels without breaking a word.
-
-    The first column tells rows with the same label apart, and is then in each block.
-    """
-    needed, room = [_needed(table, index) for index in range(len(table.columns))], width - _label_width(table, width)
-    block = first = [0] * (len({row.label for row in table.rows}) < len(table.rows))
-    for index in range(len(first), len(needed)):
-        if len(block) > len(first) and sum(needed[before] for before in block) + needed[index] > room:
-            yield block
-            block = first
-        block = [*block, index]
-    yield block
-
-
-def _needed(table: Table, index: int) -> int:
-    """Return how wide a column is at least, with the gap before it."""
-    return _GAP + _widest(table, _column(table, index))
-
-
-def _column(table: Table, index: int) -> Sequence[str]:
-    return [table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index]))]
-
-
-def _labels(table: Table) -> Sequence[str]:
-    return [table.corner, *(row.label for row in table.rows)]
+def _width(table: Table, block: Sequence[int]) -> int:
+    """Return how wide these columns are at least, each with the gap before it."""
+    return sum(_GAP + _widest(table, _column(table, index)) for index in block)
 
 
 def _label_width(table: Table, width: int) -> int:
@@ -261,15 +212,25 @@ def _label_width(table: Table, width: int) -> int:
 
 
 def _widest(table: Table, texts: Iterable[str]) -> int:
-    """Return the length of the longest text, or of the longest word in prose."""
+    """Return the length of the longest number, or of the longest word in prose."""
     return max(len(piece) for text in texts for piece in ([text] if table.numbers else text.split() or [""]))
 
 
+def _column(table: Table, index: int) -> list[str]:
+    return [table.columns[index], *(line for row in table.rows for line in _marked(row.texts[index]))]
+
+
+def _labels(table: Table) -> list[str]:
+    return [table.corner, *(row.label for row in table.rows)]
+
+
 def _marked(text: Text) -> tuple[str, ...]:
-    """Return the lines with the mark of the best right before the figure."""
+    """Return the lines with the mark of the best right before the number."""
+    if text.tone != "best":
+        return text.lines
     first, *others = text.lines
-    figure = first.lstrip()
-    return (f"{first[: -len(figure) - 1]}{_BEST}{figure}" if text.tone == "best" else first, *others)
+    number = first.lstrip()
+    return (f"{first[: -len(number) - 1]}{_BEST}{number}", *others)
 
 
 def _lines(text: Text) -> Line:
@@ -280,63 +241,41 @@ def _lines(text: Text) -> Line:
     return line
 
 
-def _listings(tables: Sequence[Table]) -> Iterator[RenderableType]:
-    """Yield the listings of several tables as one for each heading. What does not hold for all says for which."""
-    headings: dict[str, dict[str, list[str]]] = {}
-    for group, listing in ((table.group, table.listing) for table in tables if table.listing is not None):
-        for line in listing.lines:
-            headings.setdefault(listing.heading, {}).setdefault(line, []).append(group)
-    every = len({table.group for table in tables})
-    for heading, groups in headings.items():
-        texts = (line if len(of) == every else f"{', '.join(of)}: {line}" for line, of in groups.items())
-        yield Line(heading, style="dim")
-        yield from (Padding(Line(text, style="dim"), _INDENT) for text in texts)
-
-
 def _findings(document: Document) -> Iterator[RenderableType]:
-    """Yield the findings, those with the same code together, with what they mean for the figures beside them."""
-    kinds = by_key((finding.label, finding) for finding in document.findings)
-    for alike in kinds.values():
-        if (gravity := alike[0].gravity) is not None:
-            width = max(len(one.value) for one in Gravity)
-            yield _beside(width, Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
-            commands = (_split(finding.remedy)[1] for finding in alike)
-            yield from map(_pasted, dict.fromkeys(filter(None, commands)))
-
-
-def _beside(width: int, *parts: RenderableType) -> Grid:
-    """Return two parts beside each other, the first of this width at least."""
-    grid = Grid.grid(padding=(0, _GAP, 0, 0))
-    grid.add_column(min_width=width)
-    grid.add_row(*parts)
-    return grid
+    """Yield the findings, those with the same code together, with their gravity on the left."""
+    width = max(len(one.value) for one in Gravity)
+    for alike in by_key((finding.label, finding) for finding in document.findings).values():
+        gravity = alike[0].gravity or Gravity.NOTE
+        yield _side_by_side(width, Line(gravity.value, style=_GRAVITIES[gravity]), _kind(alike))
+        commands = [_split(finding.remedy)[1] for finding in alike]
+        yield from map(_pasted, dict.fromkeys(command for command in commands if command))
 
 
 def _kind(alike: Sequence[Remark]) -> RenderableType:
-    """Return findings with the same code in as few lines as possible: what, where and what to do about it."""
-    label, remedies = alike[0].label, [_split(finding.remedy)[0] for finding in alike]
+    """Return findings with the same code: where and what, and the remedy once if it is the same."""
+    texts = [f"{one.text} ({'; '.join(one.places)})" if one.places else one.text for one in alike]
+    remedies = [_split(one.remedy)[0] for one in alike]
+    label = alike[0].label
     if len(alike) == 1:
-        return Line(f"{label}: {_what(alike[0])} -> {remedies[0]}", overflow="fold")
-    if len(set(remedies)) > 1:
-        texts = [f"{_what(finding)} -> {remedy}" for finding, remedy in zip(alike, remedies, strict=True)]
+        return Line(f"{label}: {texts[0]} -> {remedies[0]}", overflow="fold")
+    if len(set(remedies)) == 1:
+        lines = [*texts, f"-> {remedies[0]}"]
     else:
-        texts = [*map(_what, alike), f"-> {remedies[0]}"]
-    return Group(Line(f"{label}:"), *(Padding(Line(text, overflow="fold"), _INDENT) for text in texts))
-
-
-def _what(finding: Remark) -> str:
-    return f"{finding.text} ({'; '.join(finding.places)})" if finding.places else finding.text
+        lines = [f"{text} -> {remedy}" for text, remedy in zip(texts, remedies, strict=True)]
+    return Group(Line(f"{label}:"), *map(_indented, lines))
 
 
 def _explanations(items: Sequence[Remark]) -> Iterator[RenderableType]:
-    """Yield explanations: what is the case, where, and what to do, on lines of their own below each label."""
-    for before, item in zip((None, *items), items, strict=False):
-        if before is None or before.label != item.label:
+    before = ""
+    for item in items:
+        if item.label != before:
             yield Line(item.label, style="yellow")
-        yield Padding(Line(item.text), _INDENT)
-        yield from (Padding(Line(place), (0, 0, 0, 4)) for place in item.places)
+        before = item.label
+        yield _indented(item.text)
+        for place in item.places:
+            yield _indented(place, 4)
         if item.remedy or item.command:
-            yield Padding(Line(f"-> {item.remedy}", overflow="fold"), _INDENT)
+            yield _indented(f"-> {item.remedy}")
         if item.command:
             yield _pasted(item.command)
 
@@ -345,13 +284,31 @@ def _answer(answer: AnswerText) -> Iterator[Line]:
     words, command = _split(" ".join(answer.sentences))
     line = Line(words)
     line.stylize("bold", 0, len(answer.sentences[0]))
-    yield from (line, *([_pasted(command)] if command else ()))
+    yield line
+    if command:
+        yield _pasted(command)
 
 
 def _split(text: str) -> tuple[str, str]:
     """Return a text without the command that it ends with, and the command, empty if there is none."""
     words, found, command = text.rpartition(": vebench ")
     return (f"{words}:", f"vebench {command}") if found else (text, "")
+
+
+def _side_by_side(width: int, *parts: RenderableType) -> Grid:
+    """Return two parts beside each other, the first at least ``width`` wide."""
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(min_width=width)
+    grid.add_row(*parts)
+    return grid
+
+
+def _dim(text: str) -> Line:
+    return Line(text, style="dim")
+
+
+def _indented(text: str, by: int = 2) -> Padding:
+    return Padding(Line(text, overflow="fold"), (0, 0, 0, by))
 
 
 def _pasted(text: str, style: str = "cyan") -> Line:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vebench.analysis.answer import Reason
-from vebench.analysis.cell import Doubt
+from vebench.analysis.cell import Exclusion
 from vebench.analysis.findings import Code
 from vebench.analysis.rules import WIDE, why_never
 from vebench.analysis.statistics import Estimate, ratio
@@ -18,8 +18,8 @@ from vebench.backends.entry import Built
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import ENTRIES, REFERENCE
 from vebench.errors import one_line
-from vebench.plan.known_work import DISTRIBUTION
 from vebench.plan.tasks import recorded_task
+from vebench.plan.verdicts import DISTRIBUTION
 from vebench.reports import figures
 from vebench.reports.document import AnswerText
 
@@ -42,22 +42,22 @@ _NARROW_ENOUGH = "10%"  # for --until: half of the width that makes an interval 
 
 # In the singular and in the plural.
 DOUBTS = {
-    Doubt.OTHER_WORK: ("does other work", "do other work"),
-    Doubt.UNVERIFIED: ("is not known to do the same work", "are not known to do the same work"),
-    Doubt.ABOVE_CEILING: (
+    Exclusion.OTHER_WORK: ("does other work", "do other work"),
+    Exclusion.UNVERIFIED: ("is not known to do the same work", "are not known to do the same work"),
+    Exclusion.ABOVE_CEILING: (
         "is significantly faster than the bare simulator",
         "are significantly faster than the bare simulator",
     ),
-    Doubt.BELOW_SIMULATOR: (
+    Exclusion.BELOW_SIMULATOR: (
         "takes less CPU time than the bare simulator",
         "take less CPU time than the bare simulator",
     ),
-    Doubt.NOT_PINNED: ("was not pinned to its CPUs", "were not pinned to their CPUs"),
-    Doubt.CONTESTED: (
+    Exclusion.NOT_PINNED: ("was not pinned to its CPUs", "were not pinned to their CPUs"),
+    Exclusion.CONTESTED: (
         "polls on CPUs that other processes used, so its rate is not valid",
         "poll on CPUs that other processes used, so their rates are not valid",
     ),
-    Doubt.NO_INTERVAL: ("has only one window", "have only one window"),
+    Exclusion.NO_INTERVAL: ("has only one window", "have only one window"),
 }
 
 
@@ -171,9 +171,9 @@ def _of_winner(name: str, winner: CellSummary, answer: TaskAnswer, commands: Com
     alone = winner.label == REFERENCE and not answer.tied and not left_out
     loop = ", and nothing is faster than this plain loop" if alone else ""
     first = f"{name} {_where(commands)}: {_figure(winner)}{loop}."
-    if winner.throttled:
+    if winner.conditions.throttled:
         caveat = "A CPU quota held it back: with more CPUs it may be faster."
-    elif winner.disturbed:
+    elif winner.conditions.disturbed:
         caveat = "Others took CPU time while it was measured: it may be faster still."
     if answer.tied:
         shares = [ratio(cell.sample, winner.sample) for cell in answer.tied]
@@ -256,25 +256,25 @@ def _why_none(answer: TaskAnswer, commands: Commands) -> tuple[str, str]:
 def _doubted(answer: TaskAnswer, left: str, commands: Commands) -> tuple[str, str]:
     """Return which backends' rates do not count and why, and the command that removes the first doubt."""
     doubted = [(cell, doubt) for cell, doubt in answer.doubted if one_line(cell.label) != left] or answer.doubted
-    by_doubt: dict[Doubt, dict[str, None]] = {}
+    by_doubt: dict[Exclusion, dict[str, None]] = {}
     for cell, doubt in doubted:
         by_doubt.setdefault(doubt, {})[cell.label] = None
     whys = [f"{_listed([*map(one_line, names)])} {DOUBTS[doubt][len(names) > 1]}" for doubt, names in by_doubt.items()]
     why = f"{f'only {left} is left' if left else 'no rate counts'}, since {' and '.join(whys)}"
     cell, doubt = doubted[0]
-    if doubt in (Doubt.ABOVE_CEILING, Doubt.BELOW_SIMULATOR, Doubt.NO_INTERVAL, Doubt.CONTESTED):
+    if doubt in (Exclusion.ABOVE_CEILING, Exclusion.BELOW_SIMULATOR, Exclusion.NO_INTERVAL, Exclusion.CONTESTED):
         return why, f"Measure with: {commands.more}"
-    if doubt is Doubt.UNVERIFIED and (never := why_never(cell, commands.head)):
+    if doubt is Exclusion.UNVERIFIED and (never := why_never(cell, commands.head)):
         return why, f"The work of {one_line(cell.label)} cannot be compared: {never}."
     compares = commands.head.interpreter is not None  # one side of vebench compare, which has fewer options
-    if doubt is Doubt.UNVERIFIED and not (cell.verdict_reason or compares or commands.incomplete):
+    if doubt is Exclusion.UNVERIFIED and not (cell.work.reason or compares or commands.incomplete):
         return why, f"Measure with: {commands.again()} --verify"
     return why, f"Compare the work with: {commands.verify(cell, by_doubt[doubt])}"
 
 
 def _figure(cell: CellSummary) -> str:
     """Return a cell with its rate and, if it was measured, its speedup over a plain loop."""
-    on = f" on {figures.counted(cell.cpus_owned, 'CPU')}" if cell.oversubscribed else ""
+    on = f" on {figures.counted(cell.built.cpus_owned, 'CPU')}" if cell.conditions.oversubscribed else ""
     mark = f" ({DISTRIBUTION})" if cell.verdict == DISTRIBUTION else ""
     return f"{setting_of(cell)}{on}{mark}, {rate_of(cell)}{of_loop(cell)}"
 
@@ -314,8 +314,8 @@ def _without_leaving_gymnasium(winner: CellSummary, answer: TaskAnswer) -> str:
     if interface is None:
         on_its = f"; the fastest on Gymnasium's is {_beside_loop(whole)}" if whole else ""
         own = f"{one_line(winner.label)} steps vebench's own environment classes{on_its}."
-        return own if winner.steps_own_classes else ""
-    if not interface.steps_own_classes:
+        return own if winner.built.steps_own_classes else ""
+    if not interface.built.steps_own_classes:
         return f"The fastest with Gymnasium's interface is {_beside_loop(interface)}."
     with_own = f"The fastest with Gymnasium's interface is {_beside_loop(interface)}, on vebench's own classes"
     return f"{with_own}; the fastest on Gymnasium's is {_beside_loop(whole)}." if whole else f"{with_own}."
@@ -341,12 +341,21 @@ def code_of(cell: CellSummary, spec: RunSpec) -> tuple[str, ...]:
 
     There are none for several replicas, which are several programs.
     """
-    if cell.replicas > 1:
+    if cell.built.replicas > 1:
         return ()
-    task = recorded_task(cell.env, cell.frame_skip, spec.envs)
-    built = Built(task, cell.num_envs, cell.batch_size, cell.processes, cell.threads, cell.options)
+    task = recorded_task(cell.env, cell.built.frame_skip, spec.envs)
+    built = Built(
+        task,
+        cell.built.num_envs,
+        cell.built.batch_size,
+        cell.built.processes,
+        cell.built.threads,
+        cell.built.choice.options,
+    )
     lines = cell.entry.lines(built)
-    batches = f"batches of {cell.batch_size}, from " if cell.batch_size < cell.num_envs else ""
-    steppers = figures.counted(*((cell.threads, "thread") if cell.threads > 1 else (cell.processes, "process")))
-    made = f"# {cell.key.size} = {batches}{figures.counted(cell.num_envs, 'environment')} in {steppers}"
+    batches = f"batches of {cell.built.batch_size}, from " if cell.built.batch_size < cell.built.num_envs else ""
+    steppers = figures.counted(
+        *((cell.built.threads, "thread") if cell.built.threads > 1 else (cell.built.processes, "process"))
+    )
+    made = f"# {cell.key.size} = {batches}{figures.counted(cell.built.num_envs, 'environment')} in {steppers}"
     return (made, *lines) if lines else ()

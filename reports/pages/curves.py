@@ -1,4 +1,4 @@
-"""How rates scale with workers: the charts of a run, and what a model predicts for more workers."""
+"""How rates scale with workers: the charts of a run, and what is predicted for more workers."""
 
 from __future__ import annotations
 
@@ -6,48 +6,54 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import curves
-from vebench.analysis.scaling import Forecast, cpu_order, forecast
+from vebench.analysis.scaling import BAND, THREAD, Forecast, cpu_order, forecast
 from vebench.analysis.statistics import Estimate
 from vebench.backends.environments.suites import short_name
 from vebench.backends.registry import CEILING, NULL, REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
-from vebench.reports.document import Chart, ChartLine, Listing, Mark, Table, TableRow, Text
-from vebench.reports.figures import times_envs
+from vebench.reports.document import Chart, ChartLine, Mark, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vebench.analysis.answer import TaskAnswer
     from vebench.analysis.cell import CellSummary, Curve
     from vebench.reports.document import LineRole, View
     from vebench.results.records import RunRecord
 
-    Bend = tuple[int, str]  # the number of workers after which something begins, and what
+FEWEST_POINTS = 2  # one is no chart
 
 
-def curve_name(curve: Curve, *, several: bool) -> str:
-    """Return what a curve is called among others, ``several`` of which differ in their environments per worker."""
-    return one_line(curve[0].label) + (times_envs(curve[0].envs_per_worker) if several else "")
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted for a curve."""
+
+    curve: Curve
+    forecast: Forecast
+
+    @property
+    def points(self) -> tuple[tuple[float, Estimate], ...]:
+        """The points of its line in a chart: the measured one that it continues, and the predicted one."""
+        if self.forecast.rate is None:
+            return ()
+        before = [cell for cell in self.curve if cell.workers == self.forecast.measured]
+        measured = [(float(cell.workers), cell.frames_per_second) for cell in before if cell.frames_per_second]
+        return (*measured, (float(self.forecast.workers), self.forecast.rate))
 
 
-def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
-    """Return one line; cells without the value, and those of other work, have no point."""
-    points = tuple(
-        (float(cell.workers), estimate)
-        for cell in curve
-        if not cell.struck and (estimate := value(cell)) is not None and estimate.median > 0
-    )
-    entry = curve[0].entry
-    role: LineRole = "bound" if curve[0].backend == CEILING else "measured"
-    family = one_line(curve[0].label).replace(entry.name, entry.family, 1)
-    return ChartLine(name, points, role, family, entry.is_async)
+def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
+    """Return the rate that each backend of a run would reach with more workers, or why it is not predicted."""
+    order = cpu_order(header, cells)
+    on_hosts = Forecast(workers, refused="replicas on hosts add up: measure with more hosts (--hosts 1..N)")
+    return tuple(Prediction(curve, forecast(curve, order, workers) if order else on_hosts) for curve in _shown(cells))
 
 
-FEWEST_POINTS = 2  # one is no figure
+def _shown(cells: Sequence[CellSummary]) -> list[Curve]:
+    return [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
 
 
-def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
+def run_charts(
     cells: Sequence[CellSummary],
     header: RunRecord,
     found: Mapping[str, TaskAnswer],
@@ -55,67 +61,60 @@ def run_charts(  # noqa: PLR0913, PLR0917 - what a page knows of a run
     view: View,
     run: tuple[str, str],
 ) -> tuple[Chart, ...]:
-    """Return the figures of each task: rates with the winner and what is ``predicted``, and what they cost.
+    """Return the charts of each task: rates with the winner and predictions, and on request what rates cost.
 
-    The latter are left out unless the ``view`` is of everything. ``run`` is how titles begin, and the
-    machine in them.
+    ``run`` is how titles begin, and the machine in them.
     """
-    order, cpus = cpu_order(header, cells), header.usable_cpus
-    bends = (*(order.kinks if order else ()), (cpus, "CPUs end"))
+    order = cpu_order(header, cells)
+    kinks = [*(order.kinks if order else ()), (header.usable_cpus, "CPUs end")]
     charts: list[Chart] = []
     for env, answer in found.items():
         of_env = [cell for cell in cells if cell.env == env]
-        ahead = [one for one in predicted if one.curve[0].env == env]
-        charts += _task(of_env, cpus, bends, ahead, answer, run)
-    return tuple(
-        chart
-        for chart in charts
-        if view.every_finding or chart.kind == "rate"
-        if sum(len(series.points) for series in chart.series if series.role != "ideal") >= FEWEST_POINTS
-    )
+        title = f"{run[0]}{one_line(short_name(env))} on {run[1]}"
+        lines = _rates(of_env, [one for one in predicted if one.curve[0].env == env], answer, header.usable_cpus)
+        charts.append(_chart(env, title, lines, kinks))
+        if view.every_finding:
+            charts += _costs(of_env, title, kinks)
+    return tuple(chart for chart in charts if _points(chart) >= FEWEST_POINTS)
 
 
-def _task(  # noqa: PLR0913, PLR0917 - what a run knows of one task
-    cells: Sequence[CellSummary],
-    cpus: int,
-    bends: Iterable[Bend],
-    predicted: Sequence[Prediction],
-    answer: TaskAnswer,
-    run: tuple[str, str],
-) -> Iterator[Chart]:
-    shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
-    several = len({curve[0].envs_per_worker for curve in shown}) > 1
-    named = [(curve, curve_name(curve, several=several)) for curve in shown]
-    foreseen = [one for one in predicted if one.points]
-    ahead = [ChartLine(curve_name(one.curve, several=several), one.points, "forecast") for one in foreseen]
-    counts, farthest = [cell.workers for cell in cells], [int(series.points[-1][0]) for series in ahead]
-    name, most = one_line(cells[0].env), max(counts + farthest)
-    title = f"{run[0]}{one_line(short_name(name))} on {run[1]}"
-    marks, reached = _marks(bends, min(counts), max(counts)), _marks(bends, min(counts), most)
-    said = [(cell, Mark(float(cell.workers), "not distinguishable")) for cell in answer.tied if answer.winner]
-    if (winner := answer.winner) is not None:
-        said = [(winner, Mark(float(winner.workers), "winner", wins=True)), *said]
-    rates = [
-        replace(
-            line_of(curve, label, lambda cell: cell.frames_per_second),
-            mark=next((mark for cell, mark in said if cell in curve), None),
-            banded=curve[0].label == REFERENCE or winner in curve,
-        )
-        for curve, label in named
-    ]
-    lines = (*rates, *_ideal(shown, cpus, most), *ahead)
-    yield Chart(name, "rate", f"{title}: frames/s", "workers", "frames/s", lines, reached)
-    choices = [(curve, label) for curve, label in named if not curve[0].reference_row]
-    shares = tuple(line_of(curve, label, lambda cell: cell.efficiency) for curve, label in choices)
-    per_cpu = "speedup per CPU"
-    yield Chart(name, "efficiency", f"{title}: {per_cpu}", "workers", per_cpu, shares, marks, linear=True)
-    costs = tuple(line_of(curve, label, lambda cell: cell.frames_per_cpu_second) for curve, label in named)
-    per_second = "frames per CPU second"
-    yield Chart(name, "cost", f"{title}: {per_second}", "workers", per_second, costs, marks, linear=True)
+def _points(chart: Chart) -> int:
+    return sum(len(line.points) for line in chart.series if line.role != "ideal")
+
+
+def _chart(env: str, title: str, lines: Sequence[ChartLine], kinks: Sequence[tuple[int, str]]) -> Chart:
+    counts = [x for line in lines for x, _ in line.points]
+    within = [kink for kink in kinks if counts and min(counts) <= kink[0] < max(counts)]
+    texts = figures.by_key((float(after), text) for after, text in within)
+    marks = tuple(Mark(after, ", ".join(texts[after])) for after in sorted(texts))
+    return Chart(one_line(env), "rate", f"{title}: frames/s", "workers", "frames/s", tuple(lines), marks)
+
+
+def _rates(
+    cells: Sequence[CellSummary], predicted: Sequence[Prediction], answer: TaskAnswer, usable_cpus: int
+) -> list[ChartLine]:
+    shown = _shown(cells)
+    winner = answer.winner
+    marks = []
+    if winner is not None:
+        marks = [(winner, Mark(float(winner.workers), "winner", wins=True))]
+        marks += [(cell, Mark(float(cell.workers), "not distinguishable")) for cell in answer.tied]
+    lines = []
+    for curve, name in _named(shown):
+        line = line_of(curve, name, lambda cell: cell.frames_per_second)
+        mark = next((mark for cell, mark in marks if cell in curve), None)
+        lines.append(replace(line, mark=mark, banded=curve[0].label == REFERENCE or winner in curve))
+    most = max(cell.workers for cell in cells)
+    ahead = []
+    for one, (_, name) in zip(predicted, _named([one.curve for one in predicted]), strict=True):
+        if one.points:
+            ahead.append(ChartLine(name, one.points, "forecast"))
+            most = max(most, one.forecast.workers)
+    return [*lines, *_ideal(shown, usable_cpus, most), *ahead]
 
 
 def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[ChartLine]:
-    """Yield, up to ``most`` workers, the line of a backend of which each worker with a CPU is as fast as the loop."""
+    """Yield, up to ``most`` workers, the line of a backend whose workers are each as fast as the plain loop."""
     loops = [cell for curve in shown for cell in curve if cell.speedup == Estimate(1.0, 1.0, 1.0)]
     if len(loops) == 1 and (rate := loops[0].frames_per_second) is not None:
         ends = sorted({1, min(most, usable_cpus), most})
@@ -123,102 +122,72 @@ def _ideal(shown: Sequence[Curve], usable_cpus: int, most: int) -> Iterator[Char
         yield ChartLine("ideal", points, "ideal")
 
 
-def _marks(bends: Iterable[Bend], fewest: int, most: int) -> tuple[Mark, ...]:
-    texts = figures.by_key((after, text) for after, text in bends if fewest <= after < most)
-    return tuple(Mark(float(after), ", ".join(texts[after])) for after in sorted(texts))
+def _costs(cells: Sequence[CellSummary], title: str, kinks: Sequence[tuple[int, str]]) -> Iterator[Chart]:
+    """Yield the charts of efficiency and of CPU time."""
+    named = _named(_shown(cells))
+    choices = [(curve, name) for curve, name in named if not curve[0].reference_row]
+    shares = [line_of(curve, name, lambda cell: cell.figures.efficiency) for curve, name in choices]
+    costs = [line_of(curve, name, lambda cell: cell.figures.frames_per_cpu_second) for curve, name in named]
+    whole = _chart(cells[0].env, title, shares, kinks)
+    yield replace(whole, kind="efficiency", title=f"{title}: speedup per CPU", y_label="speedup per CPU", linear=True)
+    whole, label = _chart(cells[0].env, title, costs, kinks), "frames per CPU second"
+    yield replace(whole, kind="cost", title=f"{title}: {label}", y_label=label, linear=True)
 
 
-_TITLE = "Predicted frames/s, not measured"
-_ON_HOSTS = "replicas on hosts add up: measure with more hosts (--hosts 1..N)"
+def _named(shown: Sequence[Curve]) -> list[tuple[Curve, str]]:
+    several = len({curve[0].envs_per_worker for curve in shown}) > 1
+    return [(curve, curve_name(curve, several=several)) for curve in shown]
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What is predicted of a curve. ``path`` leads from its largest number of workers to that of ``forecast``."""
-
-    curve: Curve
-    forecast: Forecast
-    path: tuple[Forecast, ...] = ()
-
-    @property
-    def points(self) -> tuple[tuple[float, Estimate], ...]:
-        """The points of its line in a figure: what it continues, and the path."""
-        ahead = [(float(step.workers), step.rate) for step in self.path if step.rate is not None]
-        measured = [
-            (float(cell.workers), rate)
-            for cell in self.curve
-            if not cell.struck and (rate := cell.frames_per_second) and ahead and cell.workers < ahead[0][0]
-        ]
-        return (*measured[-1:], *ahead)
+def curve_name(curve: Curve, *, several: bool) -> str:
+    """Return the name of a curve among others, ``several`` of which differ in their environments per worker."""
+    return one_line(curve[0].label) + (figures.times_envs(curve[0].envs_per_worker) if several else "")
 
 
-def predictions(cells: Sequence[CellSummary], header: RunRecord, workers: int) -> tuple[Prediction, ...]:
-    """Return the rate that each backend of a run would reach with more workers, or why it is not predicted."""
-    order = cpu_order(header, cells)
-    shown = [curve for curve in curves(cells) if curve[0].backend not in (NULL, YARDSTICK)]
-    if order is None:
-        refused = Forecast(workers, refused=_ON_HOSTS)
-        return tuple(Prediction(curve, refused) for curve in shown)
-    predicted = []
-    for curve in shown:
-        last, most = forecast(curve, order, workers), max(cell.workers for cell in curve)
-        # The line of a figure bends where second threads begin.
-        between = sorted({after for after, _ in order.kinks if most < after < workers})
-        beyond = last.rate is not None and workers >= most
-        path = (*(forecast(curve, order, count) for count in between), last) if beyond else ()
-        predicted.append(Prediction(curve, last, path))
-    return tuple(predicted)
+def line_of(curve: Curve, name: str, value: Callable[[CellSummary], Estimate | None]) -> ChartLine:
+    """Return one line; cells without the value, and cells of other work, have no point."""
+    points = []
+    for cell in curve:
+        estimate = value(cell)
+        if estimate is not None and estimate.median > 0 and not cell.excluded:
+            points.append((float(cell.workers), estimate))
+    entry = curve[0].entry
+    role: LineRole = "bound" if curve[0].backend == CEILING else "measured"
+    family = one_line(curve[0].label).replace(entry.name, entry.family, 1)
+    return ChartLine(name, tuple(points), role, family, entry.is_async)
 
 
-def forecast_tables(predicted: Sequence[Prediction]) -> tuple[Table, ...]:
-    """Return a table for each task: a row for each backend, and below it what stands behind the predictions."""
-    envs = dict.fromkeys(one.curve[0].env for one in predicted)
-    return tuple(_table(env, [one for one in predicted if one.curve[0].env == env]) for env in envs)
+def forecast_tables(predicted: Sequence[Prediction]) -> Iterator[Table]:
+    """Yield a table for each task: a row for each backend, and below it why there is no prediction."""
+    for env in dict.fromkeys(one.curve[0].env for one in predicted):
+        own = [one for one in predicted if one.curve[0].env == env]
+        names = [name for _, name in _named([one.curve for one in own])]
+        rows = []
+        for name, one in zip(names, own, strict=True):
+            rows.append(TableRow(name, _places(one.forecast), one.curve[0].reference_row))
+        refused = ((one.forecast.refused, name) for name, one in zip(names, own, strict=True) if one.forecast.refused)
+        reasons = []
+        for reason, of in figures.by_key(refused).items():
+            every = len(of) == len(own) > 1
+            reasons.append(f"{'every backend' if every else ', '.join(of)}: not predicted: {reason}")
+        yield Table(
+            title=f"{one_line(env)}: Predicted frames/s, not measured",
+            columns=(figures.counted(own[0].forecast.workers, "worker"), "90 % band"),
+            rows=tuple(rows),
+            notes=(
+                "predicted: the rate of the most workers that were measured, for each of their cores",
+                f"a second thread counts as {THREAD:g} of a core; the band is {BAND[0]:g} to {BAND[1]:g} of it",
+                *reasons,
+            ),
+            group=one_line(env),
+            further=True,
+        )
 
 
-def _table(env: str, predicted: Sequence[Prediction]) -> Table:
-    workers = predicted[0].forecast.workers
-    several = len({one.curve[0].envs_per_worker for one in predicted}) > 1
-    named = [(curve_name(one.curve, several=several), one) for one in predicted]
-    names_by_remark = figures.by_key((remark, name) for name, one in named for remark in _remarks(one))
-    lines = tuple(
-        f"{'every backend' if len(names) == len(named) > 1 else ', '.join(names)}: {remark}"
-        for remark, names in names_by_remark.items()
-    )
-    return Table(
-        title=f"{one_line(env)}: {_TITLE}",
-        columns=(figures.counted(workers, "worker"), "90 % band", "back-test"),
-        rows=tuple(TableRow(name, _texts(one.forecast), one.curve[0].reference_row) for name, one in named),
-        aside=2,
-        notes=("back-test: by how much each measured rate is missed if predicted from those of fewer workers",),
-        listing=Listing("What predictions stand on, or why there is none:", lines) if lines else None,
-        group=one_line(env),
-        about="run",
-    )
-
-
-def _texts(forecast: Forecast) -> tuple[Text, Text, Text]:
-    if forecast.rate is None or forecast.rate.low is None or forecast.rate.high is None:
-        return (Text(("not predicted",), "missing"), Text((figures.DASH,)), Text((figures.DASH,)))
-    band = f"{_rounded(forecast.rate.low)} to {_rounded(forecast.rate.high)}"
-    back_test = figures.DASH if forecast.back_test is None else f"±{forecast.back_test:.0%}"
-    rate = Text((_rounded(forecast.rate.median),), value=forecast.rate)
-    return (rate, Text((band,)), Text((back_test,), value=forecast.back_test))
-
-
-def _rounded(rate: float) -> str:
-    """Return a rate with three digits: no prediction is good for more."""
-    return figures.number(float(f"{rate:.3g}"))
-
-
-def _remarks(predicted: Prediction) -> Iterator[str]:
-    """Yield why there is no prediction, or what it assumes, and where the rates fall."""
-    if predicted.forecast.refused:
-        yield f"not predicted: {predicted.forecast.refused}"
-        return
-    for assumed in predicted.forecast.assumed:
-        yield f"assumed: {assumed}"
-    rates = {cell.workers: rate for cell in predicted.curve if (rate := cell.frames_per_second) and rate.low}
-    fastest = max(rates, key=lambda workers: rates[workers].median, default=0)
-    if fastest and (rates[fastest].low or 0.0) > (rates[max(rates)].high or 0.0):
-        yield f"fastest with {figures.counted(fastest, 'worker')}: with more, its rates fall"
+def _places(forecast: Forecast) -> tuple[Text, Text]:
+    rate = forecast.rate
+    if rate is None or rate.low is None or rate.high is None:
+        return (Text(("not predicted",), "missing"), Text((figures.DASH,)))
+    # No prediction is good for more than three digits.
+    low, median, high = (figures.number(float(f"{end:.3g}")) for end in (rate.low, rate.median, rate.high))
+    return (Text((median,), value=rate), Text((f"{low} to {high}",)))

@@ -91,7 +91,7 @@ class RunPage(DataPage):
                     "env": cell.env,
                     "backend": cell.backend,
                     "workers": cell.workers,
-                    "options": dict(cell.options),
+                    "options": dict(cell.built.choice.options),
                     "file": section.name,
                     "envs_per_worker": cell.envs_per_worker,
                     **{column.name: column.value(reported) for column in columns.COLUMNS},
@@ -110,7 +110,7 @@ class EarlyPage(RunPage):
         """The documents of a run, with the highest rate of each task in place of the answer."""
         (section,) = self.sections
         ahead: dict[str, AnswerText] = {}
-        for cell in fastest_first(cell for cell in section.cells if not cell.struck):
+        for cell in fastest_first(cell for cell in section.cells if not cell.excluded):
             sentence = f"{one_line(short_name(cell.env))}, first look: {setting_of(cell)} is ahead so far."
             ahead.setdefault(cell.env, AnswerText(one_line(cell.env), (sentence,), settled=False))
         return tuple(replace(one, facts=(), findings=(), answers=(*ahead.values(),)) for one in super().documents)
@@ -148,7 +148,7 @@ def _document(section: Section, sections: Sequence[Section], view: View, *, earl
     # What others took of most cells is the notice, and need not be said of each.
     said = _TAKEN if section.notice and not view.every_finding else frozenset()
     of_cells = grouped([
-        cell.having(findings=tuple(one for one in cell.findings if one.code not in said)) for cell in matters
+        replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in matters
     ])  # fmt: skip
     of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
     pairs = [*((group.finding, group.places) for group in of_cells), *of_run]
@@ -232,7 +232,7 @@ def run_facts(header: RunRecord, cells: Sequence[CellSummary]) -> tuple[tuple[st
         parts.append("a replica for each memory node" if spec.replicas == PER_NODE else f"in {spec.replicas} replicas")
     hosts = ""
     if header.hosts and asked is not None:
-        errors = [share.error_ns for cell in cells for share in cell.hosts]
+        errors = [share.error_ns for cell in cells for share in cell.conditions.hosts]
         clocks = f"; clocks known to {figures.short_time(max(errors))}" if errors else ""
         hosts = f"{', '.join(header.hosts)} by {asked.via}, added up{clocks}"
     memory = f"{host.memory_bytes / 2**30:.1f} GiB" if host.memory_bytes is not None else ""
@@ -275,7 +275,7 @@ def _times(run: Run) -> Iterator[Table]:
                 TableRow(one_line(label), tuple(Text((f"{part:.1f}",), value=part) for part in parts))
                 for label, parts in sorted(known.items(), key=lambda each: -each[1][-1])
             ),
-            about="run",
+            further=True,
         )
 
 
@@ -287,6 +287,8 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
         yield f"a quota of {host.quota_cpus:g} CPUs"
     if not host.pinning or not header.spec.pin.pins:
         yield "cells not held to CPUs of their own"
-    taken = [cell.stolen_share + cell.others_share for cell in cells if cell.taken_is_known]
+    taken = [
+        cell.conditions.stolen_share + cell.conditions.others_share for cell in cells if cell.conditions.taken_is_known
+    ]
     if taken:
         yield f"others took {sum(taken) / len(taken):.1%} of CPU time, up to {max(taken):.1%} in a cell"

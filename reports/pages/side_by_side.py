@@ -144,7 +144,7 @@ def _differences(sides: Sequence[Section]) -> tuple[Table, bool]:
     texts = {name: [one_line(value or "") or figures.DASH for value in values] for name, values in shown.items()}
     rows = (TableRow(one_line(name), tuple(Text((text,)) for text in each)) for name, each in texts.items())
     names = tuple(side.letter for side in sides)
-    return Table(_TITLE, names, tuple(rows), "fact", numbers=False, about="run"), bool(differing)
+    return Table(_TITLE, names, tuple(rows), "fact", numbers=False, further=True), bool(differing)
 
 
 def _facts(sides: Sequence[Section], tasks: Tasks, *, all_in_turn: bool, alike: bool) -> Iterator[tuple[str, str]]:
@@ -283,7 +283,7 @@ def _cell(first: Section, others: Sequence[OtherRun], places: Sequence[CellCompa
     known_rates = ((name, cell.frames_per_second) for name, cell in rates if cell is not None)
     lines += [f"{name} {figures.rate(rate)}" for name, rate in known_rates if rate is not None]
     cells = [cell for _, place in known for cell in place.cells if cell is not None]
-    tone: Tone = "struck" if any(cell.struck for cell in cells) else "plain"
+    tone: Tone = "struck" if any(cell.excluded for cell in cells) else "plain"
     if any(cell.reference_row for cell in cells):
         tone = "reference_row"
     elif all(place.ratio is None for _, place in known):

@@ -71,7 +71,7 @@ class BribesTheJudge(Altered):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         for name in ("reference", "judge"):
-            module: Any = sys.modules.get(f"vebench.child.proof.{name}")
+            module: Any = sys.modules.get(f"vebench.child.equality.{name}")
             if hasattr(module, "same"):
                 module.same = lambda *_: "identical"
 

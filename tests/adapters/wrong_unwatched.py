@@ -48,7 +48,7 @@ def idling(about: str, watched: Callable[[Any], bool]) -> type[_Idles]:
 
 SeesModules = idling(
     "Looks among the modules for those that only a comparison needs.",
-    lambda _: any(name.endswith("child.stepping") for name in sys.modules),
+    lambda _: any(name.endswith("equality.stepping") for name in sys.modules),
 )
 SeesVariant = idling("Steps the exact variant only.", lambda it: it.setup.task.exact)
 SeesTime = idling("Steps for one second after it was built.", lambda it: time.monotonic() < it.built + 1)

@@ -22,7 +22,7 @@ from vebench.reports.formats import markdown
 from vebench.reports.pages.answer import RULE
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.cite_page import CitePage
+from vebench.share.cite import CitePage
 
 Cells = list[CellRecord]
 
@@ -643,7 +643,7 @@ def test_the_fastest_is_the_winner_or_cannot_be_told_from_it_and_wins_alone_if_i
 @pytest.mark.parametrize(("cells", "quoted"), [([*LOOP, *FAST], ["shm-sync"]), (FAST, ["shm-sync"]), (ONE_IS_WIDE, [])])
 def test_only_a_backend_that_the_answer_names_is_quoted(cells: Cells, quoted: list[str]) -> None:
     run = Run(make_header(), tuple(cells))
-    assert [quote.backend for quote in CitePage.of(run, summarise(run)).quotes] == quoted
+    assert [cell.label for cell in CitePage.of(run, summarise(run)).quoted] == quoted
 
 
 def test_of_equal_backends_none_is_called_slower_and_no_rate_is_too_high() -> None:

@@ -36,7 +36,7 @@ def simulated(random: Random, repeats: int, spreads: Sequence[float], shift: flo
 
 def together(cells: Mapping[CellKey, Sample], **conditions: Condition) -> dict[CellKey, Sample]:
     """Return the pooled samples; cells are calm but for those named ``w`` and their number of workers."""
-    return pooled(cells, {cell: conditions.get(f"w{cell.workers}", "calm") for cell in cells})
+    return pooled(cells, {cell: conditions.get(f"w{cell.workers}", "undisturbed") for cell in cells})
 
 
 def known(found: Estimate | None) -> tuple[float, float, float]:
@@ -99,7 +99,7 @@ def test_a_noisy_cell_does_not_widen_the_others_much_and_is_wide_itself() -> Non
 def test_cells_of_unlike_conditions_are_pooled_apart() -> None:
     random = Random(3)  # noqa: S311 - as above
     cells = simulated(random, 3, [0.005] * 4 + [0.1] * 4)
-    crowded: dict[str, Condition] = dict.fromkeys(("w5", "w6", "w7", "w8"), "crowded")
+    crowded: dict[str, Condition] = dict.fromkeys(("w5", "w6", "w7", "w8"), "oversubscribed")
     found, calm = together(cells, **crowded), together({key(n): cells[key(n)] for n in range(1, 5)})
     for cell, expected in calm.items():
         spread = found[cell].spread
@@ -141,7 +141,7 @@ def test_a_task_of_its_own_has_passes_of_its_own() -> None:
     random = Random(6)  # noqa: S311 - as above
     pong = simulated(random, 3, [OWN] * 4)
     ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
-    found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "calm"))
+    found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "undisturbed"))
     blocks = {cell.env: one.spread.block for cell, one in found.items() if one.spread is not None}
     assert blocks["Ant-v5"] is not blocks["ALE/Pong-v5"]
     assert len({id(one.spread.pool) for one in found.values() if one.spread is not None}) == 1
@@ -164,7 +164,7 @@ def test_another_unit_changes_no_intervals_relative_width(rates: list[list[float
 
 def test_ratios_of_cells_under_unlike_conditions_are_pooled_apart() -> None:
     ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.3, 0.7)}
-    found = pooled_alone(ratios, {key(1): "calm", key(2): "calm", key(3): "crowded"})
+    found = pooled_alone(ratios, {key(1): "undisturbed", key(2): "undisturbed", key(3): "oversubscribed"})
     calm, other, crowded = found.values()
     assert calm.spread.pool is other.spread.pool is not crowded.spread.pool
     assert (calm.spread.pool.freedom, crowded.spread.pool.freedom) == (2, 1)
@@ -215,7 +215,7 @@ def test_speedups_hold_where_passes_act_on_cells_of_many_workers_only() -> None:
 
 def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None:
     ratios = {key(1): sample(1.01, 0.99), key(2): sample(1.02, 0.98), key(3): sample(1.005, 0.995)}
-    found = pooled_alone(ratios, dict.fromkeys(ratios, "calm"))
+    found = pooled_alone(ratios, dict.fromkeys(ratios, "undisturbed"))
     spreads = [one.spread for one in found.values() if one.spread is not None]
     assert [spread.pool.freedom for spread in spreads] == [3] * 3
     assert not any(spread.block for spread in spreads)  # what passes did is not in a ratio of two in one pass

@@ -52,9 +52,9 @@ def summaries(*cells: CellRecord, **host: int) -> list[CellSummary]:
 def test_frames_are_transitions_times_the_frame_skip_and_resets_are_none() -> None:
     window = Window(ns=2 * 10**9, rows=1100, resets=100)
     (found,) = summaries(make_cell(windows=(window, window), frame_skip=4))
-    assert found.steps_per_second == of_one_process(500.0)
+    assert found.figures.steps_per_second == of_one_process(500.0)
     assert found.frames_per_second == of_one_process(2000.0)
-    assert (found.rows, found.resets, found.windows) == (2200, 200, 2)
+    assert (found.figures.rows, found.figures.resets, found.conditions.windows) == (2200, 200, 2)
 
 
 def test_a_rare_slow_window_counts_in_each_process_of_a_run_and_of_a_side_of_compare() -> None:
@@ -73,7 +73,7 @@ def test_a_side_of_compare_with_a_pass_that_a_quota_held_back_has_the_rates_of_i
         cells.append(replace(record, windows=tuple(structs.replace(one, **taken) for one in record.windows)))
     side = structs.replace(make_header(), interpreter="/new/python")
     (found,) = summarise(Run(side, tuple(cells)))
-    assert (found.sample.rates, found.disturbed) == ((900.0, 900.0), True)
+    assert (found.sample.rates, found.conditions.disturbed) == ((900.0, 900.0), True)
 
 
 def test_speedup_is_over_the_for_loop_with_one_worker() -> None:
@@ -93,7 +93,7 @@ def test_other_work_has_a_rate_but_is_compared_with_nothing() -> None:
     )
     assert liar.frames_per_second
     assert liar.frames_per_second.median == pytest.approx(8000.0)
-    assert (liar.speedup, liar.efficiency, liar.of_ceiling) == (None, None, None)
+    assert (liar.speedup, liar.figures.efficiency, liar.figures.of_ceiling) == (None, None, None)
 
 
 def test_the_worst_verdict_of_all_repeats_counts() -> None:
@@ -101,7 +101,7 @@ def test_the_worst_verdict_of_all_repeats_counts() -> None:
         make_cell("gym-sync", 1, STEADY, verdict="identical"),
         make_cell("gym-sync", 1, STEADY, verdict="different", verdict_reason="stale", repeat=1),
     )
-    assert (found.verdict, found.verdict_reason) == ("different", "stale")
+    assert (found.verdict, found.work.reason) == ("different", "stale")
 
 
 def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
@@ -110,13 +110,13 @@ def test_efficiency_is_speedup_for_each_cpu_owned() -> None:
         make_cell("envpool-sync", 2, double(STEADY)),
         make_cell("envpool-sync", 8, double(STEADY)),
     )
-    assert [one.efficiency and one.efficiency.median for one in found] == [1.0, 1.0, 1.0]
-    assert [one.cpus_owned for one in found] == [1, 2, 2]
+    assert [one.figures.efficiency and one.figures.efficiency.median for one in found] == [1.0, 1.0, 1.0]
+    assert [one.built.cpus_owned for one in found] == [1, 2, 2]
 
 
 def test_without_pinning_a_cell_owns_no_more_cpus_than_workers() -> None:
     (found,) = summaries(make_cell("envpool-sync", 2, STEADY, cpus=tuple(range(8))), usable_cpus=8)
-    assert found.cpus_owned == 2
+    assert found.built.cpus_owned == 2
 
 
 def test_without_a_for_loop_there_is_no_speedup() -> None:
@@ -128,28 +128,28 @@ def test_without_a_for_loop_there_is_no_speedup() -> None:
         (make_cell("for-loop", 1, STEADY, status="failed", reason="boom"),),
     ):
         found = summaries(make_cell("envpool-sync", 2, STEADY), *others)[0]
-        assert (found.speedup, found.efficiency) == (None, None)
+        assert (found.speedup, found.figures.efficiency) == (None, None)
 
 
 def test_the_share_of_the_ceiling_is_that_of_the_same_workers() -> None:
     pool, two, one = summaries(
         make_cell("envpool-sync", 2, STEADY), make_cell("ceiling", 2, double(STEADY)), make_cell("ceiling", 1, STEADY)
     )
-    assert pool.of_ceiling
-    assert vars(pool.of_ceiling) == pytest.approx(vars(of_two_processes(0.5)))
-    assert (two.of_ceiling, one.of_ceiling) == (None, None)
+    assert pool.figures.of_ceiling
+    assert vars(pool.figures.of_ceiling) == pytest.approx(vars(of_two_processes(0.5)))
+    assert (two.figures.of_ceiling, one.figures.of_ceiling) == (None, None)
 
 
 def test_frames_per_cpu_second_count_the_time_of_the_whole_process_tree() -> None:
     windows = tuple(Window(ns=10**9, rows=1000, resets=0, cpu_ns=time) for time in (2 * 10**9, None, 0))
     (found,) = summaries(make_cell(windows=windows, frame_skip=4))
-    assert found.frames_per_cpu_second == Estimate(2000.0)
+    assert found.figures.frames_per_cpu_second == Estimate(2000.0)
 
 
 def test_the_null_backend_shows_what_the_loop_costs_and_no_speedup() -> None:
     null, loop = summaries(make_cell("null", 2, (4_000_000, 4_000_000), batch_size=2), make_cell("for-loop", 1, STEADY))
     assert null.loop_ns_per_batch == of_one_process(500.0)
-    assert (null.speedup, null.efficiency, null.of_ceiling) == (None, None, None)
+    assert (null.speedup, null.figures.efficiency, null.figures.of_ceiling) == (None, None, None)
     assert loop.loop_ns_per_batch is None
 
 
@@ -159,12 +159,17 @@ def test_of_several_repeats_each_is_one_observation() -> None:
         make_cell("for-loop", 1, (1200, 1800, 600), startup_ns=3 * 10**9, peak_rss_bytes=9, repeat=1, frame_skip=1),
         make_cell("for-loop", 1, (1,), status="failed", startup_ns=None, peak_rss_bytes=None, repeat=2, frame_skip=1),
     )
-    assert (found.repeats, found.windows, found.startup_seconds, found.peak_rss_bytes) == (3, 6, 2.0, 9)
+    assert (found.repeats, found.conditions.windows, found.figures.startup_seconds, found.figures.peak_rss_bytes) == (
+        3,
+        6,
+        2.0,
+        9,
+    )
     assert len(found.sample.rates) == 2
     expected = estimate_of_rate(several(1000.0, 1200.0)), estimate_of_rate(several(1e9 / 1000, 1e9 / 1200))
-    for one, other in zip((found.frames_per_second, found.ns_per_batch), expected, strict=True):
+    for one, other in zip((found.frames_per_second, found.figures.ns_per_batch), expected, strict=True):
         assert vars(one) == pytest.approx(vars(other))
-    assert found.frames_per_cpu_second == found.frames_per_second
+    assert found.figures.frames_per_cpu_second == found.frames_per_second
 
 
 def test_a_speedup_of_repeats_is_that_of_their_passes() -> None:
@@ -185,9 +190,16 @@ def test_windows_that_a_quota_held_back_or_others_disturbed_are_left_out_of_rate
         make_cell("gym-sync", 1, windows=(held_back, held_back)),
         make_cell("shm-sync", 1, windows=(taken, taken, taken, free)),
     )
-    assert [round(cell.steps_per_second.median) for cell in (some, none, most)] == [1000, 10, 625]
-    assert [(cell.throttled_windows, cell.disturbed_windows) for cell in (some, none, most)] == [(1, 1), (2, 0), (0, 3)]
-    assert [(cell.disturbed, round(cell.others_share, 4)) for cell in (some, most)] == [(False, 0.01), (True, 0.3775)]
+    assert [round(cell.figures.steps_per_second.median) for cell in (some, none, most)] == [1000, 10, 625]
+    assert [(cell.conditions.throttled_windows, cell.conditions.disturbed_windows) for cell in (some, none, most)] == [
+        (1, 1),
+        (2, 0),
+        (0, 3),
+    ]
+    assert [(cell.conditions.disturbed, round(cell.conditions.others_share, 4)) for cell in (some, most)] == [
+        (False, 0.01),
+        (True, 0.3775),
+    ]
 
 
 def test_slow_resets_do_not_leave_out_the_windows_that_hold_them_as_disturbed() -> None:
@@ -198,7 +210,7 @@ def test_slow_resets_do_not_leave_out_the_windows_that_hold_them_as_disturbed() 
     )
     (found,) = summaries(make_cell("for-loop", 1, windows=windows, num_envs=1, batch_size=1, frame_skip=1))
     assert found.sample.level == pytest.approx(800 / 1.4)
-    assert (found.disturbed, found.disturbed_windows) == (True, 1)
+    assert (found.conditions.disturbed, found.conditions.disturbed_windows) == (True, 1)
 
 
 def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt() -> None:
@@ -206,7 +218,10 @@ def test_a_cell_is_disturbed_by_what_no_single_window_shows_beyond_doubt() -> No
     short, long = summaries(
         make_cell("for-loop", 1, windows=(window,)), make_cell("gym-sync", 1, windows=(window,) * 9)
     )
-    assert [(cell.disturbed, cell.disturbed_windows) for cell in (short, long)] == [(False, 0), (True, 0)]
+    assert [(cell.conditions.disturbed, cell.conditions.disturbed_windows) for cell in (short, long)] == [
+        (False, 0),
+        (True, 0),
+    ]
 
 
 def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:
@@ -228,7 +243,7 @@ def test_a_cell_is_known_by_the_key_of_its_repeats() -> None:
 )
 def test_more_processes_or_threads_than_cpus_owned_are_crowded(fields: dict[str, object], crowded: bool) -> None:
     (found,) = summaries(make_cell(**{"backend": "gym-async", "workers": 2, "steps": STEADY, **fields}))
-    assert found.crowded is crowded
+    assert (found.conditions.oversubscribed_by == "threads") is crowded
 
 
 def test_a_failed_repeat_does_not_hide_those_that_went_well() -> None:
@@ -236,15 +251,15 @@ def test_a_failed_repeat_does_not_hide_those_that_went_well() -> None:
         make_cell("for-loop", 1, (9,), status="failed", reason="boom"), make_cell("for-loop", 1, STEADY, repeat=1)
     )
     assert (found.status, found.reason, found.repeats, found.failed_repeats) == ("ok", "boom", 2, 1)
-    assert found.steps_per_second == of_one_process(1000.0)
+    assert found.figures.steps_per_second == of_one_process(1000.0)
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
 def test_a_cell_that_was_not_measured_has_no_rates(status: str) -> None:
     (found,) = summaries(make_cell("gym-async", 2, (5, 5), status=status, reason="boom", startup_ns=None))
     assert (found.status, found.reason) == (status, "boom")
-    assert (found.steps_per_second, found.frames_per_second, found.speedup) == (None, None, None)
-    assert found.startup_seconds is None
+    assert (found.figures.steps_per_second, found.frames_per_second, found.speedup) == (None, None, None)
+    assert found.figures.startup_seconds is None
 
 
 def test_a_window_without_transitions_does_not_crash() -> None:
@@ -257,7 +272,7 @@ def test_a_window_without_transitions_does_not_crash() -> None:
 
 def test_more_workers_than_usable_cpus_are_oversubscribed() -> None:
     found = summaries(*(make_cell("for-loop", workers, STEADY) for workers in (1, 2, 4)))
-    assert [one.oversubscribed for one in found] == [False, False, True]
+    assert [one.conditions.oversubscribed for one in found] == [False, False, True]
 
 
 def test_options_make_a_backend_another() -> None:

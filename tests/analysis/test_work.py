@@ -37,14 +37,14 @@ def test_what_is_seen_in_the_cell_counts_if_it_differs_or_if_nothing_was_known(
     known: WorkVerdict, proof: CellProof | None, verdict: WorkVerdict
 ) -> None:
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=known, proof=proof))
-    assert (cell.verdict, cell.why_struck) == (verdict, "other work" if verdict == "different" else "")
+    assert (cell.verdict, cell.exclusion) == (verdict, "other work" if verdict == "different" else None)
 
 
 def test_it_is_said_where_a_verdict_comes_from() -> None:
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=SEEN))
-    assert cell.verdict_reason == ("seen in the measured cell: 90 rows of 2 environments over 400 of 500 steps")
+    assert cell.work.reason == ("seen in the measured cell: 90 rows of 2 environments over 400 of 500 steps")
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, proof=OTHER))
-    assert cell.verdict_reason == (
+    assert cell.work.reason == (
         "in the measured cell: resized; rewards of environment 2 after 1,234 steps are 0.0 instead of 1.0"
     )
 
@@ -52,19 +52,19 @@ def test_it_is_said_where_a_verdict_comes_from() -> None:
 def test_it_is_said_of_how_many_environments_rows_were_compared_and_repeats_cover_others() -> None:
     some = replace(SEEN, num_envs=9)
     (cell,) = summaries(make_cell("gym-sync", 1, STEADY, verdict=None, proof=some))
-    assert cell.verdict_reason.startswith("seen in the measured cell: 90 rows of 2 of 9 environments over ")
+    assert cell.work.reason.startswith("seen in the measured cell: 90 rows of 2 of 9 environments over ")
     for repeats, covered in ((3, 6), (5, 9)):
         cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=some) for repeat in range(repeats)]
         (cell,) = summaries(*cells)
-        assert cell.proof.environments == covered
+        assert cell.work.proof.environments == covered
 
 
 def test_one_repeat_that_did_other_work_strikes_the_cell_and_its_proofs_are_added_up() -> None:
     cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=SEEN) for repeat in range(2)]
     (cell,) = summaries(*cells)
-    assert cell.proof == replace(SEEN, rows=180, ends=6, environments=4, steps=800, of_steps=1000, seconds=3.0)
+    assert cell.work.proof == replace(SEEN, rows=180, ends=6, environments=4, steps=800, of_steps=1000, seconds=3.0)
     (cell,) = summaries(*cells, make_cell("gym-sync", 1, STEADY, repeat=2, proof=OTHER))
-    assert cell.struck
+    assert cell.excluded
 
 
 @pytest.mark.parametrize(("rows", "verdict"), [(4000, "identical"), (0, "identical"), (2000, "different")])
@@ -73,30 +73,30 @@ def test_windows_that_count_other_rows_than_were_seen_are_found_in_a_run_file(ro
     proofs = [replace(SEEN, timed_rows=count) for count in (4000, rows)]
     cells = [make_cell("gym-sync", 1, STEADY, repeat=repeat, proof=proof) for repeat, proof in enumerate(proofs)]
     (cell,) = summaries(*cells)
-    assert (cell.verdict, cell.struck) == (verdict, verdict == "different")
+    assert (cell.verdict, cell.excluded) == (verdict, verdict == "different")
 
 
 def test_a_rate_above_the_ceiling_is_struck_and_keeps_only_how_far_above_it_is() -> None:
     loop, fast, bare = summaries(
         make_cell("for-loop", 1, STEADY), make_cell("gym-sync", 1, (9000,) * 4), make_cell("ceiling", 1, (5000,) * 4)
     )
-    assert (fast.why_struck, fast.speedup, fast.efficiency) == ("above ceiling", None, None)
-    assert fast.of_ceiling.median == pytest.approx(1.8)
-    assert (loop.why_struck, bare.why_struck) == ("", "")
+    assert (fast.exclusion, fast.speedup, fast.figures.efficiency) == ("above ceiling", None, None)
+    assert fast.figures.of_ceiling.median == pytest.approx(1.8)
+    assert (loop.exclusion, bare.exclusion) == (None, None)
 
 
 def test_a_reference_above_the_ceiling_is_not_struck_since_the_ceiling_was_disturbed() -> None:
     loop, _ = summaries(make_cell("for-loop", 1, (9000,) * 4), make_cell("ceiling", 1, (5000,) * 4))
-    assert not loop.struck
+    assert not loop.excluded
 
 
 def test_a_rate_of_a_cell_that_was_not_held_to_its_cpus_is_struck_and_nothing_is_compared_with_it() -> None:
     loop, other = summaries(make_cell("for-loop", 1, STEADY, affinity=(0, 1)), make_cell("gym-sync", 1, STEADY))
-    assert (loop.why_struck, loop.speedup, other.why_struck, other.speedup) == ("not pinned", None, "", None)
+    assert (loop.exclusion, loop.speedup, other.exclusion, other.speedup) == ("not pinned", None, None, None)
     (unpinned,) = summarise(
         Run(make_header(pin="none"), (make_cell("gym-sync", 1, STEADY, affinity=(0, 1)),))  # as it was asked for
     )
-    assert not unpinned.struck
+    assert not unpinned.excluded
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
@@ -105,4 +105,4 @@ def test_a_cell_that_measured_nothing_has_done_no_work(status: str) -> None:
         make_cell("gym-sync", 1, status=status),  # type: ignore[arg-type] # as a run file has it
         make_cell("shm-sync", 1, status=status, verdict="different"),  # type: ignore[arg-type] # same reason
     )
-    assert (cell.verdict, cell.work, liar.verdict) == (None, "", "different")
+    assert (cell.verdict, cell.work_in_words, liar.verdict) == (None, "", "different")

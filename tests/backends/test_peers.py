@@ -15,8 +15,8 @@ from vebench.backends.entry import BackendEntry
 from vebench.backends.packages import importable
 from vebench.backends.registry import ENTRIES
 from vebench.interpreters.venvs import folder_of, python_of
-from vebench.plan.known_work import SAME
 from vebench.plan.tasks import TASKS
+from vebench.plan.verdicts import SAME
 
 pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 

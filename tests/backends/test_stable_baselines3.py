@@ -6,7 +6,7 @@ import pytest
 from vebench.backends.interface import Setup, Task
 from vebench.backends.packages import importable
 from vebench.backends.peers.stable_baselines3 import ONE_FLAG, SB3Dummy, SB3Subproc
-from vebench.child.proof.reference import Reference
+from vebench.child.equality.reference import Reference
 
 pytestmark = pytest.mark.skipif(not importable("stable_baselines3"), reason="needs Stable-Baselines3: make test-all")
 

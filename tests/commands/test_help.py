@@ -1,24 +1,16 @@
 """The help, and what a shell completes."""
 
 import os
-from typing import Any
 
-import click
 import pytest
-from support.commands import Command
+from support.commands import Command, registered
 
-from vebench import cli
 from vebench.options import SECTIONS, Parameter
 from vebench.plan.kinds import ADVANCED
 
 
 def words(text: str) -> str:
     return " ".join(text.split())
-
-
-def commands() -> dict[str, click.Command]:
-    share: Any = cli.app.commands["share"]
-    return {**cli.app.commands, **{f"share {name}": one for name, one in share.commands.items()}}
 
 
 def test_list_shows_backends_tasks_and_peers(vebench: Command) -> None:
@@ -49,9 +41,9 @@ def test_help_names_values_as_users_do(vebench: Command) -> None:
     assert "newest run in .vebench/" in words(vebench("report", "--help").out)
 
 
-@pytest.mark.parametrize("name", commands())
+@pytest.mark.parametrize("name", registered())
 def test_rare_options_are_in_the_long_help_alone(vebench: Command, name: str) -> None:
-    own = [one for one in commands()[name].params if isinstance(one, Parameter)]
+    own = [one for one in registered()[name].params if isinstance(one, Parameter)]
     short, full = (vebench(*name.split(), option).out for option in ("--help", "--help-all"))
     rare = {one.opts[0] for one in own if one.group == ADVANCED}
     assert {option for option in rare if f"  {option} " in short} == set()
@@ -65,7 +57,7 @@ def test_the_help_of_run_fits_on_a_screen(vebench: Command, monkeypatch: pytest.
 
 def test_an_option_means_one_thing_wherever_it_is() -> None:
     kinds: dict[str, set[tuple[str, ...]]] = {}
-    for command in commands().values():
+    for command in registered().values():
         for option in command.params:
             if option.opts[0].startswith("--"):
                 kinds.setdefault(option.opts[0], set()).add((str(option.metavar), *option.opts))

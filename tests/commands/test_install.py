@@ -1,5 +1,6 @@
 """``vebench install``: interpreters that have the backends of other projects."""
 
+import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -109,7 +110,7 @@ def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytes
     slow = let_be(monkeypatch, Installation("one", "One 1.0", (Step(("slow",)),)))
 
     def interrupt(_text: str) -> None:
-        monkeypatch.setattr(venvs.subprocess, "Popen", interrupted_popen(uv))
+        monkeypatch.setattr(subprocess, "Popen", interrupted_popen(uv))
 
     with pytest.raises(KeyboardInterrupt):
         venvs.set_up(slow, interrupt)
@@ -119,7 +120,7 @@ def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytes
 
 def interrupted_popen(uv: Uv) -> type:
     """Return a class of processes that the user interrupts once they have begun."""
-    popen = venvs.subprocess.Popen
+    popen = subprocess.Popen
 
     class Interrupted(popen):  # type: ignore[misc, valid-type]
         def wait(self, timeout: float | None = None) -> int:

@@ -13,7 +13,6 @@ from support.records import write_lines
 
 from vebench.child.answers import CellProof, Mismatch
 from vebench.engine import runner
-from vebench.engine.cell_process import OTHER_PACE
 from vebench.engine.interface import CellError, InterruptedCellError
 from vebench.results import store
 
@@ -197,7 +196,7 @@ def test_every_report_says_below_its_table_what_was_compared(vebench: Command) -
     none = CellProof("unverified", reason="its generator is another", impossible=True)
     some = replace(IDENTICAL, num_envs=9)
     vebench(*two, world=fake_world(FakeStart(proofs={"gym-sync": [some], "shm-sync": [none]})))
-    said = "same work: 40 rows of 1 of 2 cells compared, 2 of 9 environments, none different; none of "
+    said = "40 rows of 1 of 2 cells compared, 2 of 9 environments, none different; none of "
     for form in ("terminal", "markdown", "html", "latex"):  # which may write the name in its own way
         assert said in " ".join(vebench("report", "run.jsonl", "-f", form).out.split()), form
     assert "measured was not compared" not in vebench("report", "run.jsonl", "-f", "json").out, (
@@ -261,7 +260,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
 
 
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
-    start = FakeStart(proofs={"gym-sync": [InterruptedCellError("interrupted")]})
+    start = FakeStart(proofs={"gym-sync": [InterruptedCellError()]})
     stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
     assert stopped.status == 130
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
@@ -281,7 +280,7 @@ def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench
 
 
 def test_of_cells_that_took_turns_each_one_that_an_interrupt_leaves_uncompared_is_named(vebench: Command) -> None:
-    broken_off = (InterruptedCellError("interrupted"),)
+    broken_off = (InterruptedCellError(),)
     start = FakeStart(proofs={"gym-sync": broken_off, "shm-sync": broken_off})
     asked = (*ASKED[:-2], "-b", "shm-sync", "--passes", "2", "-q", "-o", "run.jsonl")
     stopped = vebench(*asked, world=fake_world(start))
@@ -322,7 +321,7 @@ def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_s
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}
     assert {name: cells[name].reason for name in backends} == {
-        **dict.fromkeys(backends[:2], f"{OTHER_PACE}: its windows take longer than it claims"),
+        **dict.fromkeys(backends[:2], "its clock is too slow: its windows take longer than it claims"),
         "honest:SlowSteps": None,
     }
     proof = cells["honest:SlowSteps"].proof

@@ -16,7 +16,7 @@ from support.in_this_process import world_here
 from vebench.backends import packages, registry
 from vebench.child.answers import Answer, CellProof, Failure
 from vebench.machine import pinning
-from vebench.plan import known_work
+from vebench.plan import verdicts
 from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -143,9 +143,9 @@ def test_a_backend_whose_work_cannot_be_compared_keeps_no_other_from_racing_on(
     vebench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("envpool")  # it draws its own first states
-    unknown = known_work.Known("unverified", "it draws its own starts")
-    entry = known_work.key(TASKS["CartPole-v1"], BackendChoice("envpool-sync"))
-    monkeypatch.setattr(known_work, "_surveyed", lambda: ((entry, unknown),))
+    unknown = verdicts.KnownVerdict("unverified", "it draws its own starts")
+    entry = verdicts.key(TASKS["CartPole-v1"], BackendChoice("envpool-sync"))
+    monkeypatch.setattr(verdicts, "_surveyed", lambda: ((entry, unknown),))
 
     def script(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec, 9000 if cell.backend.name == "envpool-sync" else 1000)

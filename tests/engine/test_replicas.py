@@ -15,7 +15,7 @@ from vebench.backends.interface import Engine
 from vebench.child.answers import Done, Failure, Layout, Ready, ReplicaWindow, Warm
 from vebench.child.window import Window
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.engine.launcher import LOCAL_LEAD_NS, Replicas, common_window, joined_end, joined_layout
+from vebench.engine.replicas import LOCAL_LEAD_NS, Replicas, common_window, joined_end, joined_layout
 from vebench.errors import UsageError
 from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place
@@ -24,7 +24,6 @@ from vebench.plan.cells import divided, expand, shared_out
 from vebench.plan.grammar import BackendChoice, Pinning
 from vebench.plan.spec import PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import TASKS
-from vebench.results.records import INTERRUPTED
 
 SECOND = 1_000_000_000
 TWO_NODES = Topology(
@@ -255,10 +254,10 @@ def test_time_in_which_the_runner_was_stopped_does_not_count_towards_a_timeout()
 
 
 def test_a_user_who_ends_a_cell_of_several_replicas_does_not_read_of_a_replica() -> None:
-    replicas = [FakeReplica(READY, Warm()), FakeReplica(READY, InterruptedCellError(INTERRUPTED))]
+    replicas = [FakeReplica(READY, Warm()), FakeReplica(READY, InterruptedCellError())]
     with pytest.raises(InterruptedCellError) as ended:
         list(Replicas(replicas, 1).messages())
-    assert str(ended.value) == INTERRUPTED
+    assert str(ended.value) == "interrupted"
 
 
 def test_a_replica_whose_clock_is_wrong_is_named() -> None:

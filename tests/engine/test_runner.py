@@ -11,7 +11,7 @@ import pytest
 
 from vebench.backends.entry import Shape
 from vebench.backends.interface import Task
-from vebench.child.answers import Done, Failure, Layout, Ready, Warm
+from vebench.child.answers import Cause, Done, Failure, Layout, Ready, Warm
 from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
@@ -25,7 +25,7 @@ from vebench.engine.interface import (
     WindowDone,
     decode,
 )
-from vebench.engine.runner import GIVEN_UP, run
+from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
@@ -177,13 +177,13 @@ def test_a_task_that_the_plain_loop_cannot_step_is_over_and_other_tasks_go_on(fa
 
 
 def test_an_interrupted_cell_is_told_with_what_it_has_and_the_run_ends() -> None:
-    table = Table(w1=(READY, WINDOW, InterruptedCellError("interrupted")))
+    table = Table(w1=(READY, WINDOW, InterruptedCellError()))
     (told,) = interrupted(plan_of(cell(1), cell(2)), table)
-    assert (told.outcome.reason, told.outcome.windows) == ("interrupted", (WINDOW,))
+    assert (told.outcome.cause, told.outcome.windows) == (Cause.INTERRUPTED, (WINDOW,))
 
 
 def test_a_cell_interrupted_before_its_first_window_is_left_to_be_resumed() -> None:
-    table = Table(w1=(READY, InterruptedCellError("interrupted")))
+    table = Table(w1=(READY, InterruptedCellError()))
     assert interrupted(plan_of(cell(1)), table) == []
 
 
@@ -225,7 +225,7 @@ def test_out_of_time_no_cell_starts_and_those_that_lack_windows_are_given_up() -
     told = list(run(plan, table, out_of_time=lambda: next(looks, True) or len(table.turns) > 2, gives_up=True))
     ended = {event.cell.workers: event.outcome for event in finished(told)}
     assert not table.running
-    assert all((one.status, one.reason) == ("failed", GIVEN_UP) for one in ended.values() if len(one.windows) < 2)
+    assert all((one.status, one.cause) == ("failed", Cause.GIVEN_UP) for one in ended.values() if len(one.windows) < 2)
     assert any(len(one.windows) < 2 for one in ended.values())
     alone = run(Plan(plan.spec, (cell(1), cell(2, skip="no"))), Table(), out_of_time=lambda: True)
     assert [(event.cell.workers, event.outcome.status) for event in finished(list(alone))] == [(2, "skipped")]
@@ -238,10 +238,10 @@ def test_cells_that_have_begun_to_take_turns_are_measured_to_their_end_unless_th
 
 
 def test_an_interrupted_group_is_told_with_the_windows_that_it_has() -> None:
-    stops = (READY, Warm(), WINDOW, InterruptedCellError("interrupted"))
+    stops = (READY, Warm(), WINDOW, InterruptedCellError())
     table = Table(w1=(READY, Warm(), WINDOW, Done(None)), w2=stops, w3=(READY, Warm(), *[WINDOW] * 3))
     told = [(event.cell.workers, event.outcome) for event in interrupted(seated(1, 2, 3), table)]
-    assert [(workers, outcome.reason) for workers, outcome in told] == [(count, "interrupted") for count in (1, 2, 3)]
+    assert [(workers, outcome.cause) for workers, outcome in told] == [(n, Cause.INTERRUPTED) for n in (1, 2, 3)]
     assert [len(outcome.windows) for _, outcome in told] == [1, 1, 2]
 
 

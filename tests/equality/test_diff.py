@@ -12,7 +12,8 @@ import pytest
 from support.commands import Command
 
 import vebench
-from vebench.equality.differences import LEVEL, Limit, distributions
+from vebench.child.equality.compare import Limit
+from vebench.equality.distributions import LEVEL, distributions
 
 # A module of a user: CartPole as it is, and with one thing changed.
 MINE = """
@@ -300,7 +301,7 @@ def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, v
     assert (rounded.status, vebench("verify", "mine:third", "mine:nearly", "--steps", "40").status) == (0, 1)
 
 
-@pytest.mark.parametrize(("other", "why"), [("dying", "ended with status 3"), ("hanging", "no answer within 3 s")])
+@pytest.mark.parametrize(("other", "why"), [("dying", "exited with status 3"), ("hanging", "no answer within 3 s")])
 def test_a_side_that_dies_or_hangs_is_different(verify: Any, other: str, why: str) -> None:  # noqa: ANN401 - same reason
     status, found = verify(f"mine:{other}", "--timeout", "3")
     assert (status, found["verdict"]) == (1, "different")

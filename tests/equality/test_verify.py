@@ -18,6 +18,7 @@ from vebench.backends.environments.atari import SCREEN_ROWS, TALL_SCREENS
 from vebench.backends.interface import Setup
 from vebench.child.answers import Proof
 from vebench.commands.session import World
+from vebench.equality import verify as command
 from vebench.plan.tasks import KNOWN, TASKS
 
 Verify = Callable[..., tuple[int, list[dict[str, Any]]]]
@@ -30,8 +31,10 @@ LATE |= {f"wrong_rewards:{name}": "200" for name in ("SixDecimals", "Permuted", 
 
 
 @pytest.fixture
-def verify(vebench: Command) -> Verify:
+def verify(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> Verify:
     """Return the command: its exit status, and its verdicts. Backends step in this process unless in another world."""
+
+    monkeypatch.setattr(command, "EXAMPLE_S", 0.0)
 
     def call(*arguments: str, world: World | None = None) -> tuple[int, list[dict[str, Any]]]:
         seed = () if "--seed" in arguments else ("--seed", "1")

@@ -17,7 +17,7 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
     Every ratio has an error of 2 %, known from few passes only; a share of them is ``wild``, off by 20 %. Each build is
     faster or slower by its ``bias``, a standard deviation.
     """
-    noise = Random(number)  # noqa: S311 - noise to repeat, no secret
+    noise = Random(number)
     true = noise.randint(1, last)
     builds = [noise.gauss(0, bias) for _ in range(last + 1)]
 
@@ -52,7 +52,7 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
         (30, 0.95, 0.0, 0.007, 0.3, 40),  # builds differ by a seventh of the change
     ],
 )
-def test_of_100_bisections_99_percent_of_those_that_are_decided_are_right(  # noqa: PLR0913, PLR0917 - what is simulated
+def test_of_100_bisections_99_percent_of_those_that_are_decided_are_right(
     last: int, ratio: float, wild: float, bias: float, decided: float, most: float
 ) -> None:
     all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(100)]

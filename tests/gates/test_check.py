@@ -38,7 +38,7 @@ def runs(tmp_path: Path) -> Runs:
     """Return what writes a run of 5 passes, in which shm-sync with 2 workers is ``factor`` times as fast."""
 
     def write(name: str, factor: float = 1.0, *, passes: int = 5, **fields: object) -> Path:
-        random = Random(name)  # noqa: S311 - noise to repeat, no secret
+        random = Random(name)
         head = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, passes=passes)
         cells = []
         for repeat in range(passes):
@@ -81,7 +81,7 @@ def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Che
         (0.3, 5, RATES, 1),
     ],
 )
-def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(  # noqa: PLR0913, PLR0917 - fixtures, and a row
+def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(
     check: Check, runs: Runs, factor: float, passes: int, options: tuple[str, ...], status: int
 ) -> None:
     a, b = runs("a.jsonl", passes=passes), runs("b.jsonl", factor, passes=passes)

@@ -316,25 +316,15 @@ def test_an_interpreter_is_found_from_the_folder_as_by_a_shell(tmp_path: Path, m
 TWO = ("-e", "Pong", "-b", "for-loop,gym-sync", "-w", "1", "--passes", "2", "-o", "pair.jsonl")
 
 
-@pytest.mark.parametrize(("content", "status"), [(None, 0), ("another\n", 2)], ids=["deleted", "replaced"])
-def test_a_comparison_whose_file_is_deleted_meanwhile_is_judged_but_not_one_that_was_replaced(
-    vebench: Command, tmp_path: Path, content: str | None, status: int
-) -> None:
-    path = tmp_path / "pair-a.jsonl"
-
+def test_a_comparison_whose_file_is_deleted_meanwhile_ends(vebench: Command, tmp_path: Path) -> None:
     def harming(cell: Cell, spec: RunSpec) -> Script:
-        if cell.repeat == spec.passes - 1:
-            path.unlink()
-            if content is not None:
-                path.write_text(content)
+        (tmp_path / "pair-a.jsonl").unlink(missing_ok=True)
         return steady(cell, spec)
 
     once = {"for-loop": lambda cell, spec: harming(cell, spec) if cell.side == "B" else steady(cell, spec)}
     found = vebench("compare", *OLD_AND_NEW, *LOOP, world=fake_world(FakeStart(once)))
-    assert found.status == status
-    assert f"pair-a.jsonl was {'deleted' if content is None else 'replaced'} while cells were measured" in found.err
-    if content is None:
-        assert [line["type"] for line in lines(path)] == ["run", *["cell"] * 6]
+    assert found.status == 2
+    assert "pair-a.jsonl was deleted or replaced" in found.err
 
 
 def interrupted_in_turn(start: FakeStart, number: int) -> FakeStart:

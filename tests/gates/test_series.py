@@ -35,7 +35,7 @@ UPGRADED = msgspec.structs.replace(make_header(), packages={"gymnasium": "1.5.0"
 
 def around(seed: int, count: int, drop: int | None = None, level: float = 100.0, noise: float = 0.03) -> list[float]:
     """Return the rates of so many runs, 8 % lower from ``drop`` on."""
-    random = Random(seed)  # noqa: S311 - a series to repeat, no secret
+    random = Random(seed)
     return [
         level * exp(random.gauss(0, noise)) * (0.92 if drop is not None and index >= drop else 1)
         for index in range(count)
@@ -187,7 +187,7 @@ def test_the_level_now_is_that_since_the_newest_change() -> None:
 
 
 def test_runs_that_shift_as_a_whole_have_the_spread_of_their_shifts() -> None:
-    random = Random(7)  # noqa: S311 - a simulation to repeat, no secret
+    random = Random(7)
     shifts = [random.gauss(0, 0.05) for _ in range(60)]
     rates = {
         ("gym-async", workers): [
@@ -261,7 +261,7 @@ DRAWS = range(20)
 
 def steady(seed: int, count: int = 60, noise: float = 0.03) -> list[float]:
     """Return log levels that only noise sets apart."""
-    random = Random(seed)  # noqa: S311 - a series to repeat, no secret
+    random = Random(seed)
     return [random.gauss(0, noise) for _ in range(count)]
 
 

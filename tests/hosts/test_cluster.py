@@ -108,25 +108,24 @@ class _Claim:
     def made(self) -> None: ...
 
 
-def test_a_node_whose_cpus_others_have_claimed_is_named_and_none_is_held(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
+def test_of_nodes_whose_cpus_others_have_claimed_none_is_held(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
     import ray  # noqa: PLC0415 - imported on use
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - imported on use
 
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, log_to_driver=False)
     try:
-        first, second = named(ray.nodes()).items()
+        _, second = named(ray.nodes()).items()
         at = NodeAffinitySchedulingStrategy(second[1]["NodeID"], soft=False)
         other = ray.remote(_Claim).options(num_cpus=1, scheduling_strategy=at).remote()
         ray.get(other.made.remote())
         done = vebench("run", *PONG, "--hosts", f"ray[address={cluster.address}]")
         assert done.status == 2
-        assert f"does another program use those of {second[0]}?" in done.refusal
+        assert "does another program use some of them?" in done.refusal
         while ray.available_resources().get("CPU") != 1:  # the first node's, which the run has not kept
             time.sleep(0.1)
     finally:
         ray.shutdown()
-    assert first[0] not in done.refusal.partition("those of")[2].split()
     assert left() == []
 
 

@@ -20,9 +20,9 @@ PATIENCE_S = 30.0
 # A relay with limits of its own, and a child that does what it is asked.
 RELAY = """
 import sys
-from vebench.child import started
+from vebench.child import process
 for name, value in {limits}.items():
-    setattr(started, name, value)
+    setattr(process, name, value)
 from vebench.child.relay import main
 main(sys.argv[1], '{{"names": [], "modules": []}}')
 """
@@ -123,14 +123,14 @@ def test_of_a_log_without_an_end_only_the_end_is_kept(tmp_path: Path) -> None:
 def test_a_cell_that_cannot_be_started_says_why_and_the_next_one_can(tmp_path: Path) -> None:
     with relay(tmp_path / "there") as runner:
         runner.start(cell=1, sleeps=0)
-        assert runner.hear("ended")["ended"] == "its process ended with status 0"
+        assert runner.hear("ended")["ended"] == "its process exited with status 0"
         (runner.folder / "cell-2").touch()  # where its folder is to be made
         runner.start(cell=2)
         assert runner.hear("ended")["ended"].startswith("its process could not be started: [Errno 17] File exists")
         runner.tell(clock=1)
         assert runner.hear("clock")["cell"] == 1
         runner.start(cell=3, prints=3, sleeps=0)
-        assert runner.hear("ended")["ended"] == "its process ended with status 0: xxx"
+        assert runner.hear("ended")["ended"] == "its process exited with status 0: xxx"
 
 
 def test_a_cell_that_never_stops_answering_ends_in_its_time_too(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_an_answer_that_is_no_text_is_passed_on_as_such(tmp_path: Path) -> None:
     with relay(tmp_path / "there") as runner:
         runner.start(answers=1, what=[255, 254], sleeps=0)
         assert runner.hear("line")["line"] == "\N{REPLACEMENT CHARACTER}" * 2
-        assert runner.hear("ended")["ended"] == "its process ended with status 0"
+        assert runner.hear("ended")["ended"] == "its process exited with status 0"
 
 
 def test_a_cell_has_the_modules_that_the_host_has_after_those_that_were_sent(tmp_path: Path) -> None:

@@ -40,9 +40,9 @@ def test_a_file_in_the_users_folder_is_no_installed_module(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("echo hello", "ended with status 0, without an answer"),
-        ("echo first >&2; echo last >&2; exit 3", "ended with status 3: last"),
-        ("kill -KILL $$", "ended with signal 9, without an answer"),
+        ("echo hello", "exited with status 0, without an answer"),
+        ("echo first >&2; echo last >&2; exit 3", "exited with status 3: last"),
+        ("kill -KILL $$", "was ended by SIGKILL (out of memory, or killed from outside), without an answer"),
     ],
 )
 def test_an_interpreter_that_does_not_answer_is_one_line_with_its_end(tmp_path: Path, text: str, reason: str) -> None:
@@ -54,7 +54,7 @@ def test_an_interpreter_that_does_not_answer_is_one_line_with_its_end(tmp_path: 
     assert str(raised.value) == f"Python A python: is not a working Python: it {reason}"
 
 
-NO_ANSWER = "ended with status 0, without an answer"
+NO_ANSWER = "exited with status 0, without an answer"
 WRONG = {
     b"[1, 2]": "gave a wrong answer: Expected object, got array",
     b"3": "gave a wrong answer: Expected object, got int",

@@ -18,8 +18,6 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read fr
 # Where control groups usually are.
 MOUNTS = """
 1 0 0:1 / /sys/fs/cgroup rw - cgroup2 none rw
-2 0 0:2 / /sys/fs/cgroup/cpu rw - cgroup none rw,cpu,cpuacct
-3 0 0:3 / /sys/fs/cgroup/memory rw - cgroup none rw,memory
 """
 
 
@@ -46,11 +44,6 @@ def test_the_quota_is_the_least_of_the_own_cgroup_and_its_ancestors(tree: Callab
         }
     )
     assert cpu_quota(root) == Quota(1.5, "/sys/fs/cgroup/user/cpu.max")
-
-
-def test_in_a_container_the_mount_is_the_own_cgroup(tree: Callable[[dict[str, str]], Path]) -> None:
-    root = tree({"proc/self/cgroup": "0::/docker/abc\n", "sys/fs/cgroup/cpu.max": "50000 100000"})
-    assert cpu_quota(root) == Quota(0.5, "/sys/fs/cgroup/cpu.max")
 
 
 @pytest.mark.parametrize("text", ["max 100000", "", "nonsense", "-1 5"])
@@ -81,12 +74,12 @@ def test_files_read_in_a_container_take_no_memory_from_processes(tree: Callable[
 def test_throttling_is_read_in_nanoseconds(tree: Callable[[dict[str, str]], Path]) -> None:
     stat = {"sys/fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 2\nthrottled_usec 1234\n"}
     root = tree({"proc/self/cgroup": "1:cpu:/x\n0::/\n", **stat})
-    groups = control_groups("cpu", root)
+    groups = control_groups(root)
     assert (counters.throttles(groups), counters.throttled_ns(groups)) == (2, 1_234_000)
 
 
-def test_without_cgroups_nothing_is_said_of_throttling(tmp_path: Path) -> None:
-    groups = control_groups("cpu", tmp_path)
+def test_without_cgroups_nothing_is_known_of_throttling(tmp_path: Path) -> None:
+    groups = control_groups(tmp_path)
     assert (counters.throttles(groups), counters.throttled_ns(groups)) == (None, None)
     assert cpu_quota(tmp_path) is None
     assert host.memory_available(tmp_path) is None
@@ -111,20 +104,16 @@ def test_cpu_time_is_that_of_all_threads_and_grows() -> None:
     assert before is not None
     assert after is not None
     assert after > before
-
-
-@linux
-def test_cpu_time_of_a_process_that_has_ended_is_unknown() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
-    assert counters.cpu_time_ns([child.pid]) is None
+    assert counters.cpu_time_ns([child.pid]) is None, "a process that has ended"
 
 
 @linux
-def test_steal_is_counted_for_the_cpus_asked_for() -> None:
-    steal = counters.steal_ns(list(os.sched_getaffinity(0)))
-    assert steal is not None
-    assert steal >= 0
+def test_time_on_cpus_is_counted() -> None:
+    cpus = list(os.sched_getaffinity(0))
+    assert (counters.busy_ns(cpus) or 0) > 0
+    assert counters.steal_ns(cpus) is not None
 
 
 @linux
@@ -138,40 +127,6 @@ def test_this_process_reads_back_the_cpus_that_it_was_restricted_to() -> None:
     assert pinning.allowed() == before
 
 
-def test_the_host_knows_its_cpus_and_memory() -> None:
-    facts = host.read_host()
-    assert facts.cpus_online >= 1
-    assert facts.cpus_allowed
-    assert facts.cpu_model
-
-
-def test_throttling_of_version_1_is_in_nanoseconds_and_counts_ancestors(tree: Callable[[dict[str, str]], Path]) -> None:
-    root = tree(
-        {
-            "proc/self/cgroup": "1:cpu,cpuacct:/job\n",
-            "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 9\nnr_throttled 3\nthrottled_time 700\n",
-            "sys/fs/cgroup/cpu/job/cpu.stat": "nr_periods 9\nnr_throttled 1\nthrottled_time 50\n",
-        }
-    )
-    groups = control_groups("cpu", root)
-    assert (counters.throttles(groups), counters.throttled_ns(groups)) == (4, 750)
-
-
-def test_the_memory_left_in_a_container_of_version_1_is_its_own(tree: Callable[[dict[str, str]], Path]) -> None:
-    root = tree(
-        {
-            "proc/meminfo": "MemAvailable:    2048 kB\n",
-            "proc/self/cgroup": "4:memory:/job\n",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1\n",
-            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "1000000\n",
-            "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "600000\n",
-            "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 1\ntotal_inactive_file 100000\n",
-        }
-    )
-    assert host.memory_available(root) == 500_000
-
-
 @linux
 def test_the_seats_of_a_process_are_those_that_the_kernel_gives_it() -> None:
     # This one may have threads of other tests.
@@ -180,10 +135,3 @@ def test_the_seats_of_a_process_are_those_that_the_kernel_gives_it() -> None:
         assert set(threads) == {format_cpu_list(os.sched_getaffinity(process.pid))}
         process.kill()
     assert counters.cpus_by_thread([2**22 - 1]) == [[]], "a process that has ended"
-
-
-@linux
-def test_work_on_a_cpu_is_counted_as_its_own_time() -> None:
-    busy = counters.busy_ns(list(os.sched_getaffinity(0)))
-    assert busy is not None
-    assert busy > 0

@@ -304,7 +304,7 @@ def test_an_environment_that_cannot_be_stepped_is_refused(name: str, complaint: 
 
 @pytest.mark.usefixtures("beside_user")
 def test_a_lookup_that_crashes_is_an_error_that_quotes_its_last_words() -> None:
-    assert "crashes:Thing-v0: Python ended with signal 6: the end is near" in refusal("crashes:Thing-v0")
+    assert "crashes:Thing-v0: Python was ended by SIGABRT: the end is near" in refusal("crashes:Thing-v0")
 
 
 @pytest.mark.usefixtures("beside_user")

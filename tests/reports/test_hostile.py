@@ -25,7 +25,7 @@ from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Engine, Task
 from vebench.child.answers import Mismatch, Proof
-from vebench.equality.verify_page import VerifyPage
+from vebench.equality.verify import VerifyPage
 from vebench.errors import one_line
 from vebench.gates.check_page import CheckPage
 from vebench.gates.history_page import HistoryPage
@@ -39,7 +39,7 @@ from vebench.reports.document import Page, View
 from vebench.reports.formats import terminal
 from vebench.reports.formats.data import workflow_commands
 from vebench.reports.formats.registry import FORMATS, Format
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord
 
@@ -123,7 +123,7 @@ def evil_pages() -> dict[str, Page]:
         "check of failures": CheckPage(name, f"b{name}", failures, (EVIL,), 1),
         "history": HistoryPage(history(runs), 1),
         "verify": VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
-        "plan": PlanPage(skipped),
+        "plan": plan_page(skipped),
     }
 
 

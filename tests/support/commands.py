@@ -25,6 +25,15 @@ ONE_PASS = ("--passes", "1", "--no-interleave", "--proof", "off")
 LONG = 120.0  # seconds after which a process that should have ended is an error
 
 
+def registered() -> dict[str, Any]:
+    """Return the commands by the words that call them: ``run``, ``share make``."""
+    found = {}
+    for name, command in cli.app.commands.items():
+        inner = getattr(command, "commands", {})
+        found.update({f"{name} {each}": one for each, one in inner.items()} or {name: command})
+    return found
+
+
 @dataclass(frozen=True)
 class Result:
     """What a command printed, and its exit status."""

@@ -18,7 +18,6 @@ from vebench.plan.cells import Cell
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import resolve
-from vebench.results.records import INTERRUPTED
 
 Script = Sequence[Answer | Exception]
 
@@ -55,7 +54,7 @@ def failing(reason: str) -> Callable[[Cell, RunSpec], Script]:
 
 def interrupted(_cell: Cell, _spec: RunSpec) -> Script:
     """Return the script of a cell before whose first window the user ends the run."""
-    return [InterruptedCellError(INTERRUPTED)]
+    return [InterruptedCellError()]
 
 
 @dataclass

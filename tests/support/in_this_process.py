@@ -19,10 +19,8 @@ from support.fakes import fake_world
 
 from vebench.backends.interface import Setup
 from vebench.child import main as child
-from vebench.child import trials
 from vebench.child.answers import Answer
-from vebench.child.proof import judge
-from vebench.child.record import ids
+from vebench.child.equality import ids, judge, layouts
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, decode
@@ -97,13 +95,13 @@ class CellHere(Conversation):
             warnings.simplefilter("ignore")
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
-                (trials, "draw"): lambda *asked, draw=trials.draw, **chance: draw(*asked, **chance)[: self._layouts],
+                (layouts, "draw"): lambda *asked, draw=layouts.draw, **chance: draw(*asked, **chance)[: self._layouts],
                 (judge, "LOOK_ON_S"): 300.0,
                 (ids, "PATIENCE_S"): 0.4,
-                (trials, "LEAST_S"): 0.0,
-                (trials, "TIMES_LONGER"): 1,
-                (trials, "TIMES_FOR_ONE"): 1,
-                (trials, "MANY"): (7, 8),
+                (layouts, "LEAST_S"): 0.0,
+                (layouts, "TIMES_LONGER"): 1,
+                (layouts, "TIMES_FOR_ONE"): 1,
+                (layouts, "MANY"): (7, 8),
                 (counters, "steal_ns"): lambda _cpus: None,
                 (counters, "busy_ns"): lambda _cpus: None,
             }

@@ -15,7 +15,7 @@ from vebench.analysis.findings import Code, Finding
 from vebench.analysis.summary import summarise
 from vebench.backends.interface import Task
 from vebench.child.answers import Mismatch, Proof, Timed
-from vebench.equality.verify_page import VerifyPage
+from vebench.equality.verify import VerifyPage
 from vebench.gates.bisect_page import BisectPage
 from vebench.gates.bisection import Answer, Ratio
 from vebench.gates.candidates import Candidate
@@ -29,16 +29,17 @@ from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import RunSpec
 from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
-from vebench.reports.pages.list import ListPage
-from vebench.reports.pages.machine import MachinePage
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.list import list_page
+from vebench.reports.pages.machine import Machine, machine_page
+from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import CellRecord, Run
-from vebench.share.checks import Refusal
-from vebench.share.cite_page import CitePage, Quote
-from vebench.share.submission_page import CheckedPage
+from vebench.share.check import CheckedPage
+from vebench.share.checks import CheckFailure
+from vebench.share.cite import CitePage
 from vebench.tune.choice import choose
-from vebench.tune.page import TunePage, Wish
+from vebench.tune.page import TunePage
+from vebench.tune.settings import Constraints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -110,19 +111,21 @@ def make_pages() -> Mapping[PageKind, Page]:
             history(make_runs({("gym-async", 2): [100.0 + run % 3 - 20 * (run >= 8) for run in range(12)]})), 1
         ),
         VerifyPage(((plan.cells[0], proof),), 20, plan.spec),
-        PlanPage(plan),
-        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Wish(), Timed(100, 50, 90, 3, 700)),
-        ListPage(),
-        MachinePage(
-            host=read_host(),
-            placement=placement,
-            orders={"compact": (0, 1)},
-            workers=1,
-            versions={"numpy": "2.0"},
-            memory_available=None,
-            findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
+        plan_page(plan),
+        TunePage("a.jsonl", make_sweep(), choose(summaries, 0.05, 0.05), Constraints(), Timed(100, 50, 90, 3, 700)),
+        list_page(),
+        machine_page(
+            Machine(
+                host=read_host(),
+                placement=placement,
+                orders={"compact": (0, 1)},
+                workers=1,
+                versions={"numpy": "2.0"},
+                memory_available=None,
+                findings=(Finding(Code.CLOCKS, "powersave", "set it to performance"),),
+            )
         ),
-        CheckedPage({"one": (None, (Refusal("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
-        CitePage(make_header(), (Quote(summaries[0]),)),
+        CheckedPage({"one": (None, (CheckFailure("files", "run.jsonl is missing", "submit the folder", ("there",)),))}),
+        CitePage(make_header(), (summaries[0],)),
     )
     return MappingProxyType({page.kind: page for page in pages})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from vebench.child.answers import HostShare
+from vebench.child.answers import Cause, HostShare
 from vebench.machine.topology import flat
 from vebench.plan.grammar import parse_pin
 from vebench.plan.spec import RunSpec
@@ -85,6 +85,8 @@ def make_cell(backend: str = "for-loop", workers: int = 1, steps: tuple[int, ...
         windows=windows,
         verdict=None if backend in ("ceiling", "null") else "identical",
     )
+    if fields.get("reason") == Cause.INTERRUPTED.reason:
+        fields["cause"] = Cause.INTERRUPTED
     return replace(known, **fields)
 
 

@@ -30,6 +30,7 @@ from vebench.backends.environments.suites import load_target
 from vebench.backends.fast.classes import class_of
 from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.interface import Task
+from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.gymnasium_share import Remarks, batch_infos
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 
@@ -270,7 +271,7 @@ class _Ours:
         space = task.observation_space
         self.rows = _rows(ArraySpec(space.shape or (), np.dtype(space.dtype)), actions, case.num_envs)
         division = Division(case.num_envs, way.threads, one_by_one=way.singly)
-        self._share = FastShare(task, division, case.autoreset, self.rows, 0, case.num_envs, infos=case.infos)
+        self._share = FastShare(task, division, case.autoreset, self.rows, infos=case.infos)
         self._share.open()
         self.infos: dict[str, Any] = {}
 
@@ -300,9 +301,11 @@ class _Ours:
             self._share.put([index])
         remarks: Remarks = []
         while left:
-            done = self._share.get(min(2, left), None)
+            done, told = self._share.get(min(2, left), None)
             left -= len(done)
-            remarks += self._share.finish(done) or []
+            for remark in told.values():
+                assert not isinstance(remark, WorkerFailure), remark
+                remarks += remark
         return sorted(remarks, key=itemgetter(0))
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from vebench.plan.cells import rank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from vebench.analysis.cell import CellSummary, Doubt
+    from vebench.analysis.cell import CellSummary, Exclusion
     from vebench.analysis.statistics import Estimate
     from vebench.plan.spec import RunSpec
 
@@ -69,7 +69,7 @@ class TaskAnswer:
     rising: bool = False
     in_gymnasium: CellSummary | None = None
     of_gymnasium: CellSummary | None = None
-    doubted: tuple[tuple[CellSummary, Doubt], ...] = ()
+    doubted: tuple[tuple[CellSummary, Exclusion], ...] = ()
 
     @property
     def winner(self) -> CellSummary | None:
@@ -101,8 +101,8 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     """
     choices = [cell for cell in cells if not cell.reference_row]
     rated = fastest_first(choices)
-    doubted = tuple((cell, cell.doubt) for cell in rated if cell.doubt is not None)
-    valid = [cell for cell in rated if cell.doubt is None]
+    doubted = tuple((cell, cell.objection) for cell in rated if cell.objection is not None)
+    valid = [cell for cell in rated if cell.objection is None]
     asked = {choice.name for choice in spec.backends}
     every = (cell.label for cell in valid if cell.label != REFERENCE or not asked or REFERENCE in asked)
     contestants = tuple(dict.fromkeys(every))
@@ -124,15 +124,15 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
         if _are_younger(candidates, valid, cells):
             reason = Reason.AGED
     if reason is None:
-        fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.disturbed))
+        fit = (cell for cell in candidates if cell is fastest or (cell in known and not cell.conditions.disturbed))
         best = min(fit, key=_simplest_first)
         tied = tuple(cell for cell in candidates if cell is not best)
     smaller = _smaller(best, known, significantly=reason is None)
     measured = {cell.workers for cell in choices if of_key(cell.key) == of_key(best.key)}
     plain = [cell for cell in valid if cell.entry.gymnasium_api]
     in_gymnasium = None if best.entry.gymnasium_api else next(iter(plain), None)
-    own = (in_gymnasium or best).steps_own_classes
-    of_gymnasium = next((cell for cell in plain if not cell.steps_own_classes), None)
+    own = (in_gymnasium or best).built.steps_own_classes
+    of_gymnasium = next((cell for cell in plain if not cell.built.steps_own_classes), None)
     return TaskAnswer(
         reason,
         contestants,
@@ -167,7 +167,7 @@ def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
     """
     found = ageing(cell for cell in cells if cell.label == REFERENCE)
     # Logarithms of steps.
-    ages = {cell.key: cell.stability.age for cell in valid if cell.stability.age is not None}
+    ages = {cell.key: cell.figures.stability.age for cell in valid if cell.figures.stability.age is not None}
     mine = [ages[cell.key] for cell in candidates if cell.key in ages]
     if found is None or not mine:
         return False
@@ -175,7 +175,9 @@ def _are_younger(candidates: Cells, valid: Cells, cells: Cells) -> bool:
     return (max(ages.values()) - min(mine) if slows_down else max(mine) - min(ages.values())) > log(_APART)
 
 
-def _uncontested(choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Doubt]]) -> Reason | None:
+def _uncontested(
+    choices: Cells, rivals: Sequence[str], doubted: Iterable[tuple[CellSummary, Exclusion]]
+) -> Reason | None:
     if not choices:
         return Reason.NO_BACKEND
     if len(rivals) > 1:
@@ -213,7 +215,7 @@ def _tied(best: CellSummary, rivals: Sequence[CellSummary]) -> tuple[CellSummary
     """
     ratios = {}
     for cell in rivals:
-        left = cell.share_left
+        left = cell.conditions.share_left
         found = contrast([(1.0, cell.sample), (-1.0, best.sample)])
         ratios[cell.key] = Contrast(found.log - log(left), found.error) if found is not None and left > 0 else None
     judged = verdicts(ratios, tests=lambda left: comb(1 + left, 2))

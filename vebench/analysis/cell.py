@@ -1,11 +1,10 @@
-"""A cell over all its repeats, as reports show it, and the curves that such cells form."""
+"""A cell over all its repeats, in four records, and the curves that cells form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from vebench.analysis.findings import Code
 from vebench.analysis.statistics import Sample, estimate
@@ -13,11 +12,11 @@ from vebench.analysis.windows import STEADY, Stability
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.plan.cells import report_order
 from vebench.plan.grammar import BackendChoice
-from vebench.plan.known_work import SAME
+from vebench.plan.verdicts import SAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Literal, Self
+    from collections.abc import Iterable
+    from typing import Literal
 
     from vebench.analysis.findings import Finding
     from vebench.analysis.pooling import Condition
@@ -27,17 +26,16 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
+    from vebench.plan.grammar import BackendChoice
     from vebench.plan.spec import RunSpec
 
     Curve = tuple["CellSummary", ...]
 
-T = TypeVar("T")
-
 NOTHING = Sample((), one_process=False)
 
 
-class Doubt(StrEnum):
-    """Why a rate is excluded from comparisons; the first four are shown in tables in these words."""
+class Exclusion(StrEnum):
+    """Why a rate is not compared with others. Tables show the first four in these words."""
 
     OTHER_WORK = "other work"
     ABOVE_CEILING = "above ceiling"
@@ -49,117 +47,126 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True)
-class CellSummary:
-    """One cell over all its repeats. An estimate that does not apply, or that nothing was measured for, is None.
+class Built:
+    """What a cell consists of: as built, or as planned if it was never ready."""
 
-    What the cell is: environments, processes and threads are counted as built, or as planned if the cell was never
-    ready. ``hosts`` is what each host did that replicas ran on, in each repeat, empty if that was the runner's.
-
-    How it went: ``status`` is ``ok`` if any repeat went well; ``faulty_repeats`` are those of the ``failed_repeats``
-    that the user did not end, ``reason`` that of one of them. ``verdict`` is whether it does the same work as the
-    reference, None for reference rows, and for failed cells in which no difference was seen; ``proof`` is what was
-    found in the cell itself, None if nothing was to be compared; ``unproven_repeats`` could have been compared, and
-    were not; ``known_to_differ``: it was known to do other work before it was measured. ``struck_for`` is why its rate
-    is struck although its work may be the same.
-
-    What was counted, over all windows of the repeats that went well: ``throttled_windows``, which a CPU quota held
-    back, and ``disturbed_windows`` count only where too few remain without them.
-
-    How fast it was: ``sample`` holds the frames per second of the windows that count, one value for each window of a
-    single repeat, or else for each repeat, and ``by_cpu_time`` those per second of CPU time. ``speedup`` is over the
-    reference with one worker; ``ns_per_batch`` is wall time.
-
-    What the machine did: ``stolen_share`` and ``others_share`` are the shares of its CPUs' time, 0 to 1, that the
-    hypervisor and other processes took in the windows that count; ``disturbed``: both together took too much.
-    ``strayed``: some thread was free to run on other CPUs than those owned. ``oversubscribed``: more workers than CPUs
-    that do work at the same time; ``crowded``: not that, but more processes or threads at work than CPUs owned.
-    ``unbound`` is why its memory is not bound as was asked for. ``most_threads`` is how many threads one of its
-    processes had at the most, 0 if unknown. ``priorities``: those of its threads that differ from that of the command.
-    """
-
-    key: CellKey
-    backend: str
-    options: Mapping[str, bool | int | float | str]
+    choice: BackendChoice  # with its options, and the interpreter that the user named for it
     num_envs: int
-    batch_size: int
-    processes: int
-    threads: int
+    batch_size: int  # rows of one batch
+    processes: int  # that step environments
+    threads: int  # that step environments, in each process
     cpus: tuple[int, ...]
-    cpus_owned: int
+    cpus_owned: int  # at most one for each worker
     frame_skip: int
     replicas: int
-    status: Literal["ok", "failed", "skipped"]
-    reason: str | None
-    repeats: int
-    failed_repeats: int
-    faulty_repeats: int
-    verdict: WorkVerdict | None
-    verdict_reason: str
-    proof: CellProof | None
-    differences: tuple[str, ...]
+    differences: tuple[str, ...]  # from the reference, as the adapter declares them
     engines: tuple[Engine, ...]
     own_classes: OwnClasses | None
-    startup_seconds: float | None
-    peak_rss_bytes: int | None
-    known_to_differ: bool = False
-    unproven_repeats: int = 0
-    python: str = ""
-    windows: int = 0
-    rows: int = 0
-    resets: int = 0
-    throttled_windows: int = 0
-    disturbed_windows: int = 0
-    sample: Sample = NOTHING
-    by_cpu_time: Sample = NOTHING
-    stability: Stability = STEADY
-    steps_per_second: Estimate | None = None
-    frames_per_second: Estimate | None = None
-    frames_per_cpu_second: Estimate | None = None
-    ns_per_batch: Estimate | None = None
-    speedup: Estimate | None = None
-    efficiency: Estimate | None = None
-    of_ceiling: Estimate | None = None
-    disturbed: bool = False
-    taken_is_known: bool = False
-    stolen_share: float = 0.0
-    others_share: float = 0.0
-    strayed: bool = False
-    oversubscribed: bool = False
-    crowded: bool = False
-    unbound: str | None = None
-    most_threads: int = 0
-    priorities: tuple[str, ...] = ()
-    struck_for: str = ""
-    acting: Acting | None = None
-    batch_sizes: BatchSizes | None = None
-    learning: Learning | None = None
-    hosts: tuple[HostShare, ...] = ()
-    findings: tuple[Finding, ...] = ()
 
-    @classmethod
-    def of(cls, **values: Any) -> Self:  # noqa: ANN401 - as fields are typed
-        """Return a cell with these values in a tenth of the time of its constructor."""
-        found = object.__new__(cls)
-        vars(found).update(values)
-        return found
+    @property
+    def steps_own_classes(self) -> bool:
+        """Whether its environments are of vebench's own classes, and not Gymnasium's."""
+        return self.own_classes is not None and not self.own_classes.refused
 
-    def having(self, **changes: Any) -> Self:  # noqa: ANN401 - as fields are typed
-        """Return the cell with other values of these fields."""
-        return altered(self, **changes)
+
+@dataclass(frozen=True)
+class Work:
+    """Whether a cell does the same work as the reference."""
+
+    verdict: WorkVerdict | None  # None for reference rows, and for failed cells in which no difference was seen
+    reason: str  # why the verdict is ``unverified`` or ``different``, or where it comes from
+    proof: CellProof | None  # from rows of the measured cell; None if nothing was to be compared
+    unproven_repeats: int = 0  # repeats whose rows could have been compared, and were not
+    known_to_differ: bool = False  # before it was measured
+
+    @property
+    def found_to_differ(self) -> bool:
+        """Whether a difference was found in the measured cell that was not known before."""
+        return self.proof is not None and self.proof.verdict == "different" and not self.known_to_differ
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the machine did to a cell. Windows are those of the repeats that went well."""
+
+    windows: int
+    throttled_windows: int  # slowed by a CPU quota
+    disturbed_windows: int  # in which others used its CPUs
+    disturbed: bool  # the hypervisor and other processes took too much CPU time from the windows that count
+    taken_is_known: bool  # the kernel's counters of that time could be read
+    stolen_share: float  # CPU time that the hypervisor took, as a share from 0 to 1
+    others_share: float  # CPU time that other processes took
+    strayed: bool  # a thread was free to run on CPUs that the cell does not own
+    oversubscribed_by: Literal["workers", "threads"] | None  # more of these than CPUs
+    unbound: str | None  # why its memory is not bound as requested
+    most_threads: int  # of one process; 0 if unknown
+    priorities: tuple[str, ...]  # of its threads, where they differ from the command's
+    hosts: tuple[HostShare, ...]  # what each host did in each repeat; empty if all replicas ran on this machine
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether more workers, processes or threads are at work than it has CPUs."""
+        return self.oversubscribed_by is not None
+
+    @property
+    def throttled(self) -> bool:
+        """Whether a CPU quota slowed all of its windows."""
+        return 0 < self.windows == self.throttled_windows
 
     @property
     def share_left(self) -> float:
-        """The share of its CPUs' time that it had to itself: 1 unless it was disturbed."""
+        """The share of its CPUs' time that others left to it: 1 unless it was disturbed."""
         return max(0.0, 1 - self.stolen_share - self.others_share) if self.disturbed else 1.0
 
     @property
     def host_rates(self) -> dict[str, Estimate]:
-        """Steps per second of each host that it ran on, by name, with an interval from two repeats on."""
+        """Steps per second on each host, by the host's name, with an interval from two repeats on."""
         rates: dict[str, list[float]] = {}
         for share in self.hosts:
             rates.setdefault(share.host, []).append(share.steps_per_second)
         levels = {host: estimate(Sample(tuple(each), one_process=False)) for host, each in rates.items()}
         return {host: level for host, level in levels.items() if level is not None}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The numbers that reports show of a cell. None: nothing was measured, or the number does not apply."""
+
+    rows: int = 0
+    resets: int = 0  # rows that only report a reset
+    startup_seconds: float | None = None
+    peak_rss_bytes: int | None = None
+    steps_per_second: Estimate | None = None
+    frames_per_second: Estimate | None = None
+    frames_per_cpu_second: Estimate | None = None
+    ns_per_batch: Estimate | None = None  # wall time
+    speedup: Estimate | None = None  # over the reference with one worker
+    efficiency: Estimate | None = None
+    of_ceiling: Estimate | None = None
+    stability: Stability = STEADY
+    acting: Acting | None = None
+    batch_sizes: BatchSizes | None = None
+    learning: Learning | None = None
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """One cell over all its repeats."""
+
+    key: CellKey
+    status: Literal["ok", "failed", "skipped"]  # ok if any repeat went well
+    reason: str | None  # of one failed repeat, or why the cell was skipped
+    repeats: int
+    failed_repeats: int
+    faulty_repeats: int  # failed repeats that the user did not end
+    built: Built
+    work: Work
+    conditions: Conditions
+    sample: Sample = NOTHING  # frames per second of the windows that count
+    by_cpu_time: Sample = NOTHING  # frames per second of CPU time
+    excluded_for: Exclusion | None = None  # why its rate is excluded, other work aside
+    figures: Figures = Figures()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def env(self) -> str:
@@ -171,24 +178,39 @@ class CellSummary:
         """The backend as a user writes it, options included."""
         return self.key.backend
 
-    @cached_property
-    def choice(self) -> BackendChoice:
-        """The backend with its options, in the interpreter that was named for it."""
-        return BackendChoice(self.backend, dict(self.options), self.python)
+    @property
+    def backend(self) -> str:
+        """The backend's name, without options."""
+        return self.built.choice.name
 
     @property
     def workers(self) -> int:
-        """How many workers it was asked to have."""
+        """The number of workers that was asked for."""
         return self.key.workers
 
     @property
     def envs_per_worker(self) -> int:
-        """How many environments each worker was asked to have."""
+        """The number of environments for each worker that was asked for."""
         return self.key.envs_per_worker
 
     @property
+    def verdict(self) -> WorkVerdict | None:
+        """Whether it does the same work as the reference; None for reference rows."""
+        return self.work.verdict
+
+    @property
+    def frames_per_second(self) -> Estimate | None:
+        """The rate with its 95 % interval, None if nothing was measured."""
+        return self.figures.frames_per_second
+
+    @property
+    def speedup(self) -> Estimate | None:
+        """The rate over the reference's with one worker in the same run, None without either."""
+        return self.figures.speedup
+
+    @property
     def rate(self) -> float:
-        """Frames per second, 0 without any: the median of their estimate, which only ``summarise`` adds."""
+        """Frames per second, 0 if nothing was measured."""
         return self.sample.middle or 0.0
 
     @property
@@ -197,69 +219,57 @@ class CellSummary:
         return self.frames_per_second.half_width if self.frames_per_second else None
 
     @property
-    def steps_own_classes(self) -> bool:
-        """Whether its environments are of our own classes, and not Gymnasium's."""
-        return self.own_classes is not None and not self.own_classes.refused
+    def exclusion(self) -> Exclusion | None:
+        """Why its rate is excluded from all ratios, None if it is not."""
+        return Exclusion.OTHER_WORK if self.verdict == "different" else self.excluded_for
 
     @property
-    def why_struck(self) -> str:
-        """Why the cell's rate is excluded from comparisons, in a word or two; empty if it is not."""
-        return Doubt.OTHER_WORK if self.verdict == "different" else self.struck_for
+    def excluded(self) -> bool:
+        """Whether its rate is excluded from all ratios."""
+        return self.exclusion is not None
 
     @property
-    def struck(self) -> bool:
-        """Whether the cell's rate is excluded from comparisons."""
-        return bool(self.why_struck)
-
-    @property
-    def doubt(self) -> Doubt | None:
-        """Why its rate is excluded from comparisons, None if it is not. The reference does its own work."""
-        if self.struck:
-            return Doubt(self.why_struck)
+    def objection(self) -> Exclusion | None:
+        """Why it cannot win: its rate is excluded, unverified, implausible or without an interval."""
+        if self.excluded:
+            return self.exclusion
         if self.verdict == "unverified" and self.label != REFERENCE:
-            return Doubt.UNVERIFIED
-        for code, doubt in ((Code.ABOVE_CEILING, Doubt.ABOVE_CEILING), (Code.BELOW_SIMULATOR, Doubt.BELOW_SIMULATOR)):
-            if any(finding.code is code for finding in self.findings):
-                return doubt
-        return None if self.half_width is not None else Doubt.NO_INTERVAL
+            return Exclusion.UNVERIFIED
+        codes = {finding.code for finding in self.findings}
+        if Code.ABOVE_CEILING in codes:
+            return Exclusion.ABOVE_CEILING
+        if Code.BELOW_SIMULATOR in codes:
+            return Exclusion.BELOW_SIMULATOR
+        return None if self.half_width is not None else Exclusion.NO_INTERVAL
 
     @property
-    def work(self) -> str:
-        """Its verdict in words, with ``(before)`` if none of its own rows were compared."""
+    def work_in_words(self) -> str:
+        """The verdict on its work, with ``(before)`` if none of its own rows were compared."""
+        proof, replicas = self.work.proof, self.built.replicas
         if self.verdict not in SAME or self.label == REFERENCE:
             return self.verdict or ""
-        if self.proof is None or not self.proof.rows:
+        if proof is None or not proof.rows:
             return f"{self.verdict} (before)"
-        return f"{self.verdict} (1 of {self.replicas} replicas)" if self.replicas > 1 else self.verdict
-
-    @property
-    def found_to_differ(self) -> bool:
-        """Whether its work was found to differ while it was measured, and this was not known before."""
-        return self.proof is not None and self.proof.verdict == "different" and not self.known_to_differ
-
-    @property
-    def throttled(self) -> bool:
-        """Whether a CPU quota held back all of its windows."""
-        return 0 < self.windows == self.throttled_windows
+        return f"{self.verdict} (1 of {replicas} replicas)" if replicas > 1 else self.verdict
 
     @property
     def condition(self) -> Condition:
-        """The conditions of the measurement that decide how much its rate varies."""
+        """The condition of the measurement that decides how much its rate varies."""
         if self.backend == NULL:
             return "overhead"
-        if self.disturbed:
+        if self.conditions.disturbed:
             return "disturbed"
-        return "crowded" if self.crowded or self.oversubscribed else "calm"
+        return "oversubscribed" if self.conditions.oversubscribed else "undisturbed"
 
     @property
     def entry(self) -> BackendEntry:
-        """What is known of its backend."""
+        """The entry of its backend in the registry."""
         return find(self.backend)
 
     @property
     def at_work(self) -> int:
-        """How many threads of all processes step environments at the same time."""
-        return self.entry.at_work(self.processes, self.threads, self.options)
+        """The number of threads, over all processes, that step environments at the same time."""
+        return self.entry.at_work(self.built.processes, self.built.threads, self.built.choice.options)
 
     @property
     def reference_row(self) -> bool:
@@ -269,18 +279,11 @@ class CellSummary:
     @property
     def loop_ns_per_batch(self) -> Estimate | None:
         """The cost of the measuring loop per batch; None for every backend but ``null``."""
-        return self.ns_per_batch if self.backend == NULL else None
-
-
-def altered(known: T, **changes: Any) -> T:  # noqa: ANN401 - as fields are typed
-    """Return a frozen dataclass with other values, unchecked, in a tenth of the time of ``dataclasses.replace``."""
-    found = object.__new__(type(known))
-    vars(found).update(vars(known), **changes)
-    return found
+        return self.figures.ns_per_batch if self.backend == NULL else None
 
 
 def base_of(key: CellKey) -> CellKey:
-    """Return the cell that this one's speedup is relative to: the reference with one worker, all else the same."""
+    """Return the cell that a speedup is relative to: the reference with one worker, all else the same."""
     return key.beside(REFERENCE, workers=1)
 
 
@@ -295,12 +298,12 @@ def is_base(key: CellKey) -> bool:
 
 
 def of_key(key: CellKey) -> CellKey:
-    """Return what all cells of one curve have in common."""
+    """Return the key that all cells of a curve have in common: without their number of workers."""
     return key.beside(key.backend, workers=0)
 
 
 def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
-    """Return the curves of ``cells``, in the order in which they first appear, each with the fewest workers first."""
+    """Return the curves of ``cells`` in the order in which they first appear, the fewest workers of each first."""
     by_key: dict[CellKey, list[CellSummary]] = {}
     for cell in cells:
         by_key.setdefault(of_key(cell.key), []).append(cell)
@@ -310,4 +313,4 @@ def curves(cells: Iterable[CellSummary]) -> tuple[Curve, ...]:
 def in_report_order(cells: Iterable[CellSummary], spec: RunSpec) -> tuple[CellSummary, ...]:
     """Return ``cells`` of a run of ``spec`` by task, then by backend, then by size."""
     by_size = sorted(cells, key=lambda cell: (cell.workers, cell.envs_per_worker))
-    return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.choice, spec)))
+    return tuple(sorted(by_size, key=lambda cell: report_order(cell.env, cell.built.choice, spec)))

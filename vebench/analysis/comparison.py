@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from vebench.analysis.cell import Doubt
+from vebench.analysis.cell import Exclusion
 from vebench.analysis.pairing import CHECK, DECISIVE, CellComparison, Names, Pair, Sides, doubts, was_skipped
 from vebench.analysis.rules import WIDE
 from vebench.analysis.statistics import LEVEL, WIDEST_LOG, Contrast, Error, product, student_quantile, summed, verdicts
@@ -347,7 +347,7 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
     known = [
         cell
         for cell in cells
-        if cell.sample.measurable and cell.doubt in (None, Doubt.UNVERIFIED)
+        if cell.sample.measurable and cell.objection in (None, Exclusion.UNVERIFIED)
         if not cell.reference_row and not any(doubts(cell, in_turn))
     ]
     precise = [cell for cell in known if cell.half_width is not None and cell.half_width <= WIDE]
@@ -356,17 +356,19 @@ def best_of(cells: Sequence[CellSummary], *, in_turn: bool = False) -> CellSumma
 
 def _task(env: str, places: Sequence[CellComparison], pairs: Pairs, spread: RunSpread | None) -> TaskBeside:
     paired = (place for place in places if place.key in pairs)
-    counted = tuple(one for one in paired if len({cell.cpus_owned for cell in one.cells if cell is not None}) == 1)
+    counted = tuple(
+        one for one in paired if len({cell.built.cpus_owned for cell in one.cells if cell is not None}) == 1
+    )
     mean = mean_ratio([pairs[place.key] for place in counted], spread).estimate if counted else None
     of_runs = [[cell for place in places if (cell := place.cells[run]) is not None] for run in (0, 1)]
     one, other = (best_of(cells, in_turn=spread is None) for cells in of_runs)
     if one is not None and other is not None and one.label != other.label:
         # One that may do other work can be compared with itself, but with no other.
-        sure = [[cell for cell in cells if cell.doubt is None] for cells in of_runs]
+        sure = [[cell for cell in cells if cell.objection is None] for cells in of_runs]
         one, other = (best_of(cells, in_turn=spread is None) for cells in sure)
     lacking = tuple(run for run, cell in enumerate((one, other)) if cell is None)
     best = None
-    if one is not None and other is not None and one.frame_skip == other.frame_skip:
+    if one is not None and other is not None and one.built.frame_skip == other.built.frame_skip:
         pair = pairs.get(one.key)
         if one.key != other.key:
             pair = Pair(((1.0, other.sample), (-1.0, one.sample)), (one.sample.level, other.sample.level))

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import base_of
 from vebench.analysis.comparison import CELL_SPREAD, FAMILY_LEVEL, POWER
 from vebench.analysis.statistics import CONFIDENCE, PROCESS_SPREAD, correlation_factor, student_quantile
-
-if TYPE_CHECKING:
-    from vebench.plan.cells import Plan
+from vebench.plan.cells import Plan
 
 # By how much the windows of a process differ on a virtual machine, as a standard deviation of log rates.
 _WINDOW_SPREAD = 0.03

@@ -7,7 +7,7 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vebench.analysis.cell import Doubt, base_of, yardstick_of
+from vebench.analysis.cell import Exclusion, base_of, yardstick_of
 from vebench.analysis.findings import NO_REASON, Code
 from vebench.analysis.pooling import pooled_alone
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample, product
@@ -27,7 +27,7 @@ Metric = Literal["fps", "speedup", "yardstick"]
 
 # Cells that differ in one of these do not do the same work on the same resources.
 DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
-_WORST_LAST: tuple[Condition, ...] = ("overhead", "calm", "crowded", "disturbed")
+_WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
 # Of sides that take turns: by how much the shares of CPU time that others took may differ. Less comes by chance.
 _UNEVEN = 0.2
 HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
@@ -164,10 +164,10 @@ class Sides:
             yield "missing", f"{names.candidate}: {lack}"
         for name, cell in self._named(key):
             # Known other work is the same other work in both.
-            if cell.struck_for or cell.found_to_differ or (cell.struck and old.struck != new.struck):
-                yield "not comparable", f"{name}: {_why_struck(cell)}"
+            if cell.excluded_for or cell.work.found_to_differ or (cell.excluded and old.excluded != new.excluded):
+                yield "not comparable", f"{name}: {_why_excluded(cell)}"
         for field in self.decisive:
-            one, other = getattr(old, field), getattr(new, field)
+            one, other = getattr(old.built, field), getattr(new.built, field)
             if one != other:
                 what = field.replace("_", " ")
                 yield "not comparable", f"{what}: {one} in {names.the_baseline}, {other} in {names.the_candidate}"
@@ -182,8 +182,8 @@ class Sides:
                 yield "not comparable", f"{what} is missing; {HOW_TO_HAVE}"
             elif not cells[base].sample.measurable:
                 yield "not comparable", f"{what} has no rate with an interval"
-            elif cells[base].struck:
-                yield "not comparable", f"{what}: {_why_struck(cells[base])}"
+            elif cells[base].excluded:
+                yield "not comparable", f"{what}: {_why_excluded(cells[base])}"
         for name, cell in self._named(key):
             if not cell.sample.measurable:
                 yield "inconclusive", f"{name}: one window, no interval; measure with --passes 5"
@@ -193,7 +193,7 @@ class Sides:
 
     def _doubts(self, key: CellKey) -> Iterator[tuple[SpeedVerdict, str]]:
         codes = [(name, code) for name, cell in self._named(key) for code in doubts(cell, self.in_turn)]
-        taken = {name: cell.stolen_share + cell.others_share for name, cell in self._named(key)}
+        taken = {name: cell.conditions.stolen_share + cell.conditions.others_share for name, cell in self._named(key)}
         uneven = max(taken.values()) - min(taken.values())
         rates = sorted(cell.sample.middle or 0.0 for _, cell in self._named(key))
         # Others take CPUs that a side leaves idle, too; but they cannot make it slower than by what they take.
@@ -221,8 +221,8 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
     """
     if old.status != "ok" or new is None:
         return None
-    if new.found_to_differ and not old.found_to_differ:
-        return f"{which}{_why_struck(new)}"
+    if new.work.found_to_differ and not old.work.found_to_differ:
+        return f"{which}{_why_excluded(new)}"
     if new.faulty_repeats and new.status == "failed":
         return f"{which}{_lack(new)}"
     if new.faulty_repeats and not old.faulty_repeats:
@@ -232,24 +232,25 @@ def _how_failed(old: CellSummary, new: CellSummary | None, which: str = "") -> s
 
 def doubts(cell: CellSummary, in_turn: bool) -> Iterator[str]:
     """Yield what makes a cell's rate doubtful. If both sides took turns, what hit both alike is no doubt."""
-    if cell.throttled:
+    if cell.conditions.throttled:
         yield Code.THROTTLED
     if in_turn:
         return
-    if cell.disturbed:
+    if cell.conditions.disturbed:
         yield Code.DISTURBED
     # The rate of a single process that was not warm yet hardly changes the level of many.
-    if cell.stability.drifts or 0 < cell.sample.processes <= 2 * cell.stability.unsettled:
+    if cell.figures.stability.drifts or 0 < cell.sample.processes <= 2 * cell.figures.stability.unsettled:
         yield Code.DRIFTING
 
 
-def _why_struck(cell: CellSummary) -> str:
-    return {
-        Doubt.OTHER_WORK: f"not the same work as {REFERENCE} ({cell.verdict_reason or 'rows differ'})",
-        Doubt.ABOVE_CEILING: "significantly faster than the bare simulator",
-        Doubt.CONTESTED: "it busy-waits on CPUs that other processes used, too",
-        Doubt.NOT_PINNED: "not pinned to its CPUs",
-    }[Doubt(cell.why_struck)]
+def _why_excluded(cell: CellSummary) -> str:
+    words: dict[Exclusion | None, str] = {
+        Exclusion.OTHER_WORK: f"not the same work as {REFERENCE} ({cell.work.reason or 'rows differ'})",
+        Exclusion.ABOVE_CEILING: "significantly faster than the bare simulator",
+        Exclusion.CONTESTED: "it busy-waits on CPUs that other processes used, too",
+        Exclusion.NOT_PINNED: "not pinned to its CPUs",
+    }
+    return words[cell.exclusion]
 
 
 def _lack(cell: CellSummary) -> str | None:

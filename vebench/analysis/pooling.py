@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from vebench.plan.cells import CellKey
 
 # The conditions of a cell. Those that were disturbed, that share CPUs among too many threads, and the measuring loop
-# alone vary in other ways than the cells that are calm.
-Condition = Literal["calm", "crowded", "disturbed", "overhead"]
+# alone vary in other ways than undisturbed cells.
+Condition = Literal["undisturbed", "oversubscribed", "disturbed", "overhead"]
 
 _FEWEST_BESIDE = 2  # cells that show what a pass did to all
 _MOST_SWEEPS, _CLOSE = 50, 1e-12
@@ -45,7 +45,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
     errors: dict[CellKey, Error] = {}
     for env in dict.fromkeys(key.env for key in known):
         levels = {key: logs for key, logs in known.items() if key.env == env}
-        steady = [key for key in levels if conditions[key] == "calm"]
+        steady = [key for key in levels if conditions[key] == "undisturbed"]
         if len(steady) < _FEWEST_BESIDE:
             steady = [key for key in levels if conditions[key] != "overhead"]
         numbers = sorted({number for key in steady for number in levels[key]})

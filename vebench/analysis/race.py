@@ -10,19 +10,15 @@ and each look at the data has its share of the error that is allowed in total.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, contrast, verdicts
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Sample, contrast, verdicts
 from vebench.analysis.summary import rated
 from vebench.backends.registry import YARDSTICK
+from vebench.plan.cells import Cell, CellKey
 from vebench.plan.spec import PASSES_OF_ALL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from vebench.analysis.statistics import Sample
-    from vebench.plan.cells import Cell, CellKey
-    from vebench.results.records import Run
+from vebench.results.records import Run
 
 _ERROR = 0.05  # the probability, over all looks, of giving up the best or of calling another as good
 # One pass does not show how processes vary: settings below this share of the leader are dropped anyway.
@@ -89,14 +85,16 @@ def racing(cells: Iterable[Cell], run: Run) -> Iterator[Cell]:
     known = [
         cell
         for cell in rated(run)
-        if cell.key in going and not (cell.reference_row or cell.struck)
-        if not (cell.verdict == "unverified" and cell.verdict_reason)  # nobody can know whether it may win
+        if cell.key in going and not (cell.reference_row or cell.excluded)
+        if not (cell.verdict == "unverified" and cell.work.reason)  # nobody can know whether it may win
     ]
     look = max(passes.values(), default=0) - PASSES_OF_ALL + 2
     alive = may_be_fastest({cell.key: cell.sample for cell in known}, look)
     # What others disturbed may be the fastest without them.
     best = {cell.env: cell.rate for cell in sorted(known, key=lambda cell: cell.rate)}
-    slowed = (cell for cell in known if cell.disturbed and cell.rate >= cell.share_left * best[cell.env])
+    slowed = (
+        cell for cell in known if cell.conditions.disturbed and cell.rate >= cell.conditions.share_left * best[cell.env]
+    )
     alive |= {(cell.env, cell.label) for cell in slowed}
     tasks = {env for env, _ in alive}
     for planned in cells:

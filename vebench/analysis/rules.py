@@ -7,7 +7,7 @@ from functools import cached_property
 from math import ceil, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from vebench.analysis.cell import CellSummary, Doubt, base_of, curves, of_key
+from vebench.analysis.cell import CellSummary, Exclusion, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota, way_out
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, estimate, verdicts
 from vebench.analysis.windows import DRIFT, trend
@@ -22,6 +22,7 @@ from vebench.results.paths import LOG_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from vebench.analysis.statistics import Sample
     from vebench.plan.cells import CellKey
     from vebench.results.records import Run, RunRecord
 
@@ -67,7 +68,7 @@ class Ageing(NamedTuple):
 
 def ageing(cells: Iterable[CellSummary]) -> Ageing | None:
     """Return how the rate of similar cells changes with the steps of an environment, None if it does not."""
-    aged = tuple(each for cell in cells if not cell.disturbed for each in cell.stability.aged)
+    aged = tuple(each for cell in cells if not cell.conditions.disturbed for each in cell.figures.stability.aged)
     slope, ages = trend(aged), [age for _, points in aged for age, _ in points]
     if slope is None or min(slope.chance_above(1.0), slope.chance_below(1.0)) > _AGEING_LEVEL:
         return None
@@ -109,32 +110,36 @@ class Sweep:
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
-        return _slower((cell, bare, cell) for cell in self.cells if (bare := self.ceiling_of(cell)))
+        return _slower(
+            (cell.key, bare.key, bare.sample, cell.sample) for cell in self.cells if (bare := self.ceiling_of(cell))
+        )
 
     @cached_property
     def below_simulator(self) -> frozenset[CellKey]:
         """The cells whose steps take significantly less than ``LEAST_CPU_TIME`` of the bare simulator's CPU time."""
         found = _slower(
-            (cell, bare.having(sample=bare.by_cpu_time.scaled(1 / LEAST_CPU_TIME)), timed)
+            (cell.key, bare.key, bare.by_cpu_time.scaled(1 / LEAST_CPU_TIME), cell.by_cpu_time)
             for cell in self.cells
-            if (bare := self.ceiling_of(cell)) and not bare.disturbed  # of the cell, who works for it counts as others
-            for timed in [cell.having(sample=cell.by_cpu_time)]
+            # The cell may be disturbed: processes that work for it count as others.
+            if (bare := self.ceiling_of(cell)) and not bare.conditions.disturbed
         )
-        slow = {key.env for key in found if key.backend == REFERENCE}  # there it is the ceiling that took more
+        slow = {
+            key.env for key in found if key.backend == REFERENCE
+        }  # if even the loop is below, the ceiling was disturbed
         return frozenset(key for key in found if key.env not in slow)
 
     def ceiling_of(self, cell: CellSummary) -> CellSummary | None:
         """Return the bare simulator on the same CPUs, None if the cell is not compared with it, or both are not."""
-        if cell.reference_row or cell.why_struck not in ("", Doubt.ABOVE_CEILING):
+        if cell.reference_row or cell.exclusion not in (None, Exclusion.ABOVE_CEILING):
             return None
         bare = self.by_key.get(cell.key.beside(CEILING, cell.workers))
-        return None if bare is None or bare.struck else bare
+        return None if bare is None or bare.excluded else bare
 
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
         """The cells that are significantly slower than a plain loop with one worker."""
         return _slower(
-            (cell, cell, loop)
+            (cell.key, loop.key, cell.sample, loop.sample)
             for cell in self.cells
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
             if (loop := self.by_key.get(base_of(cell.key)))
@@ -145,25 +150,29 @@ class Sweep:
         """The cells that are significantly slower than with fewer workers, although each worker has a CPU."""
         by_curve = {of_key(curve[0].key): curve for curve in curves(self.cells)}
         return _slower(
-            (cell, cell, fewer)
+            (cell.key, fewer.key, cell.sample, fewer.sample)
             for cell in self.cells
-            if cell.processes * cell.threads > 1
-            if not (cell.reference_row or cell.oversubscribed or cell.crowded)
+            if cell.built.processes * cell.built.threads > 1
+            if not (cell.reference_row or cell.conditions.oversubscribed)
             for fewer in by_curve[of_key(cell.key)]
             if fewer.workers < cell.workers
         )
 
 
-def _slower(pairs: Iterable[tuple[CellSummary, CellSummary, CellSummary]]) -> frozenset[CellKey]:
-    """Return the first cell of each triple whose second cell is slower than its third, all tested together."""
+def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozenset[CellKey]:
+    """Return the first key of each test whose first sample is slower than its second; all are tested together.
+
+    The second key tells apart several tests of one cell.
+    """
     ratios = {}
-    for about, one, other in pairs:
-        if one.sample.measurable and other.sample.measurable:
-            # What is as fast in the same passes is slower at no level: it counts as tested, and that is all.
-            as_fast = one.sample.passes == other.sample.passes and one.sample.level >= other.sample.level
-            ratios[about.key, other.key, one.key] = None if as_fast else one.sample.over(other.sample)
+    for key, other, one, against in tests:
+        if one.measurable and against.measurable:
+            # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
+            # the Holm correction.
+            as_fast = one.passes == against.passes and one.level >= against.level
+            ratios[key, other] = None if as_fast else one.over(against)
     judged = verdicts(ratios)
-    return frozenset(about for (about, *_), verdict in judged.items() if verdict == "slower")
+    return frozenset(key for (key, _), verdict in judged.items() if verdict == "slower")
 
 
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
@@ -177,8 +186,11 @@ def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         share = f"{cell.faulty_repeats or cell.failed_repeats} of {cell.repeats} passes: " if cell.repeats > 1 else ""
         again = f"measure it again with: {sweep.head.resume_command(sweep.file)}"
         if cell.faulty_repeats:
-            reason, forks = cell.reason or NO_REASON, "context" in cell.entry.options and "context" not in cell.options
-            spawned = written(cell.backend, {**cell.options, "context": "spawn"}) if forks else ""
+            reason, forks = (
+                cell.reason or NO_REASON,
+                "context" in cell.entry.options and "context" not in cell.built.choice.options,
+            )
+            spawned = written(cell.backend, {**cell.built.choice.options, "context": "spawn"}) if forks else ""
             whose = "all backends fail: it is the environment, not a backend; " if sweep.all_fail(cell.env) else ""
             see = f"see {sweep.file}{LOG_SUFFIX} for its output, if any; after fixing the problem, {again}"
             yield Finding(Code.FAILED, share + reason, whose + way_out(reason, spawned) + see)
@@ -194,40 +206,47 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     verify = ""
     if cell.verdict in ("different", "unverified"):
         verify = sweep.head.verify_command(cell.env, () if cell.label in BY_NAME else [cell.label])
-    if cell.why_struck == Doubt.OTHER_WORK:
-        message = f"not the same work as {REFERENCE}: {cell.verdict_reason or 'rows differ'}; excluded from comparisons"
+    if cell.exclusion == Exclusion.OTHER_WORK:
+        message = f"not the same work as {REFERENCE}: {cell.work.reason or 'rows differ'}; excluded from comparisons"
         again = f"see where with: {verify}"
-        if cell.found_to_differ and cell.proof is not None:  # stepping the backend shows more than a recording
-            options = ["--num-envs", str(cell.num_envs)] if cell.num_envs > _VERIFIED_ENVS else []
-            if cell.proof.mismatch is not None and cell.proof.mismatch.step > _VERIFIED_STEPS:
-                options += ["--steps", str(cell.proof.mismatch.step + 100)]
+        if (
+            cell.work.found_to_differ and cell.work.proof is not None
+        ):  # stepping the backend shows more than a recording
+            options = ["--num-envs", str(cell.built.num_envs)] if cell.built.num_envs > _VERIFIED_ENVS else []
+            if cell.work.proof.mismatch is not None and cell.work.proof.mismatch.step > _VERIFIED_STEPS:
+                options += ["--steps", str(cell.work.proof.mismatch.step + 100)]
             command = sweep.head.verify_command(cell.env, [cell.label], *options)
             again = f"look for the fault with: {command}"
         yield Finding(Code.DIFFERENT_WORK, message, f"leave it out with -b, choose another task, or {again}")
     if cell.verdict == "unverified" and cell.status == "ok":
-        reason, seen = cell.verdict_reason or why_never(cell, sweep.head), cell.proof is not None and cell.proof.rows
+        reason, seen = (
+            cell.work.reason or why_never(cell, sweep.head),
+            cell.work.proof is not None and cell.work.proof.rows,
+        )
         message = f"its work could not be compared with that of {REFERENCE}: {reason}"
         remedy = "choose a task on which it can be compared, or compare its rows yourself"
         if seen or not reason:
             message = f"it is unknown whether it does the same work as {REFERENCE}: {reason or 'not compared'}"
             remedy = f"{'' if sweep.head.interpreter else 'measure with --verify, or '}compare it with: {verify}"
         yield Finding(Code.UNVERIFIED, message, remedy)
-    if cell.proof is None:
+    if cell.work.proof is None:
         return
-    if cell.status == "ok" and cell.unproven_repeats and cell.proof.verdict != "different":
-        share = f"{cell.unproven_repeats} of {cell.repeats} passes: " if cell.repeats > 1 else ""
-        message = f"{share}the rows recorded while it was measured were not compared: {cell.proof.reason or NO_REASON}"
+    if cell.status == "ok" and cell.work.unproven_repeats and cell.work.proof.verdict != "different":
+        share = f"{cell.work.unproven_repeats} of {cell.repeats} passes: " if cell.repeats > 1 else ""
+        message = (
+            f"{share}the rows recorded while it was measured were not compared: {cell.work.proof.reason or NO_REASON}"
+        )
         remedy = "if you need this proof, start a new run: --resume does not repeat cells that succeeded"
         yield Finding(Code.UNVERIFIED, message, remedy)
-    if cell.proof.invalid is not None:
-        message = f"the environment returns invalid values, with every backend: {cell.proof.invalid}"
+    if cell.work.proof.invalid is not None:
+        message = f"the environment returns invalid values, with every backend: {cell.work.proof.invalid}"
         remedy = "fix the environment, or the spaces that it declares"
         yield Finding(Code.INVALID_VALUES, message, remedy)
 
 
 def why_never(cell: CellSummary, head: RunRecord) -> str | None:
     """Return why rows of a cell's backend cannot be compared with the reference's, None if they can."""
-    task = recorded_task(cell.env, cell.frame_skip, head.spec.envs)
+    task = recorded_task(cell.env, cell.built.frame_skip, head.spec.envs)
     return cell.entry.chance(replace(task, exact=True))
 
 
@@ -250,7 +269,13 @@ def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
             more = "again" if spec.windows >= ENOUGH else f"with --windows {ENOUGH} or more"
             remedy = f"continue with: {sweep.resume}" if cell.repeats < spec.passes else f"measure {more}"
             yield Finding(Code.IMPRECISE, f"{counted} {effect}", remedy)
-    elif half is not None and half > WIDE and until is None and not cell.disturbed and not cell.throttled_windows:
+    elif (
+        half is not None
+        and half > WIDE
+        and until is None
+        and not cell.conditions.disturbed
+        and not cell.conditions.throttled_windows
+    ):
         message = f"the interval is wider than ±{WIDE:.0%}: the rate is only a rough estimate"
         remedy = "measure on an idle machine, with a longer --duration, more --windows or more --passes"
         yield Finding(Code.IMPRECISE, message, remedy)
@@ -285,7 +310,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         yield Finding(Code.SLOWER, message, remedy)
     if cell.status != "ok":
         return
-    unlike = [engine for engine in cell.engines if engine.unlike]
+    unlike = [engine for engine in cell.built.engines if engine.unlike]
     if diverging := [engine for engine in unlike if engine.name in DRIFTING_ENGINES]:
         words = "; ".join(engine.words for engine in diverging)
         remedy = " and ".join(
@@ -297,7 +322,7 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         matching = " ".join(engine.matching for engine in others)
         message = "; ".join(engine.words for engine in others)
         yield Finding(Code.OTHER_PACKAGES, message, f"install {matching} there, if its library allows it")
-    own = cell.own_classes
+    own = cell.built.own_classes
     if own is not None and own.refused:
         message = f"used Gymnasium's class instead of its own: {own.refused}"
         yield Finding(Code.FALLBACK, message, own.remedy or "leave it out with -b")
@@ -305,37 +330,39 @@ def _speed(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
     backend = cell.entry
-    if (cell.oversubscribed or cell.crowded) and cell.status != "skipped":
-        cpus = f"its {cell.cpus_owned} CPU{'' if cell.cpus_owned == 1 else 's'}"
-        if cell.crowded:
+    if cell.conditions.oversubscribed and cell.status != "skipped":
+        cpus = f"its {cell.built.cpus_owned} CPU{'' if cell.built.cpus_owned == 1 else 's'}"
+        if cell.conditions.oversubscribed_by == "threads":
             smaller = "with a smaller --envs-per-worker, or " if cell.envs_per_worker > 1 else ""
             message = f"more processes or threads than {cpus}"
             yield Finding(Code.OVERSUBSCRIBED, message, f"measure {smaller}on more CPUs")
         else:
-            workers = "1" if cell.cpus_owned == 1 else f"1..{cell.cpus_owned}"
+            workers = "1" if cell.built.cpus_owned == 1 else f"1..{cell.built.cpus_owned}"
             remedy = f"measure with --workers {workers}, or on more CPUs"
             yield Finding(Code.OVERSUBSCRIBED, f"more workers than {cpus}", remedy)
-    if cell.throttled_windows:
+    if cell.conditions.throttled_windows:
         message = "throttled by the container's CPU quota; throttled windows are left out if others remain"
         remedy = "give the container more CPUs (--cpus), or measure with fewer --workers"
         yield Finding(Code.THROTTLED, message, remedy)
-    if cell.disturbed:
+    if cell.conditions.disturbed:
         # At least one of the two took that much.
-        takers = [("other processes", cell.others_share), ("the hypervisor", cell.stolen_share)]
+        takers = [("other processes", cell.conditions.others_share), ("the hypervisor", cell.conditions.stolen_share)]
         culprits = " and ".join(name for name, share in takers if share > TAKEN_SHARE / 2) or "others"
-        hosts = dict.fromkeys(share.host for share in cell.hosts if share.disturbed)
+        hosts = dict.fromkeys(share.host for share in cell.conditions.hosts if share.disturbed)
         whose = f"the time of the CPUs of {' and '.join(hosts)}" if hosts else "its CPUs' time"
         message = f"{culprits} took over {TAKEN_SHARE:.0%} of {whose}"
         yield Finding(Code.DISTURBED, message, "measure on an idle machine; vebench doctor shows the load of others")
-    if cell.why_struck == Doubt.CONTESTED:
+    if cell.exclusion == Exclusion.CONTESTED:
         yield Finding(
             Code.POLLING,
             "its processes busy-wait, and other processes used the same CPUs: its rate is invalid and excluded from "
             "comparisons",
             "measure on an idle machine, with no more --workers than CPUs",
         )
-    too_few_cpus = not cell.strayed and cell.processes + 1 > cell.cpus_owned  # the caller polls, too
-    if cell.status == "ok" and not cell.struck and backend.spins and too_few_cpus:
+    too_few_cpus = (
+        not cell.conditions.strayed and cell.built.processes + 1 > cell.built.cpus_owned
+    )  # the caller polls, too
+    if cell.status == "ok" and not cell.excluded and backend.spins and too_few_cpus:
         yield Finding(
             Code.POLLING,
             "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case, not the rate with "
@@ -345,24 +372,24 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
 
 
 def _places_and_threads(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
-    if cell.strayed:
-        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.struck else ''}"
+    if cell.conditions.strayed:
+        message = f"ran on CPUs other than its own{'; excluded from comparisons' if cell.excluded else ''}"
         remedy = "measure on a system that can set CPU affinity, or pass --pin none"
         yield Finding(Code.UNPINNED, message, remedy)
-    if cell.unbound is not None:
-        message = f"its memory could not be bound to nodes: {cell.unbound}; it was allocated by first touch"
+    if cell.conditions.unbound is not None:
+        message = f"its memory could not be bound to nodes: {cell.conditions.unbound}; it was allocated by first touch"
         remedy = "allow the container set_mempolicy (Docker: --cap-add SYS_NICE), or leave out mem of --pin"
         yield Finding(Code.UNPINNED, message, remedy)
-    if cell.priorities:
-        message = f"changed the priority of its threads to {', '.join(cell.priorities)}"
+    if cell.conditions.priorities:
+        message = f"changed the priority of its threads to {', '.join(cell.conditions.priorities)}"
         remedy = "let it leave priorities as they are, or give all backends the same: nice -n N vebench ..."
         yield Finding(Code.PRIORITY, message, remedy)
     # W processes with W threads each are W x W threads on W CPUs (pytorch/rl #1325). Checked only for processes that
     # step Gymnasium's environments: EnvPool has threads that wait and distribute work.
     backend = cell.entry
-    in_threads = backend.steppers == "threads" or cell.threads > 1
+    in_threads = backend.steppers == "threads" or cell.built.threads > 1
     in_processes = backend.steps_gymnasium and not in_threads and not cell.reference_row
-    if in_processes and cell.most_threads > 1 and cell.status == "ok":
+    if in_processes and cell.conditions.most_threads > 1 and cell.status == "ok":
         message = "its processes have extra threads: a library has started threads of its own"
         remedy = "limit that library to one thread; OMP_NUM_THREADS and similar variables are already 1"
         yield Finding(Code.EXTRA_THREADS, message, remedy)
@@ -370,10 +397,10 @@ def _places_and_threads(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
 
 def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     null = sweep.by_key.get(cell.key.beside(NULL, cell.workers))
-    loop = None if null is None or cell.ns_per_batch is None else null.ns_per_batch
-    if loop is not None and cell.ns_per_batch is not None:
+    loop = None if null is None or cell.figures.ns_per_batch is None else null.figures.ns_per_batch
+    if loop is not None and cell.figures.ns_per_batch is not None:
         remedy = "measure on an idle machine, or with a larger --envs-per-worker"
-        shares = [share for share in _LOOP_SHARES if loop.median > share * cell.ns_per_batch.median]
+        shares = [share for share in _LOOP_SHARES if loop.median > share * cell.figures.ns_per_batch.median]
         if cell is null and loop.median > _LOOP_LIMIT_NS:
             message = f"the measuring loop itself costs over {_LOOP_LIMIT_NS / 1_000:g} microsecond per batch"
             yield Finding(Code.LOOP_COST, message, remedy)
@@ -382,7 +409,7 @@ def _loop_cost(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
 
 def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
-    steady, aged = cell.stability, sweep.ageing.get(cell.env)
+    steady, aged = cell.figures.stability, sweep.ageing.get(cell.env)
     own = aged if aged is None or cell.label == REFERENCE else ageing([cell])
     if aged is not None and own is not None and aged.slope.log * own.slope.log > 0:
         remedy = "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)"
@@ -394,7 +421,7 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
         message = f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last"
         remedy = f"measure {how}; the median of these windows is not a steady rate"
         yield Finding(Code.DRIFTING, message, remedy)
-    elif steady.unsettled and not cell.disturbed and not cell.throttled_windows:
+    elif steady.unsettled and not cell.conditions.disturbed and not cell.conditions.throttled_windows:
         share = f" in {steady.unsettled} of {cell.repeats} passes" if cell.repeats > 1 else ""
         message = f"the rate had not settled when warm-up reached its limit{share}"
         remedy = "measure with a longer warm-up (--warmup 1s); on a busy machine the rate may never settle"
@@ -416,9 +443,9 @@ def _episodes(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 
     The lengths of episodes and resets belong to the task. A plain loop of one environment shows them best.
     """
-    loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).stability
+    loop = (sweep.by_key.get(base_of(cell.key)._replace(envs_per_worker=1)) or cell).figures.stability
     # Steps of each environment in a pass.
-    steps = (cell.rows - cell.resets) / max(1, cell.num_envs) / max(1, cell.sample.processes)
+    steps = (cell.figures.rows - cell.figures.resets) / max(1, cell.built.num_envs) / max(1, cell.sample.processes)
     if loop.reset_share > _RESETS_MATTER and steps < _ENOUGH_EPISODES * loop.episode:
         seen = steps / loop.episode
         many = ceil(sweep.head.spec.duration * _ENOUGH_EPISODES / max(seen, 1 / _ENOUGH_EPISODES))
@@ -443,9 +470,12 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
 
 def unusable(cells: Sequence[CellSummary]) -> Finding | None:
     """Return a finding if most cells of a run, including reference rows, were disturbed or throttled."""
-    measured = [cell for cell in cells if cell.windows]
-    disturbed, throttled = sum(cell.disturbed for cell in measured), sum(cell.throttled for cell in measured)
-    bad = sum(cell.disturbed or cell.throttled for cell in measured)
+    measured = [cell for cell in cells if cell.conditions.windows]
+    disturbed, throttled = (
+        sum(cell.conditions.disturbed for cell in measured),
+        sum(cell.conditions.throttled for cell in measured),
+    )
+    bad = sum(cell.conditions.disturbed or cell.conditions.throttled for cell in measured)
     if bad <= UNUSABLE_ABOVE * len(measured):
         return None
     count = f"{bad} of {len(measured)} cell{'s' * (len(measured) != 1)}"

@@ -5,24 +5,25 @@ Pure functions. Which windows count is decided in ``windows.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import CellSummary, Doubt, altered, base_of
+from vebench.analysis.cell import Built, CellSummary, Conditions, Exclusion, Figures, Work, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
 from vebench.analysis.windows import acting, all_of, batch_sizes, disturbed, learning, stability, that_count
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
-from vebench.engine.runner import BROKEN_OFF
 from vebench.machine.sysfs import ranges
-from vebench.plan.known_work import BEST_FIRST, SAME
 from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.verdicts import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Literal
 
     from vebench.analysis.statistics import Counts
     from vebench.analysis.windows import Counting
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
     from vebench.results.records import CellRecord, Run, RunRecord
 
 _NANO = 1e-9
-# What a cell has as its repeats have it, by the first that went well.
-_AS_RECORDED = (
-    *("backend", "options", "python", "num_envs", "batch_size", "processes", "threads", "cpus", "frame_skip"),
-    *("status", "differences", "engines", "own_classes"),
-)
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
 # A proof in the cell is a verdict if none was known and each environment has ended this often or made this many steps.
 _ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
@@ -48,47 +44,61 @@ FEWEST_PROCESSES = 5
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """Return every cell of ``run``, which is in ``file``, with its findings, in the order in which they appear."""
     measured = _measured(run)
-    cells = _rated(measured, run.header)
-    before = Sweep(tuple(cells.values()), run.header, file)
-    conditions = {key: cell.condition for key, cell in cells.items()}
+    rated = _rated(measured, run.header)
+    sweep = Sweep(tuple(rated.values()), run.header, file)
+    conditions = {key: cell.condition for key, cell in rated.items()}
     by_cpu_time, batches = (
-        pooled({key: _sample(measured[key][1], counts) for key in cells}, conditions)
+        pooled({key: _sample(measured[key][1], counts) for key in rated}, conditions)
         for counts in (_frames_by_cpu_time, _times_by_batch)
     )
-    for key, cell in cells.items():
-        records, counted = measured[key]
-        base, bare, rates, speedup = cells.get(base_of(key)), before.ceiling_of(cell), cell.sample.rates, None
-        if cell is base and not cell.struck:
-            speedup = Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
-        elif base is not None and cell.backend not in (NULL, YARDSTICK) and not (cell.struck or base.struck):
-            speedup = ratio(cell.sample, base.sample)
-        in_steps = cell.sample.scaled(1 / cell.frame_skip)
+    cells = {}
+    for key, cell in rated.items():
+        speedup, ceiling = _speedup(cell, rated), sweep.ceiling_of(cell)
         frames_per_second = estimate_of_rate(cell.sample)
-        steps_per_second = frames_per_second if cell.frame_skip == 1 else estimate_of_rate(in_steps)
-        learner = None if cell.reference_row else run.header.spec.learner
+        steps_per_second = frames_per_second
+        if cell.built.frame_skip != 1:
+            steps_per_second = estimate_of_rate(cell.sample.scaled(1 / cell.built.frame_skip))
+        records, counted = measured[key]
+        well = [window for record in _well(records) for window in record.windows]
         counting = [window for _, windows in counted for window in windows]
-        cells[key] = cell.having(
+        startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
+        learner = None if cell.reference_row else run.header.spec.learner
+        figures = Figures(
+            rows=sum([window.rows for window in well]),
+            resets=sum([window.resets for window in well]),
+            startup_seconds=median(startups) if startups else None,
+            peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
-            speedup=speedup,
-            of_ceiling=bare and ratio(cell.sample, bare.sample),
-            by_cpu_time=by_cpu_time[key],
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
             ns_per_batch=estimate_of_rate(batches[key]),
-            efficiency=speedup and speedup.scaled(1 / cell.cpus_owned),
-            learning=learning(learner, steps_per_second, cell.batch_size),
+            speedup=speedup,
+            efficiency=speedup and speedup.scaled(1 / cell.built.cpus_owned),
+            of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
             stability=stability(records, _observed(counted, run.header)),
             acting=acting(counting),
             batch_sizes=batch_sizes(counting),
+            learning=learning(learner, steps_per_second, cell.built.batch_size),
         )
+        cells[key] = replace(cell, by_cpu_time=by_cpu_time[key], figures=figures)
     sweep = Sweep(tuple(cells.values()), run.header, file)
-    return tuple(cell.having(findings=of_cell(cell, sweep)) for cell in sweep.cells)
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+
+
+def _speedup(cell: CellSummary, cells: Mapping[CellKey, CellSummary]) -> Estimate | None:
+    base = cells.get(base_of(cell.key))
+    if base is None or cell.excluded or base.excluded:
+        return None
+    if cell is base:
+        rates = cell.sample.rates
+        return Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
+    return None if cell.backend in (NULL, YARDSTICK) else ratio(cell.sample, base.sample)
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
-    """Return every cell of ``run`` with the sample of its rate, and whether it is struck: what a history is made of.
+    """Return every cell of ``run`` with its sample and exclusion, for histories: no figures, no findings.
 
-    It takes a fraction of the time of ``summarise``, which adds the figures and the findings.
+    This takes a fraction of the time of ``summarise``.
     """
     return tuple(_rated(_measured(run), run.header).values())
 
@@ -107,17 +117,14 @@ def _observed(counted: Counting, header: RunRecord) -> Counting:
 def _rated(
     measured: Mapping[CellKey, tuple[list[CellRecord], Counting]], header: RunRecord
 ) -> dict[CellKey, CellSummary]:
-    cells = {
-        key: _as_counted(_as_built(records, header), records, counted, header)
-        for key, (records, counted) in measured.items()
-    }
+    cells = {key: _cell(records, counted, header) for key, (records, counted) in measured.items()}
     samples = {key: _sample(counted, _frames) for key, (_, counted) in measured.items()}
     frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
     for key, cell in cells.items():
-        cells[key] = cell.having(sample=frames[key])
+        cells[key] = replace(cell, sample=frames[key])
     for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
-        if cells[key].label != REFERENCE:  # if that is above the ceiling, the ceiling was disturbed
-            cells[key] = cells[key].having(struck_for=Doubt.ABOVE_CEILING)
+        if cells[key].label != REFERENCE:  # if the reference is above the ceiling, the ceiling was disturbed
+            cells[key] = replace(cells[key], excluded_for=Exclusion.ABOVE_CEILING)
     return cells
 
 
@@ -171,82 +178,72 @@ def _usable(records: Sequence[CellRecord], header: RunRecord) -> int:
     return sum(there) or here
 
 
-def _as_built(records: Sequence[CellRecord], header: RunRecord) -> CellSummary:
+def _cell(records: Sequence[CellRecord], counted: Counting, header: RunRecord) -> CellSummary:
+    """Return a cell without its rates."""
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
-    proves = header.spec.proof != "off"
-    # Those of repeats that have one, or need one.
-    proofs = [
-        _counted_as_returned(record) or _NOT_COMPARED
-        for record in records
-        if record.proof is not None
-        or (
-            (proves and record.status == "ok" and record.repeat < PASSES_OF_ALL)
-            and not (record.label == REFERENCE or record.entry.reference_row)
-        )
-    ]
-    # What was broken off says nothing of work that another repeat has shown.
-    shown = [proof for proof in proofs if proof.reason != BROKEN_OFF] or proofs
-    proof = _together(shown)
-    verdict, verdict_reason = _work(records, shown, proof)
-    shows_none = first.entry.reference_row or (first.status != "ok" and verdict != "different")
-    startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
-    return CellSummary.of(
-        key=first.key.without_repeat,
-        **{name: getattr(first, name) for name in _AS_RECORDED},
-        cpus_owned=max(1, min(len(first.cpus), first.workers, _usable(records, header))),
+    usable = _usable(records, header)
+    built = Built(
+        choice=first.choice,
+        num_envs=first.num_envs,
+        batch_size=first.batch_size,
+        processes=first.processes,
+        threads=first.threads,
+        cpus=first.cpus,
+        cpus_owned=max(1, min(len(first.cpus), first.workers, usable)),
+        frame_skip=first.frame_skip,
         replicas=max(1, len(first.replicas)),
-        hosts=tuple(share for record in records for share in record.hosts or ()),
+        differences=first.differences,
+        engines=first.engines,
+        own_classes=first.own_classes,
+    )
+    cell = CellSummary(
+        key=first.key.without_repeat,
+        status=first.status,
         reason=next((record.reason for record in (*faulty, *failed, *records) if record.reason is not None), None),
         repeats=len(records),
         failed_repeats=len(failed),
         faulty_repeats=len(faulty),
-        verdict=None if shows_none else verdict,
-        verdict_reason=verdict_reason,
-        proof=proof,
-        unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
-        known_to_differ=any(record.verdict == "different" for record in records),
-        startup_seconds=median(startups) if startups else None,
-        peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
+        built=built,
+        work=_work(records, first, header),
+        conditions=_conditions(records, built, counted, usable),
     )
+    if cell.conditions.strayed and header.spec.pin.pins and header.host.pinning:
+        return replace(cell, excluded_for=Exclusion.NOT_PINNED)
+    contested = cell.conditions.disturbed or cell.conditions.throttled or cell.workers > usable
+    return replace(cell, excluded_for=Exclusion.CONTESTED) if contested and cell.entry.spins else cell
 
 
-def _as_counted(cell: CellSummary, records: Sequence[CellRecord], counted: Counting, header: RunRecord) -> CellSummary:
-    """Return ``cell`` with what its windows and the machine show, struck if its CPUs were not its own."""
-    every = [window for record in _well(records) for window in record.windows]
-    shaken = [
-        (len(record.cpus), window)
-        for record in _well(records)
-        for window in record.windows
-        if not window.calm(len(record.cpus))
-    ]
+def _conditions(records: Sequence[CellRecord], built: Built, counted: Counting, usable: int) -> Conditions:
+    every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
+    shaken = [(cpus, window) for cpus, window in every if not window.calm(cpus)]
     span = sum([len(record.cpus) * sum([window.ns for window in windows]) for record, windows in counted])
     stolen = sum([window.steal_ns or 0 for _, windows in counted for window in windows])
     others = sum([window.others_ns or 0 for _, windows in counted for window in windows])
-    usable = _usable(records, header)
-    cell = cell.having(
+    hosts = tuple(share for record in records for share in record.hosts or ())
+    at_work = built.choice.entry.at_work(built.processes, built.threads, built.choice.options)
+    oversubscribed_by: Literal["workers", "threads"] | None = None
+    if records[0].workers > usable:
+        oversubscribed_by = "workers"
+    elif at_work > built.cpus_owned:
+        oversubscribed_by = "threads"
+    return Conditions(
         windows=len(every),
-        rows=sum([window.rows for window in every]),
-        resets=sum([window.resets for window in every]),
         throttled_windows=sum([window.held_back for _, window in shaken]),
         disturbed_windows=sum([window.disturbed(cpus) for cpus, window in shaken]),
-        # One host's loss is none of the others', and slows what all of them do.
-        disturbed=disturbed(counted) or any(one.disturbed for one in cell.hosts),
+        # The loss of one host slows the replicas on all of them.
+        disturbed=disturbed(counted) or any(host.disturbed for host in hosts),
         taken_is_known=any((one.steal_ns, one.others_ns) != (None, None) for _, each in counted for one in each),
         stolen_share=stolen / max(1, span),
         others_share=others / max(1, span),
         strayed=any(map(_strayed, records)),
-        oversubscribed=cell.workers > usable,
-        crowded=cell.at_work > cell.cpus_owned and cell.workers <= usable,
+        oversubscribed_by=oversubscribed_by,
         unbound=next((record.unbound for record in records if record.unbound), None),
-        priorities=tuple(dict.fromkeys(each for record in records for each in record.priorities)),
         most_threads=max((len(threads) for record in records for threads in record.seats or ()), default=0),
+        priorities=tuple(dict.fromkeys(each for record in records for each in record.priorities)),
+        hosts=hosts,
     )
-    if cell.strayed and header.spec.pin.pins and header.host.pinning:
-        return cell.having(struck_for=Doubt.NOT_PINNED)
-    contested = cell.disturbed or cell.throttled or cell.oversubscribed
-    return cell.having(struck_for=Doubt.CONTESTED) if contested and cell.entry.spins else cell
 
 
 def _strayed(record: CellRecord) -> bool:
@@ -276,7 +273,33 @@ def next_repeats(run: Run) -> dict[CellKey, int]:
     return again | {record.key.without_repeat: record.repeat + 1 for record in last if record.status == "ok"}
 
 
-def _work(
+def _work(records: Sequence[CellRecord], first: CellRecord, header: RunRecord) -> Work:
+    proves = header.spec.proof != "off"
+    # The proofs of repeats that have one, or need one.
+    proofs = [
+        _counted_as_returned(record) or _NOT_COMPARED
+        for record in records
+        if record.proof is not None
+        or (
+            (proves and record.status == "ok" and record.repeat < PASSES_OF_ALL)
+            and not (record.label == REFERENCE or record.entry.reference_row)
+        )
+    ]
+    # A proof that was broken off does not hide what another repeat has shown.
+    shown = [proof for proof in proofs if proof.cause is None] or proofs
+    proof = _together(shown)
+    verdict, reason = _verdict(records, shown, proof)
+    shows_none = first.entry.reference_row or (first.status != "ok" and verdict != "different")
+    return Work(
+        verdict=None if shows_none else verdict,
+        reason=reason,
+        proof=proof,
+        unproven_repeats=sum(proof.verdict == "unverified" and not proof.impossible for proof in proofs),
+        known_to_differ=any(record.verdict == "different" for record in records),
+    )
+
+
+def _verdict(
     records: Sequence[CellRecord], proofs: Sequence[CellProof], proof: CellProof | None
 ) -> tuple[WorkVerdict, str]:
     """Return the verdict on the work of a cell, and why it is not plainly ``identical``, or where it comes from.
@@ -331,7 +354,7 @@ def _counted_as_returned(record: CellRecord) -> CellProof | None:
     if proof is None or record.replicas or proof.timed_rows in (0, rows) or proof.verdict == "different":
         return proof
     fault = f"rows were counted but not returned: {rows:,} in windows with {proof.timed_rows:,}"
-    return altered(proof, verdict="different", fault=fault)
+    return replace(proof, verdict="different", fault=fault)
 
 
 def _together(proofs: Sequence[CellProof]) -> CellProof | None:
@@ -343,7 +366,7 @@ def _together(proofs: Sequence[CellProof]) -> CellProof | None:
     # Each repeat takes other environments, as long as there are any.
     covered = sum([proof.environments for proof in proofs])
     worst = max(proofs, key=lambda proof: BEST_FIRST.index(proof.verdict))
-    return altered(
+    return replace(
         worst,
         rows=sum([proof.rows for proof in proofs]),
         ends=sum([proof.ends for proof in proofs]),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ActionSpace, ActionSpaceTree, ArrayTree, BackendInfo, Batch
     from vebench.child.policy import PolicyChoice
-    from vebench.child.record.recorder import Recorder
 
     Receive = Callable[[], Batch]
 
@@ -96,6 +95,7 @@ class Acting(Actions):
     ``cpus`` are those of the policy: the calling thread moves there to act, and then back to ``home``. With none, it
     stays where it is. The time of a batch is that from its actions to its rows. The age of a row is how often the
     policy has acted between choosing a row's action and getting its rows; in synchronous use it is 0.
+    ``note`` gets each batch of actions.
     """
 
     def __init__(  # noqa: PLR0913 - what acts, on what, where
@@ -104,12 +104,12 @@ class Acting(Actions):
         first: Batch,
         info: BackendInfo,
         clock: Callable[[], int],
-        recorder: Recorder | None = None,
+        note: Callable[[ArrayTree], None] | None = None,
         *,
         cpus: tuple[int, ...] = (),
         home: tuple[int, ...] = (),
     ) -> None:
-        self._policy, self._clock, self._recorder = policy, clock, recorder
+        self._policy, self._clock, self._note = policy, clock, note
         self._cpus, self._home = cpus, home
         self._observations: Any = first.observations
         self._sent = 0
@@ -133,8 +133,8 @@ class Acting(Actions):
             pinning.restrict(self._home)
         self.taken += 1
         self._last = actions
-        if self._recorder is not None:
-            self._recorder.note_actions(actions)
+        if self._note is not None:
+            self._note(actions)
         self._sent = sent = clock()
         self._copied += uploaded - began + sent - inferred
         self._inferred += inferred - uploaded

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from vebench.backends.interface import (
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "unverified", "different"]
 
 _CPU_LIST = re.compile(r"[0-9,-]*", re.ASCII)
+
+
+class Cause(Enum):
+    """Why a cell, or its comparison, has ended early, where code depends on it."""
+
+    INTERRUPTED = "interrupted"  # by the user
+    GIVEN_UP = "given up"
+
+    @property
+    def reason(self) -> str:
+        """The cause as a sentence for people."""
+        return "no time was left: use a larger --budget" if self is Cause.GIVEN_UP else "interrupted"
 
 
 @dataclass(frozen=True)
@@ -90,10 +103,9 @@ class Begins:
 
 @dataclass(frozen=True)
 class Ends(_Counted):
-    """A window is over. Reading counters took ``reading_ns``; the process has lived ``lived_ns`` by its own clock."""
+    """A window is over, and the counters are read."""
 
-    reading_ns: int
-    lived_ns: int
+    reading_ns: int  # how long that took
 
 
 @dataclass(frozen=True)
@@ -231,6 +243,7 @@ class CellProof(_Compared):
     impossible: bool = False
     num_envs: int = 0
     timed_rows: int = 0
+    cause: Cause | None = None
 
     @property
     def followed_share(self) -> float:

@@ -16,11 +16,11 @@ from vebench.backends.environments.making import make, read_spaces, sample
 from vebench.backends.interface import Batch
 from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
 from vebench.child.answers import Done, Layout, Ready, Timed
+from vebench.child.equality import ids
+from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
+from vebench.child.equality.recording import BrokenInterfaceError, malformed
 from vebench.child.loop import Loop
 from vebench.child.policy import TAPE
-from vebench.child.record import ids
-from vebench.child.record.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
-from vebench.child.record.recording import BrokenInterfaceError, malformed
 from vebench.child.request import Recording
 from vebench.child.schedule import Windows, warm_up
 from vebench.child.window import Watched
@@ -91,7 +91,7 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     )
     processes = counters.process_tree(os.getpid())
     seats = counters.cpus_by_thread(processes)
-    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups("cpu"))
+    watched = Watched(processes, (*request.setup.cpus, *policy_cpus), control_groups())
     Windows(
         request,
         loop,
@@ -158,7 +158,8 @@ def _actions(
         policy = make_policy(chosen, info.action_space, first.observations, request.tape_seed, tape)
         policy.download(policy.infer(policy.upload(first.observations)))
         pinning.restrict(home)
-        actions = Acting(policy, first, info, clock, recorder, cpus=cpus, home=home)
+        note = None if recorder is None else recorder.note_actions
+        actions = Acting(policy, first, info, clock, note, cpus=cpus, home=home)
     return actions if info.fewest_rows is None else Fitting(actions, len(first.env_ids)), cpus
 
 

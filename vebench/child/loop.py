@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vebench.child.record.recording import BrokenInterfaceError, malformed
+from vebench.child.equality.recording import BrokenInterfaceError, malformed
 from vebench.child.window import READINGS_PER_WINDOW
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import VectorBackend
     from vebench.child.actions import Actions
-    from vebench.child.record.recorder import Recorder
+    from vebench.child.equality.recorder import Recorder
 
 _FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 

@@ -80,7 +80,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     answer, job = writer(answers), request.job
     try:
         if isinstance(job, (Replaying, Judging)):
-            from vebench.child.proof.replay import prove, replay  # noqa: PLC0415 - it needs more than numpy, no adapter
+            from vebench.child.equality.replay import prove, replay  # noqa: PLC0415 - it needs more than numpy, no adapter
 
             for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job, clock):
                 answer(proof)
@@ -90,7 +90,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
             return 0
         factory = load(request.target)
         if isinstance(job, Proving):
-            from vebench.child.stepping import step_trials  # noqa: PLC0415 - not for what is timed
+            from vebench.child.equality.stepping import step_trials  # noqa: PLC0415 - not for what is timed
 
             step_trials(request, job, factory, answer)
             return 0
@@ -102,7 +102,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
         traceback.print_exc()
         told = isinstance(job, (Proving, Judging))  # the judge says where
         place = "" if told else where(traceback.walk_tb(error.__traceback__))
-        answer(Failure(", ".join(filter(None, (printed or describe(error), place, counters.address_space_used())))))
+        answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
     backend.close()
     return 0

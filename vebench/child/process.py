@@ -1,4 +1,4 @@
-"""A child as the process that starts it has it: the launcher on its own machine, a relay on another host."""
+"""Processes and what is said to them: started here by the runner, on another host by the relay."""
 
 from __future__ import annotations
 
@@ -12,81 +12,75 @@ import subprocess
 import sys
 import time
 from collections import deque
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
 
 from vebench.machine import guardian, pinning
 from vebench.machine.host import MEBIBYTE, memory_available
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
 # A cell that leaves the machine less than this is ended before the kernel ends something else.
 LEAST_MEMORY = 256 * MEBIBYTE
-CHECK_S = 0.5  # seconds between two looks at the memory and at a log
-# After it has closed the pipe for its answers, or was killed, a process may take this long to exit.
-EXIT_S = 1.0
+CHECK_S = 0.5  # seconds between two checks of the free memory and of the log
+EXIT_S = 1.0  # for a process to exit after it was killed, or has closed the pipe for its answers
 # A library that prints endlessly must not fill the disk. Only the end of a log is worth reading.
 MOST_LOG = 64 * MEBIBYTE
 LOG_TAIL = 16 * 1024
+LONGEST_QUOTE = 300  # characters of a log's last line
 _CHUNK = 1 << 16
 
 
 class Lines:
-    """The lines that come over a pipe, of which ``descriptor`` is the reading end."""
+    """The lines that come over a pipe. ``descriptor`` is its reading end."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._rest = b""
         self._lines: deque[bytes] = deque()
 
-    def read(self) -> list[bytes] | None:
-        """Return the lines that one read completes, None at the end. Waits if nothing can be read."""
-        chunk = os.read(self.descriptor, _CHUNK)
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return lines if chunk else None
-
     def wait(self, timeout: float) -> bool:
-        """Return whether something has come, or the end has, within ``timeout`` seconds."""
+        """Return whether something can be read, or the pipe is closed, within ``timeout`` seconds."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         poll.register(self.descriptor, select.POLLIN)
         return bool(poll.poll(1000 * timeout))
 
     def take(self) -> bytes | None:
-        """Return the next line, None if it has not come yet. Raises EOFError at the end."""
+        """Return the next line, None if it has not come yet. Raises EOFError when the pipe is closed."""
         while not self._lines:
             if not self.wait(0):
                 return None
-            if (lines := self.read()) is None:
+            chunk = os.read(self.descriptor, _CHUNK)
+            if not chunk:
                 raise EOFError
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
             self._lines.extend(lines)
         return self._lines.popleft()
 
 
-def write_all(descriptor: int, what: bytes) -> None:
-    """Write all of ``what``. Whether the other end still reads is noticed when it is read from."""
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write ``data``. A closed pipe is not an error here: its reader notices that when it reads an answer."""
     with contextlib.suppress(BrokenPipeError):
-        while what:
-            what = what[os.write(descriptor, what) :]
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 class Log:
-    """The file that a cell's processes print to, opened for appending."""
+    """A file that processes print to, opened for appending and reading."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def end(self) -> str:
-        """Return the end of what was printed."""
+        """Return the last ``LOG_TAIL`` bytes."""
         log = self._file.fileno()
         return os.pread(log, LOG_TAIL, max(0, os.fstat(log).st_size - LOG_TAIL)).decode(errors="replace")
 
     def last_line(self) -> str:
-        """Return the last line that was printed, or its beginning."""
-        return self.end().strip().rpartition("\n")[2][:300]
+        """Return the last line, shortened."""
+        return self.end().strip().rpartition("\n")[2][:LONGEST_QUOTE]
 
     def keep_short(self) -> None:
-        """Keep only the end of a log that is too long."""
+        """Drop everything but the end of a log that has become too long."""
         log = self._file.fileno()
         if os.fstat(log).st_size > MOST_LOG:
             end = self.end()
@@ -94,10 +88,128 @@ class Log:
             os.write(log, end.encode())
 
 
-class Zygote:
+class Process:
+    """A process in a session of its own.
+
+    - ``command``: the program and its arguments
+    - ``log``: gets its standard error, and its standard output unless ``stdout`` is given; None discards both
+    - ``env``, ``cwd``, ``stdin``, ``stdout``, ``pass_fds``: as for ``subprocess.Popen``; ``stdin`` is empty by default
+
+    Raises OSError if it does not start.
+    """
+
+    def __init__(  # noqa: PLR0913 - those of Popen
+        self,
+        command: Sequence[str],
+        log: IO[bytes] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        stdout: IO[bytes] | int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        printed: IO[bytes] | int = subprocess.DEVNULL if log is None else log
+        self._popen = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=printed if stdout is None else stdout,
+            stderr=printed,
+            env=env,
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+        self.pid = self._popen.pid
+        self.stdin, self.stdout = self._popen.stdin, self._popen.stdout
+        self.log = None if log is None else Log(log)
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+        return self._popen.poll()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return its exit status, None if it still runs after ``timeout`` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(timeout)
+        return None
+
+    def how_it_ended(self) -> str:
+        """Return its end as a predicate: ``exited with status 3: last line of its log``."""
+        status = self.wait(EXIT_S)
+        if status is None:
+            return "is still running, but has closed the pipe for its answers"
+        if status == -signal.SIGKILL:
+            return "was ended by SIGKILL (out of memory, or killed from outside)"
+        how = f"exited with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        last = "" if self.log is None else self.log.last_line()
+        return f"{how}: {last}" if last else how
+
+    def end(self, patience: float = 0.0) -> None:
+        """Kill it and its process group, unless it exits within ``patience`` seconds, and close its pipes."""
+        for pipe in (self.stdin, self.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # it has not read everything
+                    pipe.close()
+        if patience:
+            self.wait(patience)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait(EXIT_S)  # longer, if it is in an uninterruptible system call
+
+
+class CellStart(NamedTuple):
+    """What a cell's process is started with."""
+
+    request: Path  # the JSON file
+    log: IO[bytes]
+    mark: str  # in its environment, by which its processes are found
+    descriptors: Sequence[int]  # for its answers, for the signals to go on, and its lifeline
+
+
+class ForkedProcess(Process):
+    """A process that was forked from a zygote, which reports its end in ``statuses``."""
+
+    def __init__(self, pid: int, statuses: Lines, log: IO[bytes]) -> None:  # not started by Popen
+        self.pid, self.log, self.stdin, self.stdout = pid, Log(log), None, None
+        self._statuses = statuses
+        self._status: int | None = None
+        self._ended_with_zygote = False
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+        if self._status is None:
+            try:
+                line = self._statuses.take()
+            except EOFError:
+                line, self._ended_with_zygote = b"-9", True
+            self._status = None if line is None else int(line)
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return its exit status, None if it still runs after ``timeout`` seconds."""
+        if self.poll() is None and timeout is not None:
+            self._statuses.wait(timeout)
+        return self.poll()
+
+    def how_it_ended(self) -> str:
+        """Return its end as a predicate."""
+        how = super().how_it_ended()
+        return "ended with the process that it was forked from" if self._ended_with_zygote else how
+
+    def end(self, patience: float = 0.0) -> None:
+        """Kill it and its process group."""
+        if self.poll() is None:
+            super().end(patience)
+        os.close(self._statuses.descriptor)
+
+
+class Zygote(Process):
     """A process that has imported ``modules``, from which cells are forked; see ``vebench.child.zygote``.
 
-    ``env`` has its environment, in which the mark of cells has as many characters as theirs. It is in ``folder``.
+    - ``folder``: is made for it, and removed in the end
+    - ``env``: its environment; cells inherit it, with a mark of the same length in place of its own
+    - ``lifeline``: the end of a pipe that closes when this process is gone
     """
 
     def __init__(
@@ -107,88 +219,70 @@ class Zygote:
         self._folder = folder
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [python, "-X", "faulthandler", "-m", "vebench.child.zygote", str(theirs.fileno()), str(lifeline)]
-            self.process = subprocess.Popen(
-                [*command, *modules],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=folder,
-                env={**env, "TMPDIR": str(folder)},
-                pass_fds=[theirs.fileno(), lifeline],
-                start_new_session=True,
-            )
+            words = [python, "-X", "faulthandler", "-m", "vebench.child.zygote", str(theirs.fileno()), str(lifeline)]
+            env = {**env, "TMPDIR": str(folder)}
+            super().__init__([*words, *modules], env=env, cwd=folder, pass_fds=[theirs.fileno(), lifeline])
 
-    def fork(self, request: Path, mark: str, descriptors: Sequence[int], wait: Callable[[int], None]) -> Forked | None:
-        """Return a cell that is forked, None if none can be: its log, pipes and lifeline are in ``descriptors``.
+    def fork(self, start: CellStart, wait: Callable[[int], None]) -> ForkedProcess | None:
+        """Return a cell's process, None if none can be forked.
 
-        ``wait`` waits until a descriptor can be read, but only as long as the cell may take.
+        ``wait`` waits until a descriptor can be read, for as long as the cell may take: it may be importing modules.
         """
-        cell = {"request": str(request), "folder": str(request.parent), "mark": mark, "cpus": pinning.allowed() or ()}
-        status, told = os.pipe()
-        forked = Forked(Lines(status))
+        cell = {
+            "request": str(start.request),
+            "folder": str(start.request.parent),
+            "mark": start.mark,
+            "cpus": pinning.allowed() or (),
+        }
+        reading, writing = os.pipe()
+        statuses, pid = Lines(reading), 0
         with contextlib.suppress(OSError, EOFError):  # it has ended
-            with os.fdopen(told, "wb"):
-                socket.send_fds(self._asks, [json.dumps(cell).encode()], [*descriptors, told])
-            wait(status)  # for its imports, too
-            forked.pid = int(forked.lines.take() or 0)
-        if forked.pid:
-            return forked
-        os.close(status)
-        self.process.kill()
+            with os.fdopen(writing, "wb"):
+                given = [start.log.fileno(), *start.descriptors, writing]
+                socket.send_fds(self._asks, [json.dumps(cell).encode()], given)
+            wait(reading)
+            pid = int(statuses.take() or 0)
+        if pid:
+            return ForkedProcess(pid, statuses, start.log)
+        os.close(reading)
+        super().end()
         return None
 
-    def end(self) -> None:
-        """End it, and so the cells that are forked from it."""
+    def end(self, patience: float = 0.0) -> None:
+        """End it, and with it the cells that were forked from it."""
         self._asks.close()
-        self.process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(EXIT_S)
+        super().end(patience)
         guardian.remove(str(self._folder))
 
 
-class Forked:
-    """A process whose end a zygote reports in ``lines``. It has what is used of ``subprocess.Popen``."""
+class Guardian(Process):
+    """The process that cleans up if this one is killed; see ``vebench.machine.guardian``.
 
-    def __init__(self, lines: Lines) -> None:
-        self.pid, self.lines, self.ended_with_zygote = 0, lines, False
-        self._status: int | None = None
+    It inherits ``kept_open``, so that it holds the lock of the scratch folder.
+    """
 
-    def poll(self) -> int | None:
-        """Return its exit status, None while it runs, as ``Popen`` does."""
-        if self._status is None:
-            try:
-                line = self.lines.take()
-            except EOFError:
-                line, self.ended_with_zygote = b"-9", True
-            self._status = None if line is None else int(line)
-        return self._status
+    def __init__(self, token: str, scratch: Path, *kept_open: int) -> None:
+        words = [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)]
+        super().__init__(words, stdin=subprocess.PIPE, cwd="/", pass_fds=kept_open)
+        self._pipe = cast("IO[bytes]", self.stdin).fileno()
+        os.set_blocking(self._pipe, False)  # a stopped guardian reads nothing
 
-    def wait(self, timeout: float) -> int:
-        """Return its exit status. Raises TimeoutExpired."""
-        if self.poll() is None:
-            self.lines.wait(timeout)
-        if (status := self.poll()) is None:
-            raise subprocess.TimeoutExpired(str(self.pid), timeout)
-        return status
-
-    def kill(self) -> None:
-        """Kill it, if it runs."""
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+    def watch(self, group: int) -> None:
+        """Let it end this process group, too. A negative number is a group that has ended."""
+        with contextlib.suppress(OSError):  # it was killed or stopped: then the kernel ends the cells
+            os.write(self._pipe, b"%d\n" % group)
 
 
 class ChildProcess:
-    """A child in a session of its own: its process, the lines of its answers, and its log.
+    """A child that measures or compares a cell, with a pipe each way.
 
-    ``folder`` is made for it, and removed at its end; the files of recordings lie beside it. ``request`` is that of
-    ``vebench.child.request`` as JSON. ``env`` is its environment: ``environment``. ``fork`` is given the file with the
-    request, the cell's mark and its descriptors, and returns None if the cell needs a fresh interpreter. Raises OSError
-    if it cannot be started.
+    - ``request``: of ``vebench.child.request``, as JSON
+    - ``folder``: is made for it, and removed in the end; recordings lie next to it
+    - ``env``: see ``environment``
+    - ``fork``: returns a forked process, or None if the cell needs a fresh interpreter
+
+    Raises OSError if it cannot be started.
     """
-
-    process: subprocess.Popen[bytes] | Forked
 
     def __init__(
         self,
@@ -196,67 +290,44 @@ class ChildProcess:
         request: Mapping[str, Any],
         folder: Path,
         env: Mapping[str, str],
-        fork: Callable[[Path, str, Sequence[int]], Forked | None] = lambda *_: None,
+        fork: Callable[[CellStart], ForkedProcess | None] = lambda _: None,
     ) -> None:
         folder.mkdir()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             ours.callback(guardian.remove, str(folder))
             printed = ours.enter_context((folder / "log").open("a+b"))
-            results, answers = os.pipe()
-            ours.callback(os.close, results)
-            theirs.callback(os.close, answers)
-            child_end, self._go_ahead = os.pipe()
-            theirs.callback(os.close, child_end)
-            ours.callback(os.close, self._go_ahead)
-            asks = folder / "request.json"
+            reading, answers = os.pipe()
+            go_ahead, self._go_ahead = os.pipe()
+            for end in (reading, self._go_ahead):
+                ours.callback(os.close, end)
+            for end in (answers, go_ahead):
+                theirs.callback(os.close, end)
+            file = folder / "request.json"
             job = request["job"]
             if job is not None and "path" in job[1]:
                 job = job[0], {**job[1], "path": str(folder.parent / job[1]["path"])}
-            asks.write_text(json.dumps({**request, "job": job, "go_ahead": child_end}))
-            given = [answers, child_end, request["lifeline"]]
-            mark = env.get(guardian.CELL_VARIABLE, "")
-            if (forked := fork(asks, mark, [printed.fileno(), *given])) is not None:
-                ours.callback(os.close, forked.lines.descriptor)
-            self.process = forked or subprocess.Popen(
-                [python, "-X", "faulthandler", "-m", "vebench.child.main", str(asks), str(answers)],
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
+            file.write_text(json.dumps({**request, "job": job, "go_ahead": go_ahead}))
+            given = [answers, go_ahead, request["lifeline"]]
+            self.process = fork(CellStart(file, printed, env.get(guardian.CELL_VARIABLE, ""), given)) or Process(
+                [python, "-X", "faulthandler", "-m", "vebench.child.main", str(file), str(answers)],
+                printed,
                 cwd=folder,
-                # What libraries leave in the temporary folder is removed with the child's folder.
-                env={**env, "TMPDIR": str(folder)},
+                env={**env, "TMPDIR": str(folder)},  # so that libraries' temporary files are removed with the folder
                 pass_fds=given,
-                start_new_session=True,
             )
             self._close: Callable[[], None] = ours.pop_all().close
-        self.lines, self.log = Lines(results), Log(printed)
-        self._look_at = 0.0
+        self.lines, self.log = Lines(reading), Log(printed)
+        self._check_at = 0.0
 
     def say(self, line: str) -> None:
         """Write a line to the child."""
         write_all(self._go_ahead, line.encode() + b"\n")
 
-    def how_it_ended(self) -> str:
-        """Return in words how it has ended, once it has closed the pipe for its answers."""
-        try:
-            status = self.process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            return "its process is still running, but has closed the pipe for its answers"
-        if status >= 0:
-            last = self.log.last_line()
-            return f"its process ended with status {status}" + (f": {last}" if last else "")
-        name = signal.Signals(-status).name
-        cause = " (out of memory, or killed from outside)" if name == "SIGKILL" else ""
-        who = "its process"
-        if isinstance(self.process, Forked) and self.process.ended_with_zygote:
-            who = "the process from which cells are forked"
-        return f"{who} was ended by {name}{cause}"
-
     def fault(self) -> str | None:
-        """Return in words why it must end now, None if it may go on. Its log is kept short. Both every ``CHECK_S``."""
-        if time.monotonic() < self._look_at:
+        """Return why it must end now, None if it may go on. Checks memory and log every ``CHECK_S`` seconds."""
+        if time.monotonic() < self._check_at:
             return None
-        self._look_at = time.monotonic() + CHECK_S
+        self._check_at = time.monotonic() + CHECK_S
         self.log.keep_short()
         left = memory_available()
         if left is None or left >= LEAST_MEMORY:
@@ -264,27 +335,12 @@ class ChildProcess:
         return f"out of memory: {left // MEBIBYTE} MiB were left"
 
     def end(self, mark: str, variable: str = guardian.TOKEN_VARIABLE) -> None:
-        """End it with all processes that have the mark in this environment variable, and remove its folder."""
+        """End it and all processes that have the mark in this environment variable, and remove its folder."""
         guardian.end(mark, frozenset({self.process.pid}), variable)
-        self.process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it is in an uninterruptible system call
-            self.process.wait(EXIT_S)
+        self.process.end()
         self._close()
 
 
 def environment(path: str, marks: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child: ``path`` is its ``PYTHONPATH``, by ``marks`` its processes are found."""
+    """Return the environment of a child: ``path`` is its ``PYTHONPATH``, ``marks`` identify its processes."""
     return {**os.environ, **pinning.ONE_THREAD_EACH, **marks, "PYTHONPATH": path}
-
-
-def start_guardian(token: str, scratch: Path, *kept_open: int) -> subprocess.Popen[bytes]:
-    """Start what cleans up if this process is killed; see ``vebench.machine.guardian``."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", guardian.__file__, token, str(scratch)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=kept_open,
-        start_new_session=True,  # so Ctrl-C in the terminal does not reach it
-        cwd="/",
-    )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from vebench.child.answers import Answer
+    from vebench.child.equality.recorder import Recorder
     from vebench.child.loop import Loop, Stretch
-    from vebench.child.record.recorder import Recorder
     from vebench.child.request import Request
     from vebench.child.window import Watched
 
@@ -134,8 +134,7 @@ class Windows:
         self._late = stretch.ns - left
         ended = self._clock()
         counts = difference(before, read_counters(self._watched), self._owed)
-        now = self._clock()
-        self._answer(Ends(now - ended, now - self._started))
+        self._answer(Ends(self._clock() - ended))
         return Window(stretch.ns, stretch.rows, stretch.resets, **counts, **stretch.times, steps_before=begun)
 
     def _has_time(self) -> bool:

@@ -1,8 +1,8 @@
 """A process from which cells are forked: ``python -m vebench.child.zygote SOCKET LIFELINE MODULE ...``.
 
-It imports the modules, which cells need. It starts no thread and makes no environment, and sleeps but for the
-moments in which it forks. Its collector is left as imports have left it, and nothing is frozen: collections must take
-as long in a forked cell as in a fresh interpreter. How it is asked: ``Zygote`` in ``vebench.child.process``.
+It imports the modules that cells need. It starts no threads, creates no environments, and sleeps except when forking.
+Its garbage collector is left alone and nothing is frozen: collections must take as long in a forked cell as in a fresh
+interpreter. ``Zygote`` in ``vebench.child.process`` writes its messages.
 """
 
 from __future__ import annotations
@@ -19,109 +19,129 @@ import tempfile
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from vebench.child.main import begin, die_with_parent, hold_lifeline
 from vebench.machine import guardian, pinning
 
-_LONGEST = 1 << 16  # bytes of a message
+_MOST_BYTES = 1 << 16  # of a message
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# An entry of /proc/PID/pagemap shifted by this: 4 if the page is there, and 1 more if it is one of a file.
+# An entry of /proc/PID/pagemap, shifted: 4 if the page is present, and 1 more if it belongs to a file.
 _PRESENT, _OWN, _OF_FILE = 61, 4, 5
 # linux/mman.h: the latter two since 5.14.
 _DONTNEED, _POPULATE_READ, _POPULATE_WRITE = 4, 22, 23
+
+
+class _Order(NamedTuple):
+    """A message: what to fork a cell for, with its descriptors."""
+
+    cell: bytes  # JSON
+    log: int
+    answers: int
+    go_ahead: int
+    lifeline: int
+
+
+class _Pages(NamedTuple):
+    """A part of this process's memory."""
+
+    address: int
+    length: int
+    of_file: bool
 
 
 def main(channel: int, lifeline: int, modules: list[str]) -> int:
     """Fork cells until the socket ``channel`` is closed; each goes on here, and returns its exit status."""
     os.set_inheritable(channel, False)
     hold_lifeline(lifeline)
-    from vebench.backends import registry  # noqa: F401, PLC0415 - all cells need both
-    from vebench.child import cell as _  # noqa: F401, PLC0415 - same reason
+    # All cells need both.
+    from vebench.backends import registry  # noqa: F401
+    from vebench.child import cell as _  # noqa: F401
 
     for module in modules:
         importlib.import_module(module)
-    pages = _pages()
-    if len(pinning.own_threads()) != 1 or not _own(pages):
+    memory = _memory()
+    if len(pinning.own_threads()) != 1 or not _own(memory):
         return 1  # a forked cell would lack threads, or share memory: cells get fresh interpreters
-    for address, length, of_file in pages:
-        if of_file:  # so that the code of libraries counts in cells alone
-            _advise(address, length, _DONTNEED)
+    for pages in memory:
+        if pages.of_file:  # so that only cells account for the code of libraries
+            _advise(pages, _DONTNEED)
     with socket.socket(fileno=channel) as asked:
-        cell = _serve(asked)
-    if cell is None:
+        order = _serve(asked)
+    if order is None:
         return 0
-    message, log, answers, go_ahead, lifeline = cell
-    request = _become(json.loads(message), log)
-    return begin(request, answers, partial(_own, pages), go_ahead=go_ahead, lifeline=lifeline)
+    request = _become(json.loads(order.cell), order.log)
+    own_memory = partial(_own, memory)
+    return begin(request, order.answers, own_memory, go_ahead=order.go_ahead, lifeline=order.lifeline)
 
 
-def _serve(asked: socket.socket) -> tuple[bytes, int, int, int, int] | None:
-    """Fork cells, and report their ids and how they end. Returns in each of them what it was asked, at the end None."""
-    statuses: dict[int, int] = {}
+def _serve(asked: socket.socket) -> _Order | None:
+    """Fork cells, and report their process ids and how they end. Returns its order in each cell, in the end None."""
+    statuses: dict[int, int] = {}  # the pipe for each cell's status, by process id
 
     def report(*_: object) -> None:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                told = statuses.pop(ended[0])
+                pipe = statuses.pop(ended[0])
                 with suppress(OSError):
-                    os.write(told, b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
-                os.close(told)
+                    os.write(pipe, b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
+                os.close(pipe)
 
     signal.signal(signal.SIGCHLD, report)
     while True:
-        message, received, _, _ = socket.recv_fds(asked, _LONGEST, 5)
+        message, descriptors, _, _ = socket.recv_fds(asked, _MOST_BYTES, 5)
         if not message:
             return None
-        log, answers, go_ahead, lifeline, told = received
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # one that ends at once is reported, too
+        *given, status = descriptors
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until the cell is in ``statuses``
         if not (pid := os.fork()):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-            for descriptor in (told, *statuses.values()):
+            for descriptor in (status, *statuses.values()):
                 os.close(descriptor)
-            return message, log, answers, go_ahead, lifeline
-        statuses[pid] = told
-        os.write(told, b"%d\n" % pid)
+            return _Order(message, *given)
+        statuses[pid] = status
+        os.write(status, b"%d\n" % pid)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        for descriptor in (log, answers, go_ahead, lifeline):
+        for descriptor in given:
             os.close(descriptor)
 
 
-def _pages() -> list[tuple[int, int, bool]]:
-    """Return where the memory of this process lies: address and length of each part, and whether that is of a file."""
+def _memory() -> list[_Pages]:
+    """Return the present pages of this process that belong to files, or can be written."""
     found = []
     with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as pagemap:  # noqa: PTH123
         for area, rights, *_, name in (line.split() for line in maps):
             first, stop = (int(place, 16) // _PAGE for place in area.split("-"))
-            if rights[3] == "p" and not name.startswith("[v"):  # neither shared memory nor the kernel's
-                entries = memoryview(os.pread(pagemap.fileno(), 8 * (stop - first), 8 * first)).cast("Q")
-                for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> _PRESENT & 5):
-                    numbers = [number for number, _ in run]
-                    if kind == _OF_FILE or (kind == _OWN and rights[1] == "w"):
-                        found.append((numbers[0] * _PAGE, len(numbers) * _PAGE, kind == _OF_FILE))
+            if rights[3] != "p" or name.startswith("[v"):  # shared memory, or the kernel's
+                continue
+            entries = memoryview(os.pread(pagemap.fileno(), 8 * (stop - first), 8 * first)).cast("Q")
+            for kind, run in groupby(enumerate(entries, first), lambda each: each[1] >> _PRESENT & 5):
+                numbers = [number for number, _ in run]
+                if kind == _OF_FILE or (kind == _OWN and rights[1] == "w"):
+                    found.append(_Pages(numbers[0] * _PAGE, len(numbers) * _PAGE, kind == _OF_FILE))
     return found
 
 
-def _own(pages: list[tuple[int, int, bool]]) -> bool:
-    """Let this process share no memory that can be written, and have in it what a fresh interpreter would have.
+def _own(memory: list[_Pages]) -> bool:
+    """Give this process its own copy of all memory that can be written, as a fresh interpreter has it.
 
-    Otherwise pages would be copied one by one in the windows that are measured, would lie on another node than the
-    policy of a cell says, and would count as a part of a page. Returns whether the system can do so.
+    Otherwise pages would be copied in the measured windows, might lie on another memory node than the cell's policy
+    says, and would count only in part. Returns whether the system can do so.
     """
-    return all(
-        not _advise(address, length, _POPULATE_READ if of_file else _POPULATE_WRITE)
-        or ctypes.get_errno() == errno.ENOMEM  # its end was given back since: the allocator trims the heap
-        for address, length, of_file in pages
-    )
+    for pages in memory:
+        failed = _advise(pages, _POPULATE_READ if pages.of_file else _POPULATE_WRITE)
+        if failed and ctypes.get_errno() != errno.ENOMEM:  # no memory there: the allocator has trimmed the heap
+            return False
+    return True
 
 
-def _advise(address: int, length: int, what: int) -> int:
-    return int(pinning.libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), what))
+def _advise(pages: _Pages, advice: int) -> int:
+    return int(pinning.libc().madvise(ctypes.c_void_p(pages.address), ctypes.c_size_t(pages.length), advice))
 
 
 def _become(cell: dict[str, Any], log: int) -> str:
-    """Make this forked process look as if it had been started for a cell. Returns the file with its request."""
+    """Make this forked process look as if it had been started for a cell. Returns the path of its request."""
     die_with_parent()
     os.setsid()
     os.dup2(log, 1)
@@ -131,8 +151,8 @@ def _become(cell: dict[str, Any], log: int) -> str:
     os.chdir(cell["folder"])
     sys.path[0] = os.environ["TMPDIR"] = cell["folder"]
     tempfile.tempdir = None
-    # The kernel shows the memory in which a process got its environment: the mark is written there, and then kept for
-    # processes that this one starts.
+    # /proc/PID/environ shows the memory in which a process got its environment. So the mark is written there, and into
+    # os.environ for processes that this one starts.
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     mark = cell["mark"].encode()

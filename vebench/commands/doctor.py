@@ -14,7 +14,7 @@ from vebench.machine.host import LIVE, memory_available, read_host
 from vebench.machine.placement import order_of, place
 from vebench.plan.spec import OPTIONS
 from vebench.reports.console import show
-from vebench.reports.pages.machine import MachinePage
+from vebench.reports.pages.machine import Machine, machine_page
 from vebench.results import header
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Forma
     here, now = root == LIVE, Surroundings()
     if here:
         now = Surroundings(_others_share(host), _shared_memory(), missing_packages(), standings())
-    page = MachinePage(
+    machine = Machine(
         host=host,
         placement=placement,
         orders={policy: order_of(host.topology, host.cpus_allowed, policy) for policy in ("compact", "scatter")},
@@ -52,7 +52,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Forma
         findings=tuple(of_host(facts, now)),
         standings=now.standings,
     )
-    show(page, form)
+    show(machine_page(machine), form)
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vebench.commands import planning, verdicts
+from vebench.commands import planning, proving
 from vebench.commands.session import session
 from vebench.errors import InterruptedRunError, UsageError
 from vebench.plan.cells import informed, placement_of
@@ -12,7 +12,7 @@ from vebench.plan.suites import suite_named
 from vebench.reports import console
 from vebench.reports.console import show
 from vebench.reports.live import other_work
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import EarlyPage, RunPage
 from vebench.results import paths
 from vebench.results.store import RunWriter
@@ -47,7 +47,7 @@ def start(  # noqa: PLR0913 - one parameter for each option
     if verify:
         knowledge = planning.known()
         try:
-            verdicts.learn(plan.spec, knowledge, world)
+            proving.learn(plan.spec, knowledge, world)
         except KeyboardInterrupt:
             raise InterruptedRunError("interrupted while backends were compared: nothing has been measured") from None
         plan = informed(plan, knowledge)
@@ -76,7 +76,7 @@ def resume(  # noqa: PLR0913 - one parameter for each option
 
 
 def _shown(plan: Plan, whose: str = "") -> int:
-    show(PlanPage(plan))
+    show(plan_page(plan))
     planning.refuse_idle(plan, whose)
     return _DONE
 
@@ -107,7 +107,7 @@ def _measured(  # noqa: PLR0913 - what is measured, and where it goes
     page = found()
     outlet.publish(page, quiet=quiet)
     (section,) = page.sections
-    if other := [cell for cell in section.cells if cell.found_to_differ]:
+    if other := [cell for cell in section.cells if cell.work.found_to_differ]:
         console.note(other_work(other))
         return _OTHER_WORK
     return _UNDECIDED if status == _DONE and section.notice else status

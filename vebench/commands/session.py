@@ -25,7 +25,6 @@ from vebench.analysis.summary import next_repeats, wide_cells
 from vebench.engine import runner
 from vebench.engine.interface import CellFinished, FirstLook, ProofDone, RunStarted
 from vebench.engine.launcher import Launcher
-from vebench.engine.runner import BROKEN_OFF
 from vebench.errors import InterruptedRunError
 from vebench.hosts import site
 from vebench.interpreters import interpreter, venvs
@@ -175,8 +174,8 @@ class Session:
                     interrupts = self.open.enter_context(Interrupts())
                     for side, python in self._pythons.items():
                         self._launches[side] = self.open.enter_context(self._world.start(plan.spec, interrupts, python))
-                out, clock = console.for_progress(), self._world.clock
-                display = stack.enter_context(RunScreen(out, clock, quiet=self._quiet, before=before, later=later))
+                progress = console.for_progress(quiet=self._quiet)
+                display = stack.enter_context(RunScreen(progress, before=before, later=later))
                 events = runner.run(
                     plan,
                     lambda cell: self._launches[cell.side](cell),
@@ -222,11 +221,11 @@ class Session:
     def _interrupted(self, done: int, planned: int, later: int, measured: Collection[CellRecord]) -> str:
         """Return in words which cells are in the files, and how to go on."""
         for file in self._files.values():
-            file.secure()
+            file.check_present()
         here, whole = done + sum(not cell.interrupted for cell in measured), done + planned + later
         files = " and ".join(str(file.path) for file in self._files.values())
         what = f"{here} of {whole} cells are in {files}"
-        if lost := sum(cell.proof is not None and cell.proof.reason == BROKEN_OFF for cell in measured):
+        if lost := sum(cell.proof is not None and cell.proof.cause is not None for cell in measured):
             gone = "what they had recorded is gone, and --resume does not redo them"
             what += f" ({lost} without proof of the same work: {gone})"
         if here == whole and not self.run.header.spec.only:

@@ -1,4 +1,4 @@
-"""A running cell, here or on another host: its answers, its limits, and whether its clock can be trusted."""
+"""The process of a cell, or of one of its replicas, here or on another host: answers, limits, and its clock."""
 
 from __future__ import annotations
 
@@ -6,71 +6,51 @@ import os
 import signal
 import time
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from math import sqrt
-from statistics import median
-from typing import TYPE_CHECKING
 
-from vebench.child.answers import Begins, Done, Ends, Failure, HostShare, Ready, ReplicaWindow
+from vebench.child.answers import Answer, Begins, Done, Ends, Failure, HostShare, Ready, ReplicaWindow
+from vebench.child.process import ChildProcess
+from vebench.child.request import Request
 from vebench.child.window import Window, too_much
 from vebench.engine.interface import CellError, Conversation, InterruptedCellError, decode
-from vebench.hosts.site import LostHostError
-from vebench.interpreters.waiting import Wakeful, wakeful
+from vebench.hosts.site import LostHostError, Site
+from vebench.interpreters.process_guard import ProcessGuard
+from vebench.interpreters.waiting import Interrupts, wakeful
 from vebench.machine import guardian
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vebench.child.answers import Answer
-    from vebench.child.process import ChildProcess
-    from vebench.child.request import Request
-    from vebench.hosts.site import Site
-    from vebench.interpreters.process_guard import ProcessGuard
-    from vebench.interpreters.waiting import Interrupts
-
-# After its last window, a backend may take this long to close before it is ended.
-CLOSE_S = 10.0
+CLOSE_S = 10.0  # for a backend to close after the last window
 _CLOSE_CHECK_S = 0.01
-_WHERE_S = 1.0  # a cell that hangs may take this long to say where
+_WHERE_S = 1.0  # for a cell that hangs to say where
 _NANO = 1e-9
 _TRIPS = 10  # to the clock of a host, one after the other
-# By how much that clock may be wrong: a few milliseconds, or this share of a window.
+# The error of that clock may be a few milliseconds, or this share of a window.
 MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
-# A host ends a cell by itself this long after it should have been asked to.
-_GRACE_S = 30.0
-# The processes of a cell on a host may take this long to be ended.
-_ENDED_S = 10.0
-
-OTHER_PACE = "its clock runs at a different speed from the runner's"
-# By how much windows may take longer than they claim: a share of their time, and as many nanoseconds for each as the
-# words of its begin and end may differ in how late they come. These differences are independent of each other, so that
-# their sum grows with the square root of the number of windows. Added to them are what others took of the CPU, and
-# SPREADS times the spread of the differences (1.48 median absolute deviations, as much as a standard deviation).
-SHARE, _SLACK_NS, _SPREADS = 0.02, 150_000_000, 3 * 1.48
-# A process that was stopped for less than half a second does not know it. The median over ENOUGH windows ignores one
-# that this has hit. Of fewer windows, each must take longer than it explains.
-_ENOUGH, _SLACK_OF_FEW_NS = 3, 700_000_000
-# A cell cannot have lived, or measured, for longer than since it was started. Clocks differ by less than this share,
-# and this process may have noted the start so late.
-_CLOCKS_DIFFER, _LATE_NS = 0.01, 100_000_000
+_GRACE_S = 30.0  # a host ends a cell by itself this long after it should have been told to
+_ENDED_S = 10.0  # for the processes of a cell on a host to end
+# By how much windows may take longer by the runner's clock than they claim: a share, and for late messages.
+_SHARE, _SLACK_NS = 0.2, 100_000_000
+_FEWEST = 3  # windows that tell something about a cell's clock
 
 
 class CellProcess(Conversation):
-    """A cell, or a replica of one, that answers in lines. ``timeout`` is in seconds, without rests.
+    """A cell, or a replica of one, that answers in lines.
 
-    ``descriptor`` can be read when something has come. Its clock is ``ahead_ns`` nanoseconds ahead of this process's.
+    - ``news``: descriptors that can be read when an answer has come, or the user has interrupted
+    - ``ahead_ns``: by how much its clock is ahead of this process's
     """
 
     def __init__(self, descriptor: int, interrupts: Interrupts, timeout: float) -> None:
-        self._interrupts, self._timeout = interrupts, timeout
+        self._interrupts = interrupts
+        self._timeout = timeout  # in seconds, without rests
         self.news = (descriptor, interrupts.fileno())
         self.ahead_ns = 0
         self._deadline = wakeful() + timeout
         self._pace = Pace(time.perf_counter_ns)
         self._is_ready = False
-        self._may_close_until: float | None = None  # once it is done
+        self._may_close_until: float | None = None  # None until it is done
 
     def messages(self) -> Iterator[Answer]:
         """Yield the cell's answers; see ``Conversation``."""
@@ -80,9 +60,9 @@ class CellProcess(Conversation):
             yield answer
 
     def look(self) -> Answer | None:
-        """Return the next answer if it has come, None if it has not, without waiting. Raises CellError if none will."""
+        """Return the next answer if it has come, else None, without waiting. Raises CellError if none will come."""
         if self._interrupts.requested:
-            raise InterruptedCellError("interrupted")
+            raise InterruptedCellError
         while True:
             self._check_limits()
             if (line := self._heard()) is None:
@@ -94,6 +74,8 @@ class CellProcess(Conversation):
             self._pace.heard(answer)
             self._is_ready |= isinstance(answer, Ready)
             if isinstance(answer, Done):
+                if self.fault:
+                    raise CellError(self.fault)
                 self._may_close_until = wakeful() + CLOSE_S
             if isinstance(answer, ReplicaWindow):
                 return replace(answer, start_ns=max(0, answer.start_ns - self.ahead_ns))
@@ -102,11 +84,11 @@ class CellProcess(Conversation):
 
     @property
     def fault(self) -> str | None:
-        """In words what is wrong with its clock; see ``Conversation``."""
+        """Why its clock cannot be trusted; see ``Conversation``."""
         return self._pace.fault
 
     def start(self, at_ns: int) -> None:
-        """Send a replica the time at which its first window begins, in nanoseconds of this process's clock."""
+        """Tell a replica when its first window begins, in nanoseconds of this process's clock."""
         self._say(str(at_ns + self.ahead_ns))
 
     def tell_to_end(self) -> None:
@@ -130,11 +112,11 @@ class CellProcess(Conversation):
 
     @abstractmethod
     def _heard(self) -> bytes | None:
-        """Return its next line, None if that has not come. Raises CellError if none will."""
+        """Return its next line, None if that has not come. Raises CellError if none will come."""
 
     @abstractmethod
     def _say(self, line: str) -> None:
-        """Write a line to it. That it has died is noticed when its answers are read."""
+        """Write a line to it. Its death is noticed when its answers are read."""
 
     @abstractmethod
     def _is_alive(self) -> bool:
@@ -145,29 +127,34 @@ class CellProcess(Conversation):
         """End all its processes now."""
 
 
+@dataclass(frozen=True)
+class Limit:
+    """How long a cell may take, in seconds without rests."""
+
+    seconds: float
+    option: str  # which sets it
+    deadline: float  # by ``wakeful``
+
+
 class LocalCell(CellProcess):
-    """A cell on this machine, whose processes have ``mark`` in their environment.
+    """A cell on this machine, whose processes have ``mark`` in their environment."""
 
-    ``option`` sets ``timeout``, which ends at ``deadline``. ``keep_off`` takes this process off the cell's CPUs.
-    ``guarded`` ends it if this process is killed. ``tells_where``: a cell that hangs is asked how far it is.
-    """
-
-    def __init__(  # noqa: PLR0913 - what a process is started with, and what it may do
+    def __init__(
         self,
         child: ChildProcess,
         mark: str,
         interrupts: Interrupts,
-        timeout: float,
-        *,
-        option: str,
-        deadline: float,
+        limit: Limit,
+        guard: ProcessGuard,
         keep_off: Callable[[], None],
-        guarded: ProcessGuard,
+        *,
         tells_where: bool,
     ) -> None:
-        super().__init__(child.lines.descriptor, interrupts, timeout)
-        self._child, self._mark, self._keep_off, self._guarded = child, mark, keep_off, guarded
-        self._option, self._deadline, self._tells_where = option, deadline, tells_where
+        super().__init__(child.lines.descriptor, interrupts, limit.seconds)
+        self._child, self._mark, self._option, self._deadline = child, mark, limit.option, limit.deadline
+        self._guard = guard  # ends it if this process is killed
+        self._keep_off = keep_off  # takes this process off the cell's CPUs
+        self._tells_where = tells_where  # when it has timed out
         self._resting_since = 0.0
         self._strays: list[int] | None = None
 
@@ -181,10 +168,10 @@ class LocalCell(CellProcess):
         self._say("")
 
     def rest(self) -> None:
-        """Stop the cell's processes: otherwise they might keep working, uncounted, during another cell's turn.
+        """Stop the cell's processes: otherwise they might work, uncounted, during another cell's turn.
 
-        Those that have left its process group, such as Ray's, are stopped, too. They are looked for once, when the cell
-        is warm: that takes as long as many processes are there.
+        Processes that have left its process group, such as Ray's, are stopped, too. They are looked for once, when the
+        cell is warm, because that takes long where there are many processes.
         """
         group = self._child.process.pid
         _send(signal.SIGSTOP, partial(os.killpg, group))
@@ -206,9 +193,9 @@ class LocalCell(CellProcess):
         try:
             line = self._child.lines.take()
         except EOFError:
-            raise CellError(self._child.how_it_ended()) from None
+            line, ended = None, True
         if line is None and ended:
-            raise CellError(self._child.how_it_ended())
+            raise CellError(f"its process {self._child.process.how_it_ended()}")
         return line
 
     def _say(self, line: str) -> None:
@@ -219,7 +206,7 @@ class LocalCell(CellProcess):
 
     def _end(self) -> None:
         self._child.end(self._mark, guardian.CELL_VARIABLE)
-        self._guarded.discard(self._child.process.pid)
+        self._guard.discard(self._child.process.pid)
 
     def _check_limits(self) -> None:
         """Raise CellError if the cell took too much time or memory. Keep only the end of a log that is too long."""
@@ -230,7 +217,7 @@ class LocalCell(CellProcess):
             raise CellError(fault)
 
     def _how_far(self) -> str:
-        """Return in words how far a process is that hangs. It says so itself, unless it hangs outside of Python."""
+        """Return how far a process is that hangs. It answers that itself, unless it hangs outside of Python."""
         _send(signal.SIGUSR2, partial(os.kill, self._child.process.pid))
         until = wakeful() + _WHERE_S
         with suppress(EOFError):
@@ -260,9 +247,9 @@ def _group_of(pid: int) -> int | None:
 class FarCell(CellProcess):
     """A cell, or a replica of one, on the host of ``site``.
 
-    Before a replica is started, the host's clock is asked for: whenever one looks, so that no host waits for another.
-    Of several round trips to a clock the shortest says the most, since the clock was read somewhere within it (F.
-    Cristian, Distributed Computing 3, 1989). Time of day is never compared: no host needs to be set right.
+    Before a replica is started, the host's clock is read over the connection, a few times. The shortest round trip says
+    the most, since the clock was read within it (F. Cristian, Distributed Computing 3, 1989). Each answer is handled in
+    ``look``, so that no host waits for another. Time of day is not compared: no host needs to be set right.
     """
 
     def __init__(self, site: Site, request: Request, interrupts: Interrupts, timeout: float) -> None:
@@ -270,10 +257,10 @@ class FarCell(CellProcess):
         self._site, self._request = site, request
         site.cells += 1
         self._number = site.cells
-        self._trips: list[tuple[int, int]] = []  # the error of a clock and how far it is ahead, in nanoseconds
+        self._trips: list[tuple[int, int]] = []  # the error of the clock and its offset, in nanoseconds
         self._windows: list[Window] = []
-        self._ends_until: float | None = None  # once it was asked to
-        self._log: str | None = None  # known once it has ended
+        self._ends_until: float | None = None  # None until it was told to end
+        self._log: str | None = None  # None until it has ended
         if request.mode == "in_step":
             self._ask_clock()
         else:
@@ -287,13 +274,13 @@ class FarCell(CellProcess):
         return replace(answer, hosts=(self._share(),)) if isinstance(answer, Done) and self._trips else answer
 
     def log(self) -> str:
-        """Return the end of what it printed. One that is not done is ended for that."""
+        """Return the end of what it printed. A cell that is not done is ended for that."""
         if self._may_close_until is None:
             self._end()
         return self._log or ""
 
     def tell_to_end(self) -> None:
-        """Let it be ended, without waiting for that. One that is done may first close its backend."""
+        """Tell it to end, without waiting for that. A cell that is done may first close its backend."""
         if self._may_close_until is None and self._ends_until is None and self._log is None:
             self._ends_until = wakeful() + _ENDED_S
             self._site.tell(end=self._number)
@@ -301,7 +288,7 @@ class FarCell(CellProcess):
     def _heard(self) -> bytes | None:
         try:
             while (said := self._site.heard()) is not None:
-                if said.cell != self._number:  # of one before
+                if said.cell != self._number:  # an earlier one
                     continue
                 if said.clock is not None:
                     self._note_clock(said.clock)
@@ -335,7 +322,7 @@ class FarCell(CellProcess):
         self._site.tell(clock=self._number)
 
     def _note_clock(self, there_ns: int) -> None:
-        """Note its time, and start it once enough is known of its clock. Raises CellError if that is too little."""
+        """Note the host's time, and start the cell after the last trip. Raises CellError if the clock is too vague."""
         came_ns = time.perf_counter_ns()
         self._trips.append(((came_ns - self._asked_ns + 1) // 2, there_ns - (self._asked_ns + came_ns) // 2))
         if len(self._trips) < _TRIPS:
@@ -368,65 +355,40 @@ class FarCell(CellProcess):
 
 
 class Pace:
-    """The windows of a cell by two clocks. ``clock`` returns nanoseconds; the cell's process has just been started."""
+    """Compares a cell's clock with the runner's: its windows must not take much longer than they claim.
 
-    def __init__(self, clock: Callable[[], int], waiting: Wakeful = wakeful) -> None:
+    ``clock`` returns nanoseconds. The cell's process has just been started.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._waiting = waiting
-        self._started = self._since = clock()
-        self._seen = (waiting.waits, waiting.lapses)
-        self._cpus = 1
-        self._claimed = self._passed = 0
-        self._late = True
-        # Of each, what it took beyond its claim, its share of what clocks may differ, and what others took.
-        self._windows: list[tuple[int, float, int]] = []
-        self._fast: str | None = None
+        self._started = self._began = clock()
+        self._passed = self._claimed = 0
+        self._excess: list[float] = []  # nanoseconds over the claim and its share, for each window
 
     def heard(self, answer: Answer) -> None:
-        """Note an answer of the cell. Raises CellError at its end if the cell's clock runs at another pace."""
-        # The arrival time of an answer is unknown if nothing was waiting for it.
-        (waits, lapses), self._seen = self._seen, (self._waiting.waits, self._waiting.lapses)
-        late = self._waiting.waits == waits or self._waiting.lapses != lapses
+        """Note an answer of the cell."""
         match answer:
-            case Ready():
-                self._cpus = len(answer.layout.affinity or (0,))
             case Begins():
-                self._since = self._clock()
+                self._began = self._clock()
             case Ends():
-                self._passed, self._late = self._clock() - self._since - answer.reading_ns, late
-                self._check_life(answer.lived_ns)
+                self._passed = self._clock() - self._began - answer.reading_ns
             case Window():
-                self._ended(answer)
+                self._note(answer)
             case ReplicaWindow():
-                self._ended(answer.window)
-            case Done() if fault := self.fault:
-                raise CellError(fault)
+                self._note(answer.window)
 
-    def _check_life(self, claimed: int) -> None:
-        lived = self._clock() - self._started
-        if claimed > (1 + _CLOCKS_DIFFER) * lived + _LATE_NS:
-            self._fast = f"{OTHER_PACE}: it counts {claimed / 1e9:.2f} s after running for {lived / 1e9:.2f} s"
-
-    def _ended(self, window: Window) -> None:
+    def _note(self, window: Window) -> None:
         self._claimed += window.ns
-        self._check_life(self._claimed)
-        if not self._late:
-            self._windows.append((self._passed - window.ns, SHARE * window.ns, window.taken_ns // self._cpus))
+        self._excess.append(self._passed - (1 + _SHARE) * window.ns)
 
     @property
     def fault(self) -> str | None:
-        """In words what is wrong with the cell's clock, None if nothing can be said against it.
-
-        Its windows must not take longer than it claims by more than chance explains.
-        """
-        windows, root = self._windows, sqrt(max(1, len(self._windows)))
-        if len(windows) < _ENOUGH:
-            few = [over - share - (_SLACK_OF_FEW_NS + taken) / root for over, share, taken in windows]
-            beyond = bool(few) and min(few) > 0
-        else:
-            middle = median(over for over, _, _ in windows)
-            spread = _SPREADS * median(abs(over - middle) for over, _, _ in windows)
-            beyond = median(over - share - (_SLACK_NS + taken + spread) / root for over, share, taken in windows) > 0
-        if self._fast is None and beyond:
-            return f"{OTHER_PACE}: its windows take longer than it claims"
-        return self._fast
+        """Why the cell's clock cannot be trusted, None if nothing is wrong with it."""
+        lived = self._clock() - self._started
+        if self._claimed > (1 + _SHARE) * lived + _SLACK_NS:
+            return f"its clock is too fast: it counts {self._claimed / 1e9:.2f} s within {lived / 1e9:.2f} s"
+        # Every window: messages of some come late on a busy machine.
+        if len(self._excess) >= _FEWEST and min(self._excess) > _SLACK_NS:
+            return "its clock is too slow: its windows take longer than it claims"
+        return None

@@ -1,4 +1,4 @@
-"""What the engine shows: how the runner sees a running cell, and the events that it reports to screen and run file.
+"""The engine's interface: a running cell as the runner sees it, and the events that the runner yields.
 
 Answers of a cell are checked when they are read, so that no absurd value gets into a run file.
 """
@@ -6,26 +6,19 @@ Answers of a cell are checked when they are read, so that no absurd value gets i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
-from vebench.child.answers import KINDS, Done
+from vebench.child.answers import KINDS, Answer, Cause, CellProof, Done, Layout
 from vebench.child.request import Recording
+from vebench.child.window import Window
+from vebench.plan.cells import Cell, Plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from vebench.child.answers import Answer, CellProof, Layout
-    from vebench.child.window import Window
-    from vebench.plan.cells import Cell, Plan
-
-    # How the runner starts a cell. When the context is left, all its processes have ended.
-    Launch = Callable[[Cell], AbstractContextManager["Conversation"]]
-
-_NOTHING_SEEN = Done()
+_UNKNOWN = Done()
 _LINE = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANSWERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 
@@ -37,31 +30,35 @@ class CellError(Exception):
 class InterruptedCellError(CellError):
     """The user ended the run while the cell was measuring."""
 
+    def __init__(self) -> None:
+        super().__init__(Cause.INTERRUPTED.reason)
+
 
 class Conversation(ABC):
     """A running cell: its answers, and its turns if it takes turns with other cells."""
 
     @abstractmethod
     def messages(self) -> Iterator[Answer]:
-        """Yield the cell's answers up to ``Done``, ``Failure`` or a proof.
-
-        Raises CellError if it cannot go on.
-        """
+        """Yield the cell's answers up to ``Done``, ``Failure`` or a proof. Raises CellError if it cannot go on."""
 
     def take_turn(self) -> None:  # noqa: B027 - replicas take no turns
         """Let a cell that takes turns run until the end of its next window."""
 
-    def rest(self) -> None:  # noqa: B027 - same reason
+    def rest(self) -> None:  # noqa: B027 - replicas take no turns
         """Stop the cell until its next turn."""
 
     @property
     def fault(self) -> str | None:
-        """In words why the windows so far are not to be trusted, None if nothing can be said against them."""
+        """Why the windows so far cannot be trusted, None if nothing is wrong with them."""
         return None
 
     @abstractmethod
     def log(self) -> str:
         """Return the end of what the cell's processes printed."""
+
+
+# Starts a cell. When the context ends, all its processes have ended.
+Launch = Callable[[Cell], AbstractContextManager[Conversation]]
 
 
 def decode(text: bytes) -> Answer:
@@ -79,28 +76,25 @@ def decode(text: bytes) -> Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended. A failed cell keeps the windows that it has measured.
-
-    ``layout``, ``startup_ns`` and ``reset_ns`` are None if it never got ready. ``done`` has only unknown values if the
-    cell did not finish. ``log`` is the end of what a failed cell printed.
-    """
+    """How a cell ended. A failed cell keeps the windows that it has measured."""
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
-    layout: Layout | None = None
-    startup_ns: int | None = None
+    layout: Layout | None = None  # None if it never got ready
+    startup_ns: int | None = None  # None if it never got ready
     windows: tuple[Window, ...] = ()
-    done: Done = _NOTHING_SEEN
-    log: str = ""
-    reset_ns: int | None = None
+    done: Done = _UNKNOWN  # if it did not finish
+    log: str = ""  # the end of what a failed cell printed
+    reset_ns: int | None = None  # None if it never got ready
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
 class RunStarted:
-    """The first event. The run that this one resumes has already measured ``done`` cells."""
+    """The first event."""
 
     plan: Plan
-    done: int = 0
+    done: int = 0  # cells that an earlier run has measured
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,7 @@ class CellStarted:
 
 @dataclass(frozen=True)
 class CellReady:
-    """A cell's environments are built and reset, which took ``startup_ns``. Its warm-up begins."""
+    """A cell's environments are built and reset. Its warm-up begins."""
 
     cell: Cell
     startup_ns: int
@@ -120,10 +114,10 @@ class CellReady:
 
 @dataclass(frozen=True)
 class CellWarm:
-    """A cell that takes turns is warm and waits for its first turn. The rate is in rows, None if unknown."""
+    """A cell that takes turns is warm, and waits for its first turn."""
 
     cell: Cell
-    rows_per_second: float | None = None
+    rows_per_second: float | None = None  # None if unknown
 
 
 @dataclass(frozen=True)
@@ -143,31 +137,28 @@ class CellFinished:
 
     @property
     def is_proven(self) -> bool:
-        """Whether what the cell has recorded is compared."""
+        """Whether the cell's recording is compared."""
         return self.outcome.status == "ok" and isinstance(self.cell.job, Recording) and self.cell.job.compared
 
 
 @dataclass(frozen=True)
 class FirstLook:
-    """What is known of cells that take turns, once each has a few windows. They go on."""
+    """Preliminary results of cells that take turns, once each has a few windows. They go on."""
 
     cells: tuple[CellFinished, ...]
 
 
 @dataclass(frozen=True)
 class ProofStarted:
-    """What a cell returned while it was measured begins to be compared with the reference. It is over by then.
-
-    Its steps are made again for ``seconds`` at most, which may be far more than they take.
-    """
+    """A cell has ended, and the comparison of its recording with the reference begins."""
 
     cell: Cell
-    seconds: float = 0.0
+    seconds: float = 0.0  # the limit for repeating its steps, which may take far less
 
 
 @dataclass(frozen=True)
 class ProofDone:
-    """What a cell returned has been compared, or could not be."""
+    """A cell's recording has been compared, or could not be."""
 
     cell: Cell
     proof: CellProof

@@ -1,7 +1,7 @@
-"""Goes through the plan, cell by cell, and reports what happens as a stream of events.
+"""Goes through the plan, cell by cell, and yields what happens as events.
 
-What backends returned is compared with the reference by processes that load no adapter: ``run`` has what a measured
-cell has recorded compared, once nothing is measured any more; ``verified`` has backends stepped for ``vebench verify``.
+Recordings of backends are compared with the reference by processes that load no adapter: ``run`` has each recording of
+a measured cell compared when nothing is being measured; ``verified`` has backends stepped for ``vebench verify``.
 
 Nothing here prints or stores anything: the caller does. A failed cell never ends the run.
 """
@@ -11,16 +11,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import cycle, groupby
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from vebench.backends import registry
 from vebench.backends.environments.suites import SUITES
-from vebench.child.answers import CellProof, Comparing, Done, Failure, Proof, Ready, Warm
+from vebench.backends.interface import Task
+from vebench.child.answers import Answer, Cause, CellProof, Comparing, Done, Failure, Proof, Ready, Warm
 from vebench.child.request import SEEDS, Judging, Proving, Recorded, Recording, Replaying
 from vebench.child.window import Window
 from vebench.engine.interface import (
@@ -29,50 +30,37 @@ from vebench.engine.interface import (
     CellReady,
     CellStarted,
     CellWarm,
+    Event,
     FirstLook,
     InterruptedCellError,
+    Launch,
     Outcome,
     ProofDone,
     ProofStarted,
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import is_proven
+from vebench.plan.cells import Cell, Plan, is_proven
 from vebench.plan.grammar import BackendChoice
-from vebench.plan.spec import PASSES_OF_ALL
+from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-
-    from vebench.backends.interface import Task
-    from vebench.child.answers import Answer, Layout
-    from vebench.engine.interface import Event, Launch
-    from vebench.plan.cells import Cell, Plan
-    from vebench.plan.spec import RunSpec
-
-# The reason of a cell that was at work when there was no time any more.
-GIVEN_UP = "no time was left: use a larger --budget"
-BROKEN_OFF = "interrupted before it was compared"
-_SEED_BITS = 62  # a run file's whole numbers have 63
-# A replay takes a third as long as the cell has stepped, which counts as this many seconds at least and at most.
+_SEED_BITS = 62  # a run file's integers have 63
+# A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
 LEAST_STEPPED, MOST_STEPPED = 0.6, 2.5
-_A_FEW = 3  # windows of which an interval can be made
-# After as many passes as all cells have, one cell in so many is compared, and nobody knows beforehand which.
-_ONE_IN = 8
-# Of --timeout, a replay takes at most this share, because it must end by itself to report how far it went.
-_MOST_OF_TIMEOUT = 0.8
+_A_FEW = 3  # windows that make an interval
+_ONE_IN = 8  # cells whose recordings are compared, at random, after the passes that all cells have
+_MOST_OF_TIMEOUT = 0.8  # the share of --timeout for a replay, which must end by itself to report how far it went
 _LOOP = BackendChoice(registry.REFERENCE)
-_LOOP_STEPS = 10  # of the plain loop, before several backends are compared on an environment that vebench does not know
-# Why a task is not measured, by its name and side: the plain loop with one worker could not step it.
+_LOOP_STEPS = 10  # of for-loop, before several backends are compared on an environment that vebench does not know
+# Tasks that were given up because for-loop failed on them, with the reason, by (task, side).
 Over = dict[tuple[str, str], str]
 
 
 def _never() -> bool:
-    """Say that there is time."""
     return False
 
 
-def run(  # noqa: PLR0913 - what is measured, and what was before
+def run(
     plan: Plan,
     launch: Launch,
     done: int = 0,
@@ -83,17 +71,15 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
 ) -> Generator[Event | FirstLook]:
     """Measure the plan's cells in order, and yield events.
 
-    ``done`` is the number of cells that an earlier run has measured. If the user interrupts a cell that has windows,
-    it is finished as failed with these windows. Then KeyboardInterrupt is raised. What cells have recorded is compared
-    with the reference once they have finished, and those that they take turns with; if the user interrupts, that is
-    reported as broken off.
+    If for-loop with one worker fails in its first pass before its first window, all other cells of its task fail with
+    its reason: an environment that hangs would hang in each of them until ``--timeout``.
 
-    Once the plain loop with one worker has failed in its first repeat before its first window, all other cells of its
-    task fail with its reason: an environment that hangs would hang in each of them until its ``--timeout``. The reason
-    is put into ``over``, and those that are there count.
+    - ``done``: how many cells an earlier run has measured
+    - ``over``: tasks that were given up before; this run adds its own
+    - ``out_of_time``: once it returns true, no cell is started, except those that take turns with a started one
+    - ``gives_up``: then these are not started either, and cells that lack windows finish as failed
 
-    Once ``out_of_time`` returns true, no cell is started any more but those that take turns with one that has. With
-    ``gives_up``, these are not started either, and all that still have windows to measure finish as failed.
+    Raises KeyboardInterrupt if the user interrupts, after an event for each cell that has windows or a recording.
     """
     yield RunStarted(plan, done)
     chooser = secrets.randbits(_SEED_BITS)
@@ -103,23 +89,27 @@ def run(  # noqa: PLR0913 - what is measured, and what was before
         for part in [tuple(group)] if number is not None else [(cell,) for cell in group]:
             if part[0].skip is None and out_of_time():
                 continue
-            measured: list[CellFinished] = []
+            unproven: list[CellFinished] = []
             try:
                 for event in _measured(part, launch, plan.spec, out_of_time if gives_up else _never, over):
                     if isinstance(event, CellFinished):
-                        measured.append(event)
+                        unproven.append(event)
                     yield event
-                for event in replayed(measured, launch, plan.spec):
+                for event in replayed(unproven, launch, plan.spec):
                     if isinstance(event, ProofDone):
-                        measured = [one for one in measured if one.cell is not event.cell]
+                        unproven = [one for one in unproven if one.cell is not event.cell]
                     yield event
             except KeyboardInterrupt:
-                yield from (  # what they have recorded does not outlive the run
-                    ProofDone(one.cell, CellProof("unverified", reason=BROKEN_OFF, seed=one.cell.job.seed))
-                    for one in measured
-                    if isinstance(one.cell.job, Recording) and one.is_proven
-                )
+                yield from _lost(unproven)
                 raise
+
+
+def _lost(unproven: Sequence[CellFinished]) -> Iterator[ProofDone]:
+    """Yield that the recordings of these cells are lost, since the user has interrupted."""
+    for one in unproven:
+        if isinstance(one.cell.job, Recording) and one.is_proven:
+            reason, cause = "interrupted before it was compared", Cause.INTERRUPTED
+            yield ProofDone(one.cell, CellProof("unverified", reason=reason, cause=cause, seed=one.cell.job.seed))
 
 
 def _measured(
@@ -127,9 +117,8 @@ def _measured(
 ) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each cell comes before another as often as after it, and what slows the machine for a while slows them all. A
-    cell that takes no turns is measured once it is started. Rows that others are compared with start after the first
-    look at these.
+    So each cell comes before another as often as after it, and whatever slows the machine for a while slows them all. A
+    cell that takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     all_cells = tuple(_RunningCell(cell, over) for cell in cells)
     late = [cell for cell in all_cells if cell.cell.entry.reference_row]
@@ -149,11 +138,12 @@ def _measured(
                     yield FirstLook(tuple(CellFinished(cell.cell, cell.outcome()) for cell in alive))
         for cell in all_cells:
             if cell.at_work:
-                yield CellFinished(cell.cell, cell.outcome(GIVEN_UP))
-    except InterruptedCellError as error:
+                yield CellFinished(cell.cell, cell.outcome(Cause.GIVEN_UP))
+    except InterruptedCellError:
         for cell in all_cells:
             if cell.at_work and cell.windows:  # a few windows are a result
-                yield CellFinished(cell.cell, cell.outcome(None if len(cell.windows) >= _A_FEW else str(error)))
+                few = len(cell.windows) < _A_FEW
+                yield CellFinished(cell.cell, cell.outcome(Cause.INTERRUPTED if few else None))
         raise KeyboardInterrupt from None
 
 
@@ -178,7 +168,7 @@ def _turns(
 
 
 class _RunningCell:
-    """A cell with what it has reported so far, and whether it is still at work."""
+    """A cell with its answers so far."""
 
     def __init__(self, cell: Cell, over: Over) -> None:
         self.cell = cell
@@ -186,9 +176,7 @@ class _RunningCell:
         self.windows: list[Window] = []
         self._over = over
         self._reason: str | None = None
-        self._layout: Layout | None = None
-        self._startup_ns: int | None = None
-        self._reset_ns: int | None = None
+        self._ready: Ready | None = None
         self._done = Done()
         self._log = ""
         self._own = ExitStack()
@@ -227,7 +215,7 @@ class _RunningCell:
                 return
             yield event
         self.at_work = False
-        self._own.close()  # what is left of it must not disturb the others
+        self._own.close()  # its remains must not disturb the others
         yield CellFinished(self.cell, self.outcome())
 
     def _followed(self) -> Iterator[Event]:
@@ -237,8 +225,7 @@ class _RunningCell:
             for message in self._conversation.messages():
                 match message:
                     case Ready():
-                        self._layout, self._startup_ns = message.layout, message.startup_ns
-                        self._reset_ns = message.reset_ns
+                        self._ready = message
                         yield CellReady(cell, message.startup_ns)
                     case Warm():
                         yield CellWarm(cell, message.rows_per_second)
@@ -260,15 +247,18 @@ class _RunningCell:
             why = f"not measured: {cell.backend.label} with one worker cannot step {cell.task.id}: {self._reason}"
             self._over.setdefault((cell.task.id, cell.side), why)
 
-    def outcome(self, reason: str | None = None) -> Outcome:
-        """Return how the cell ended. ``reason`` overrides its own. At work, its clock is not checked yet."""
-        why = reason or self._reason or (self._conversation.fault if self.at_work else None)
+    def outcome(self, cause: Cause | None = None) -> Outcome:
+        """Return how the cell has ended, or ends now for this cause."""
+        reason = cause.reason if cause else self._reason
+        if reason is None and self.at_work:  # its clock is not checked yet
+            reason = self._conversation.fault
         return Outcome(
-            status="ok" if why is None else "failed",
-            reason=why,
-            layout=self._layout,
-            startup_ns=self._startup_ns,
-            reset_ns=self._reset_ns,
+            status="ok" if reason is None else "failed",
+            reason=reason,
+            cause=cause,
+            layout=self._ready.layout if self._ready else None,
+            startup_ns=self._ready.startup_ns if self._ready else None,
+            reset_ns=self._ready.reset_ns if self._ready else None,
             windows=tuple(self.windows),
             done=self._done,
             log=self._log,
@@ -276,10 +266,10 @@ class _RunningCell:
 
 
 def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
-    """Return ``cell`` with what it is to record, drawn anew from the system's source of chance, if it is proven.
+    """Return ``cell`` with its recording, drawn anew from the system's source of chance, if its work is to be proven.
 
-    With one ``chooser``, each repeat of a cell records other environments, as long as there are any. Adapters that are
-    not in our table are reset with another seed at the end: of what is in it we know that it heeds the seed.
+    With the same ``chooser``, each pass of a cell records other environments, as long as there are any. Adapters that
+    are not in our table are reset with another seed at the end, to see that they use it.
     """
     if not is_proven(cell, spec):
         return cell
@@ -300,8 +290,8 @@ def _with_recording(cell: Cell, spec: RunSpec, chooser: int) -> Cell:
 def _seconds(outcome: Outcome, spec: RunSpec) -> float:
     """Return how long the replay of a cell may take.
 
-    It goes on to ``n`` times the least with a probability of one in ``n``: no batch is so late that it is never
-    compared, and none costs more than a few others.
+    It takes ``n`` times the least with a probability of one in ``n``. So even the last batch is compared at times, and
+    no replay costs more than a few others on average.
     """
     most = _MOST_OF_TIMEOUT * spec.timeout
     if spec.proof == "full":
@@ -312,10 +302,10 @@ def _seconds(outcome: Outcome, spec: RunSpec) -> float:
 
 
 def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) -> Iterator[Event]:
-    """Compare what cells have recorded, those that have. Raises KeyboardInterrupt if the user interrupts.
+    """Compare the recordings of cells. Raises KeyboardInterrupt if the user interrupts.
 
-    One process compares what was recorded on one task. If it fails, each of those that are left gets its own, because
-    it is not known which is to blame.
+    One process compares all recordings of a task. If it fails, each of the others gets its own process, because it is
+    not known which one is to blame.
     """
     left: list[tuple[Cell, Recording, Recorded]] = []
     for one in measured:
@@ -329,7 +319,7 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
         batch = [each for each in left if each[0].task == left[0][0].task][: None if together else 1]
         first, recording, _ = batch[0]
         replica = first.all_replicas[recording.replica]
-        where = (replica,) if replica.host else ()  # what was recorded on a host stays there
+        where = (replica,) if replica.host else ()  # recordings stay on their host
         job = Replaying(tuple(recorded for *_, recorded in batch))
         with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as answers:
             for cell, recording, recorded in batch:
@@ -348,10 +338,10 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
 def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Proof | Comparing | str]]:
     """Yield each cell with its proof, and before that how far it is.
 
-    Right before the proof of a cell that failed comes the end of what it printed, as text. A cell that fails or cannot
-    run is ``unverified``, with the reason. Where several backends are to be compared on an environment that vebench
-    does not know, the plain loop is tried first: what it cannot step would hang or fail with each of them. It is tried,
-    too, once a backend has failed in more steps. Raises KeyboardInterrupt if the user interrupts.
+    Right before the proof of a failed cell comes the end of its log, as text. A cell that fails or cannot run is
+    ``unverified``, with the reason. Where several backends are compared on an environment that vebench does not know,
+    for-loop is tried first: an environment that it cannot step would hang or fail with each of them. It is tried again
+    once a backend has failed in more steps. Raises KeyboardInterrupt if the user interrupts.
     """
     backends, loop = Counter(cell.task for cell in cells if cell.skip is None), _PlainLoop(launch)
     for cell in cells:
@@ -428,7 +418,7 @@ def _proven(cell: Cell, asked: Proving, launch: Launch) -> Iterator[tuple[Cell, 
 
 
 def _answers(cell: Cell, launch: Launch) -> Generator[Answer | str]:
-    """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last what it has printed."""
+    """Yield the answers of a cell's process, a ``Failure`` if it breaks off, and last the end of its log."""
     last = (Done, Failure) if isinstance(cell.job, Proving) else (Proof, CellProof, Failure)
     left = len(cell.job.recordings) if isinstance(cell.job, Replaying) else 1
     printed = ""

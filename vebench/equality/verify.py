@@ -1,28 +1,62 @@
-"""``vebench verify``: whether backends do the same work as the reference."""
+"""``vebench verify``: whether backends do the same work as the reference, with the smallest example of a difference."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shlex
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from vebench.analysis.findings import way_out
 from vebench.backends import registry
 from vebench.backends.entry import MAX_COUNT
+from vebench.backends.environments.making import THE_SIMULATOR
+from vebench.backends.interface import Setup
+from vebench.backends.registry import REFERENCE
+from vebench.child.equality import layouts
+from vebench.child.equality.compare import Comparer
+from vebench.child.request import Proving
 from vebench.commands.planning import known
-from vebench.commands.verdicts import drawn_seed, prove
-from vebench.equality.verify_page import VerifyPage
-from vebench.errors import InterruptedRunError, UsageError
-from vebench.plan.spec import check_count
+from vebench.commands.proving import drawn_seed, prove
+from vebench.equality.rows import DiffStats
+from vebench.equality.shrink import Source
+from vebench.equality.sides import Example, LostError, Side, Two, started, write_example
+from vebench.errors import InterruptedRunError, UsageError, one_line
+from vebench.interpreters.process_guard import ProcessGuard
+from vebench.plan.spec import RunSpec, check_count
+from vebench.plan.tasks import asked_as
+from vebench.plan.verdicts import SAME, declared, reasons_of, why_not_identical
+from vebench.reports import figures
+from vebench.reports.document import AnswerText, DataPage, Document, Remark, Table, TableRow, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from vebench.child.answers import Proof
     from vebench.commands.session import World
     from vebench.plan.cells import Cell
-    from vebench.plan.spec import RunSpec
+    from vebench.reports.document import Tone
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
+EXAMPLE_S = 20.0  # until the first case is found in which a backend differs; with 0, none is looked for
+_STEPS_OF_EXAMPLE = 400  # of a case, at most
+_SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
+_ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
+_MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended
+_ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
+_COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
+_MEANINGS = (
+    "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
+    "equivalent: only differences that the adapter declares. different: not the same work. unverified: not known.",
+    "rows: those compared, in all layouts. ends: of episodes among them, cut off: by a limit on time.",
+    "fewest: ends of one environment, of those that were compared to the last step.",
+    "frames: simulated during the comparison, as many as the backend claims.",
+)
 
 
 def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, steps: int) -> VerifyPage:
@@ -39,9 +73,60 @@ def compared(asked: RunSpec, seed: int | None, world: World, *, num_envs: int, s
     spec = replace(asked, workers=(num_envs,), seed=drawn_seed() if seed is None else seed)
     try:
         proofs = prove(spec, steps, known(), world, in_full=False)
+        examples = tuple(_examples(proofs, steps, spec)) if EXAMPLE_S else ()
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: the same seed again: --seed {spec.seed}") from None
-    return VerifyPage(tuple(proofs), steps, spec)
+    return VerifyPage(tuple(proofs), steps, spec, examples)
+
+
+def _examples(proofs: Sequence[tuple[Cell, Proof]], steps: int, spec: RunSpec) -> Iterator[tuple[Cell, Example]]:
+    """Yield the smallest example of each backend whose rows differ, where one is found. It is written to a file."""
+    number = 0
+    for cell, proof in proofs:
+        if proof.verdict != "different" or proof.mismatch is None or proof.mismatch.field not in _SHOWN_BY_ROWS:
+            continue
+        with suppress(LostError, UsageError):
+            found = _example(cell, min(steps, _STEPS_OF_EXAMPLE), spec)
+            if found is not None and found.script:
+                write_example(found.script, _file(number))
+                number += 1
+                yield cell, found
+
+
+def _file(number: int) -> str:
+    return f"example-{number + 1}.py" if number else "example.py"
+
+
+def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
+    """Return the smallest case in which a backend differs from the reference, None if none was found in time."""
+    until = time.monotonic() + EXAMPLE_S
+    loop = registry.find(REFERENCE)
+    for exact in (True, False):  # with the environment's own chance, too
+        with ProcessGuard() as guard, ExitStack() as stack:
+            task = {**asdict(cell.task), "exact": exact}
+            sides = (
+                (REFERENCE, sys.executable, {"adapter": loop.target, "values": {}, "task": task}),
+                (
+                    cell.backend.label,
+                    cell.python or sys.executable,
+                    {"adapter": cell.entry.target, "values": cell.backend.options, "task": task},
+                ),
+            )
+
+            def start(stack: ExitStack, guard: ProcessGuard) -> tuple[Side, Side]:
+                one, other = (stack.enter_context(started(*each, spec.timeout, guard)) for each in sides)  # noqa: B023 - called at once
+                return one, other
+
+            starts = partial(start, stack, guard)
+            two = Two(starts(), guard, starts, DiffStats(Comparer()))
+            source = Source(two.space, spec.seed)
+            for case in source.cases(cell.workers, steps, fixed=False):
+                if time.monotonic() > until:
+                    return None
+                found = two.step(case, two.stats.anew(""))
+                if found is not None:
+                    return two.smallest(case, found, source.constants(), fixed=False)
+    return None
 
 
 def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
@@ -51,3 +136,170 @@ def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
     if crashed or "different" in verdicts:
         return _DIFFERENT
     return _INCONCLUSIVE if verdicts <= {"unverified"} else _DONE
+
+
+@dataclass(frozen=True)
+class VerifyPage(DataPage):
+    """The proof of every backend on every task, over ``steps`` steps of each environment at least.
+
+    ``spec``: what was asked for, with the number of environments as its workers. Layouts, lengths and seeds were drawn
+    from its seed.
+    """
+
+    proofs: tuple[tuple[Cell, Proof], ...]
+    steps: int
+    spec: RunSpec
+    examples: tuple[tuple[Cell, Example], ...] = ()  # of backends that differ
+    kind = "verify"
+
+    @property
+    def outcome(self) -> str:
+        """The outcome in a few words: ``1 different, 5 identical``."""
+        counts = Counter[str](proof.verdict for _, proof in self.proofs)
+        return ", ".join(f"{counts[verdict]} {verdict}" for verdict in _ORDER if counts[verdict])
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: a table for each task, a row for each backend, and below them why a verdict is what it is."""
+        envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
+        document = Document(
+            title=f"Same work as {REFERENCE}: {self.outcome}",
+            facts=tuple(_facts_of(self)),
+            tables=tuple(_task(env, [pair for pair in self.proofs if pair[0].task.id == env]) for env in envs),
+            legend=_MEANINGS if any(proof.simulated is not None for _, proof in self.proofs) else _MEANINGS[:-1],
+            explanations=tuple(_explanations(self, several=len(envs) > 1)),
+            answers=tuple(_answer(*each) for each in enumerate(self.examples)),
+        )
+        return (document,)
+
+    @property
+    def data(self) -> list[dict[str, object]]:
+        """An object for each task and backend."""
+        return [
+            {
+                "env": cell.task.id,
+                "backend": cell.backend.label,
+                # By "parting" other programs know the mismatch.
+                **{"parting" if name == "mismatch" else name: value for name, value in asdict(proof).items()},
+                "summary": why_not_identical(proof),
+                "script": next((example.script for of, example in self.examples if of is cell), None),
+                "seed": self.spec.seed,
+                "command": self.again(cell),
+            }
+            for cell, proof in self.proofs
+        ]
+
+    def again(self, cell: Cell, *, steps: int | None = None) -> str:
+        """Return the command that repeats the comparison of a backend; with ``steps``, one of that length."""
+        words = [
+            *("-e", asked_as(cell.task.id, self.spec.envs)),
+            *("-b", cell.backend.label),
+            *("--num-envs", str(cell.workers)),
+            *("--steps", str(steps or self.steps)),
+            *(() if steps else ("--seed", str(self.spec.seed))),
+            *(() if self.spec.timeout == RunSpec.timeout else ("--timeout", f"{self.spec.timeout:g}")),
+        ]
+        return one_line(f"vebench verify {shlex.join(words)}")
+
+
+def _answer(number: int, of: tuple[Cell, Example]) -> AnswerText:
+    cell, example = of
+    sentence = f"Run the smallest example of {cell.backend.label} with PYTHONPATH=. python .vebench/{_file(number)}"
+    return AnswerText("", (one_line(sentence),), tuple(example.script.splitlines()))
+
+
+def _facts_of(page: VerifyPage) -> Iterator[tuple[str, str]]:
+    if not page.proofs:
+        return
+    cell, _ = page.proofs[0]
+    setup = Setup(cell.task, cell.workers, cell.envs_per_worker)
+    drawn = layouts.draw(setup, Proving(page.steps, seed=page.spec.seed), chance=True)
+    yield "layouts", "; ".join(map(_layout, drawn))
+    yield "drawn from", f"--seed {page.spec.seed}"
+
+
+def _layout(trial: layouts.Trial) -> str:
+    count = trial.workers * trial.envs_per_worker
+    least, most = (max(getattr(reset, name) for reset in trial.resets) for name in ("steps", "most"))
+    ends = layouts.ENDS if any(reset.ends > 1 for reset in trial.resets) else 0
+    until = f"until it has ended {ends} times, or for {most:,} steps" if ends else f"for {least:,} steps or more"
+    return f"{figures.counted(count, 'environment')} {until}"
+
+
+def _task(env: str, proofs: Sequence[tuple[Cell, Proof]]) -> Table:
+    shown = _COLUMNS if any(proof.simulated is not None for _, proof in proofs) else _COLUMNS[:-1]
+    stepped = [(cell, proof) for cell, proof in proofs if cell.skip is None]  # why others were not is said below
+    notes = ((one_line(line), one_line(cell.backend.label)) for cell, proof in proofs for line in _remarks(proof))
+    return Table(
+        title=one_line(env),
+        columns=shown,
+        rows=tuple(_row(cell, proof, len(shown)) for cell, proof in stepped or proofs),
+        notes=tuple(figures.with_names(notes)),
+        numbers=False,
+    )
+
+
+def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
+    tone: Tone = "missing" if proof.verdict in ("different", "unverified") else "plain"
+    few = proof.verdict in SAME and proof.fewest_ends < _ENOUGH_ENDS
+    frames = figures.DASH
+    if proof.simulated is not None and proof.claimed is not None:
+        of_claimed = "" if proof.simulated == proof.claimed else f" of {proof.claimed:,}"
+        frames = f"{proof.simulated:,}{of_claimed}"
+    texts = (
+        Text((proof.verdict,), tone, proof.verdict),
+        Text((f"{proof.rows:,}",), value=proof.rows),
+        Text((f"{proof.ends:,}",), value=proof.ends),
+        Text((f"{proof.cut_off:,}",), value=proof.cut_off),
+        Text((f"{proof.fewest_ends:,}",), "missing" if few else "plain", proof.fewest_ends),
+        Text((frames,), value=proof.simulated),
+    )
+    return TableRow(one_line(cell.backend.label), texts[:columns])
+
+
+def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
+    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first.
+
+    Last come those that cannot run, all with the same reason at once.
+    """
+    for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
+        no_end = proof.verdict in SAME and not proof.ends
+        if cell.skip is not None or (proof.verdict in SAME and not no_end):
+            continue
+        lines = ["no episode ended"] if no_end else reasons_of(proof)
+        if proof.log:
+            lines.append(f"what it printed: {proof.log}")
+        first, *others = map(one_line, lines or ["no reason was given"])
+        where = f" on {cell.task.id}" if several else ""
+        text = one_line(f"{cell.backend.label}{where}: {first}")
+        yield Remark(proof.verdict, text, tuple(others), *_remedy(page, cell, proof, no_end=no_end))
+    unable = figures.by_key((cell.skip, cell.backend.label) for cell, _ in page.proofs if cell.skip is not None)
+    for reason, labels in unable.items():
+        text = one_line(f"{', '.join(labels)}: {reason}")
+        yield Remark("unverified", text, (), "provide what is missing, or leave it out with -b")
+
+
+def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
+    """Return what to do about a verdict, and the command to paste where there is one."""
+    if no_end:
+        return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
+    if proof.verdict == "unverified" and not proof.failed:
+        return "compare it on another task, or leave it out with -b", ""
+    return f"{way_out(proof.reason or '')}the same again:", page.again(cell)
+
+
+def _remarks(proof: Proof) -> Iterator[str]:
+    """Yield invalid values, which classes stepped, what was declared, who counted frames, and unlike engines."""
+    if proof.invalid is not None:
+        yield f"warning: the environment itself returns invalid values: {proof.invalid}"
+    if proof.own_classes is not None:
+        yield proof.own_classes.words
+    if proof.verdict in SAME:
+        yield from filter(None, (proof.reason, *declared(proof)))
+    if proof.simulated is not None and proof.frames_from not in (None, THE_SIMULATOR):
+        yield f"frames by {proof.frames_from}"
+    for engine in proof.engines:
+        if engine.unlike and proof.verdict in SAME:
+            yield f"{engine.words}; the rows compared here were the same"
+        elif engine.unlike:
+            yield f"{engine.words}: {engine.matching} is the same version"

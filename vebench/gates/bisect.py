@@ -6,34 +6,31 @@ import os
 import shlex
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import IO, TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import IO, Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.commands.session import World
 from vebench.errors import InterruptedRunError, NotComparableError, RunFileError, UsageError, one_line
 from vebench.files import decoded
 from vebench.gates import bisection, candidates, compare
 from vebench.gates.bisect_page import BisectPage
 from vebench.gates.bisection import Ratio
-from vebench.gates.gate import DONE, NO_ANSWER, UNDECIDED
+from vebench.gates.candidates import Candidate
+from vebench.gates.check_page import CheckPage
+from vebench.gates.gate import NO_ANSWER, Status
 from vebench.interpreters.process_guard import ProcessGuard
 from vebench.interpreters.venvs import NotHadError
-from vebench.plan.cells import CellKey  # noqa: TC001 - msgspec reads the annotations
+from vebench.plan.cells import CellKey
+from vebench.plan.spec import RunSpec
 from vebench.reports import console, figures
+from vebench.reports.console import Outlet
 from vebench.results import paths
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from vebench.commands.session import World
-    from vebench.gates.candidates import Candidate
-    from vebench.gates.check_page import CheckPage
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.console import Outlet
 
 _LEAST = 0.01  # by how much the ends must differ
 _SURE = 3.3  # standard errors beyond that, for about ten looks at several cells at 1 % in all
@@ -186,7 +183,7 @@ class _Bisection:
             chances,
             found,
             at is None,
-            DONE if found.found and at is None and found.first == found.last else UNDECIDED,
+            Status.DONE if found.found and at is None and found.first == found.last else Status.UNDECIDED,
         )
 
     def _ends(self) -> _Step:

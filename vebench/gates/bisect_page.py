@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vebench.errors import one_line
-from vebench.gates.bisection import CERTAIN
+from vebench.gates.bisection import CERTAIN, Answer, Ratio
+from vebench.gates.candidates import Candidate
+from vebench.plan.cells import CellKey
 from vebench.reports import figures
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vebench.gates.bisection import Answer, Ratio
-    from vebench.gates.candidates import Candidate
-    from vebench.plan.cells import CellKey
-    from vebench.reports.document import Tone
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text, Tone
 
 
 @dataclass(frozen=True)

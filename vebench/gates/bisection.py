@@ -14,19 +14,16 @@ of it share: likelihoods are integrated over the biases. There is one change: se
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import exp, log, sqrt
 from statistics import fmean, median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vebench.analysis.statistics import Estimate, around
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 CERTAIN = 0.99  # the posterior at which a candidate is found
 # Two builds of the same code differ by about so much, since code and data lie elsewhere: a standard deviation.

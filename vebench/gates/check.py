@@ -3,70 +3,55 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 import msgspec
 
-from vebench.analysis.cell import yardstick_of
-from vebench.analysis.comparison import POWER, compare_runs, without_unknown_reference
-from vebench.analysis.pairing import HOW_TO_HAVE, denominator
+from vebench.analysis.cell import CellSummary, yardstick_of
+from vebench.analysis.comparison import POWER, Comparison, RunSpread, without_unknown_reference
+from vebench.analysis.pairing import HOW_TO_HAVE, Metric, denominator
 from vebench.analysis.rules import incomplete
 from vebench.analysis.summary import next_repeats
 from vebench.backends.environments.suites import short_name
 from vebench.commands import planning
-from vebench.commands.session import session
+from vebench.commands.session import World, session
 from vebench.errors import InterruptedRunError, NotComparableError, UsageError, one_line
 from vebench.gates import gate
 from vebench.gates.check_page import CheckPage
-from vebench.gates.sequential import enough_passes, resolution
+from vebench.gates.gate import Budget, Cells, Criteria
+from vebench.gates.history import runs_in
 from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
-from vebench.plan.cells import next_pass
-from vebench.plan.spec import TOLERANCE
+from vebench.plan.cells import CellKey, next_pass
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
+from vebench.reports.console import Outlet
 from vebench.results import header, paths, store
+from vebench.results.records import Run, RunRecord
 from vebench.results.store import RunWriter
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison, RunSpread
-    from vebench.analysis.pairing import Metric
-    from vebench.commands.session import World
-    from vebench.plan.cells import CellKey
-    from vebench.plan.grammar import BackendChoice
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.console import Outlet
-    from vebench.results.records import Run, RunRecord
-
-
-# Of a new run, before it is looked at for the first time if there is time; there are more until all is decided.
+# Passes of a new run before the first look, if there is time.
 _FIRST_PASSES = 3
 
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """What to check, and how strictly. Empty ``envs`` or ``backends`` mean all that the baseline has.
-
-    ``history`` is a folder of earlier runs, which show by how much runs differ. A new candidate is measured until every
-    backend has its verdict, for at most ``budget`` seconds. ``allowed`` is whether the baseline may name code by
-    itself, besides ``envs`` and ``backends``; see ``planning.asked_in``.
-    """
+    """What to check, and how strictly."""
 
     baseline: Path
-    candidate: Path | None
-    output: Path | None = None
+    candidate: Path | None  # None: measure the plan of the baseline again
+    output: Path | None  # the run file of what is measured
     tolerance: float = TOLERANCE
     metric: Metric = "yardstick"
-    envs: tuple[str, ...] = ()
+    envs: tuple[str, ...] = ()  # compare only these; empty: all of the baseline
     backends: tuple[BackendChoice, ...] = ()
     allow_different_host: bool = False
-    history: Path | None = None
-    budget: float = 600.0
-    allowed: bool = False
+    history: Path | None = None  # a folder of earlier runs, which show by how much runs differ
+    budget: float = 600.0  # seconds to measure
+    allowed: bool = False  # whether the baseline may name code that ``envs`` and ``backends`` do not
 
 
 def run(request: CheckRequest, world: World, *, outlet: Outlet) -> int:
@@ -77,40 +62,42 @@ def run(request: CheckRequest, world: World, *, outlet: Outlet) -> int:
 
 
 def judge(request: CheckRequest, world: World) -> CheckPage:
-    """Compare, and return the verdicts. Raises NotComparableError, and RunFileError and UsageError for bad input."""
-    started = world.clock()
+    """Compare, and return the verdicts.
+
+    Raises NotComparableError if the runs cannot be compared, RunFileError and UsageError for bad input.
+    """
+    budget = Budget(request.budget, world.clock)
     gate.check_tolerance(request.tolerance)
     before = store.read(request.baseline)
     old = _useful_cells(before, request.baseline, "ok")
-    strictness: dict[str, Any] = {"metric": request.metric, "tolerance": request.tolerance}
-    strictness["run_spread"] = _run_spread(request, before.header)
+    criteria = Criteria(request.metric, request.tolerance, _run_spread(request, before.header))
     if request.candidate is None:
-        candidate, after, found = _measure(request, before, old, strictness, world, started)
+        candidate, after, found = _measure(request, before, old, criteria, world, budget)
     else:
         candidate, after, found = request.candidate, store.read(request.candidate), None
         if candidate.samefile(request.baseline):
             raise UsageError(f"{candidate} is the baseline itself: name another run")
     new = _useful_cells(after, candidate, "ok", "failed")
     differences = _check_comparable(request, before.header, after.header, str(candidate))
-    differences += tuple(map(one_line, gate.classes_that_differ(old, new)))
-    found = without_unknown_reference(found or compare_runs(_chosen(request, old), new, **strictness))
+    differences += map(one_line, gate.classes_that_differ(old, new))
+    found = without_unknown_reference(found or criteria.compare(_chosen(request, old), new))
     if request.envs or request.backends:
         found = replace(found, new=())
     if not found.cells:
         raise NotComparableError(f"{request.baseline}: nothing to compare: all its cells are skipped or reference rows")
-    return CheckPage(str(request.baseline), str(candidate), found, differences, gate.exit_status(found))
+    return CheckPage(str(request.baseline), str(candidate), found, tuple(differences), gate.exit_status(found))
 
 
 def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
-    """Return by how much runs like the baseline differ, None if unknown. Raises UsageError for too short a history."""
+    """Return by how much runs like the baseline differ, None without a history. Raises UsageError for a short one."""
     if request.history is None:
         return None
-    runs = gate.runs_in(request.history)
-    spread = spread_of_runs(((str(path), run) for path, run in runs), head, request.metric)
+    runs = ((str(path), run) for path, run in runs_in(request.history))
+    spread = spread_of_runs(runs, head, request.metric)
     if spread is None:
         raise UsageError(
             f"--history {request.history}: fewer than {FEWEST_FOR_SPREAD} runs of the baseline's machine and packages: "
-            "leave it out, and a documented spread is taken"
+            "leave it out, and a documented spread is used"
         )
     return spread
 
@@ -118,8 +105,8 @@ def _run_spread(request: CheckRequest, head: RunRecord) -> RunSpread | None:
 def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]:
     """Return the cells of a complete run, in which a cell has one of the ``useful`` statuses.
 
-    Without a rate there is no baseline; but a candidate in which every cell failed is worse than one with rates.
-    Raises NotComparableError if the run is incomplete, because missing cells would never be checked, or unusable.
+    A baseline needs a rate; but a candidate whose cells all failed is worse than the baseline. Raises
+    NotComparableError if the run is incomplete, because missing cells would never be checked, or unusable.
     """
     missing = incomplete(run, str(path))
     if lost := next(iter(run.notes), "" if missing is None else f"{path}: {missing.message}"):
@@ -133,43 +120,49 @@ def _useful_cells(run: Run, path: Path, *useful: str) -> tuple[CellSummary, ...]
     return cells
 
 
-def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> tuple[str, ...]:
+def _check_comparable(request: CheckRequest, before: RunRecord, after: RunRecord, candidate: str) -> list[str]:
     """Return the differences between the runs to report. Raises NotComparableError if they forbid a comparison."""
-    pinned, also = (run.spec.pin.pins and run.host.pinning for run in (before, after))
-    if pinned != also:
+    both = f"{request.baseline} and {candidate}"
+    if _is_pinned(before) != _is_pinned(after):
         raise NotComparableError(
-            f"{request.baseline} and {candidate}: one was measured with cells pinned to CPUs, the other without: "
-            "measure both with the same --pin"
+            f"{both}: one was measured with cells pinned to CPUs, the other without: measure both with the same --pin"
         )
     of_plan = header.how_plans_differ(before, after)
     if "policy" in of_plan:
-        both, told = f"{request.baseline} and {candidate}", "; ".join(of_plan.values())
+        told = "; ".join(of_plan.values())
         raise NotComparableError(one_line(f"{both}: {told}: measure both with the same policy"))
-    pin = [of_plan.pop("pin")] if "pin" in of_plan else []
-    differences = pin + header.what_differs(_simulators(before), _simulators(after))
-    if differences and request.metric == "fps" and not request.allow_different_host:
-        raise NotComparableError(
-            f"{request.baseline} and {candidate} were measured under different conditions ({'; '.join(differences)}): "
-            "measure a baseline here, or compare with --metric yardstick or --allow-different-host"
-        )
-    if request.metric == "yardstick" and not request.allow_different_host:
-        _refuse_another_yardstick(before, after)
-    # Other plans, and different versions of these, are reported, but not refused.
-    differences += of_plan.values()
-    differences += [
+    pin = of_plan.pop("pin", None)
+    conditions = ([pin] if pin else []) + header.what_differs(_of_others(before), _of_others(after))
+    if not request.allow_different_host:
+        if conditions and request.metric == "fps":
+            raise NotComparableError(
+                f"{both} were measured under different conditions ({'; '.join(conditions)}): measure a baseline here, "
+                "or compare with --metric yardstick or --allow-different-host"
+            )
+        if request.metric == "yardstick":
+            _refuse_another_yardstick(before, after)
+    versions = [
         f"{name} {before.packages[name]} against {after.packages[name]}"
         for name in sorted(header.OUR_PACKAGES & before.packages.keys() & after.packages.keys())
         if before.packages[name] != after.packages[name]
     ]
-    return tuple(map(one_line, differences))
+    return [one_line(text) for text in (*conditions, *of_plan.values(), *versions)]
+
+
+def _is_pinned(head: RunRecord) -> bool:
+    return bool(head.spec.pin.pins and head.host.pinning)
+
+
+def _of_others(head: RunRecord) -> RunRecord:
+    """Return the header without our own packages: their versions are reported, but forbid no comparison."""
+    packages = {name: version for name, version in head.packages.items() if name not in header.OUR_PACKAGES}
+    return msgspec.structs.replace(head, packages=packages)
 
 
 def _refuse_another_yardstick(before: RunRecord, after: RunRecord) -> None:
     """Raise NotComparableError if the yardstick, which is Python and numpy at work, was not the same program."""
-    for name, one, other in (
-        ("Python", *(".".join(run.host.python.split(".")[:2]) for run in (before, after))),
-        ("numpy", *(run.packages.get("numpy", "") for run in (before, after))),
-    ):
+    versions = [(run.host.python.rpartition(".")[0], run.packages.get("numpy", "")) for run in (before, after)]
+    for name, one, other in zip(("Python", "numpy"), *versions, strict=True):
         if one and other and one != other:
             raise NotComparableError(
                 one_line(
@@ -179,43 +172,33 @@ def _refuse_another_yardstick(before: RunRecord, after: RunRecord) -> None:
             )
 
 
-def _simulators(head: RunRecord) -> RunRecord:
-    packages = {name: version for name, version in head.packages.items() if name not in header.OUR_PACKAGES}
-    return msgspec.structs.replace(head, packages=packages)
-
-
-def _chosen(request: CheckRequest, cells: Sequence[CellSummary]) -> list[CellSummary]:
+def _chosen(request: CheckRequest, cells: Cells) -> list[CellSummary]:
     """Return the requested cells, and what they are relative to. Raises UsageError for names that no cell has."""
     keys = [cell.key for cell in cells]
-    # With its module, as it was asked for, or by the id alone.
+    # A task may be named as it was asked for, with its module, or by its id alone.
     asked = [next((key.env for key in keys if asked_as(key.env, [env]) == env), env) for env in request.envs]
     wanted = set(gate.chosen(keys, asked, request.backends, str(request.baseline)))
-    return [cell for cell in cells if cell.key in wanted | _relative_to(wanted, request.metric)]
+    return [cell for cell in cells if cell.key in wanted | _bases(wanted, request.metric)]
 
 
-def _relative_to(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
-    """Return the cells that these are relative to, and what those are judged by themselves."""
+def _bases(keys: Collection[CellKey], metric: Metric) -> set[CellKey]:
+    """Return the cells that these are relative to, and the yardstick, by which the reference itself is judged."""
     bases = {base for key in keys if (base := denominator(key, metric)) is not None}
     return bases | {yardstick_of(base) for base in bases}
 
 
-def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
-    request: CheckRequest,
-    before: Run,
-    old: Sequence[CellSummary],
-    strictness: Mapping[str, Any],
-    world: World,
-    started: float,
+def _measure(
+    request: CheckRequest, before: Run, old: Cells, criteria: Criteria, world: World, budget: Budget
 ) -> tuple[Path, Run, Comparison]:
     """Measure the requested part of the baseline's plan here, until every backend has its verdict.
 
-    Of the reference rows, only what others are relative to is measured. Returns the run file, the run, and the
-    verdicts.
+    Returns the run file, the run, and the verdicts.
     """
     header.refuse_foreign(before.header, request.baseline, "measure both sides again with it")
     cells = _chosen(request, old)
     gated = [cell for cell in cells if not cell.reference_row]
-    needed = _relative_to([cell.key for cell in gated], request.metric)
+    keys = frozenset(cell.key for cell in gated)
+    needed = _bases(keys, request.metric)
     spec = _spec(before.header.spec, gated, base=bool(needed))
     named = {*(f"--env {env}" for env in request.envs), *(f"--backend {one.label}" for one in request.backends)}
     with planning.asked_in(request.baseline, spec, allowed=request.allowed, named=named):
@@ -227,68 +210,67 @@ def _measure(  # noqa: PLR0913, PLR0917 - a measurement needs all of these
             f"{request.metric} needs it: measure a new baseline; {HOW_TO_HAVE}"
         )
     _check_comparable(request, before.header, head, "this machine")
-    enough = _foresee(request, cells, strictness)
+    enough = _foresee(request.baseline, cells, criteria)
     path = request.output or paths.default_path(world.now(), spec.envs)
     try:
         with session(RunWriter.create(path, head), world, quiet=False) as measuring:
             measuring.measure(plan, plan)
 
-            def look(part: float) -> Comparison:
-                return compare_runs(cells, gate.cells_of(measuring.run, path), part=part, **strictness)
+            def add_pass(wanted: frozenset[CellKey]) -> bool:
+                more = next_pass(plan, wanted | _bases(wanted, request.metric), next_repeats(measuring.run))
+                if not any(cell.key.without_repeat in wanted for cell in more.cells):
+                    return False
+                measuring.one_pass(more)
+                return True
 
-            def one_pass(wanted: frozenset[CellKey]) -> bool:
-                more = next_pass(plan, wanted | _relative_to(wanted, request.metric), next_repeats(measuring.run))
-                if any(cell.key.without_repeat in wanted for cell in more.cells):
-                    measuring.one_pass(more)
-                    return True
-                return False
-
-            first, every = min(before.header.spec.passes, _FIRST_PASSES), frozenset(cell.key for cell in gated)
-            found = gate.until_decided(look, one_pass, first, every, started, request.budget, world.clock, enough)
+            first = min(before.header.spec.passes, _FIRST_PASSES)
+            found = gate.decide(
+                lambda: (cells, gate.cells_of(measuring.run, path)), add_pass, criteria, keys, first, budget, enough
+            )
     except InterruptedRunError as error:
         again = shlex.join(["vebench", "check", str(request.baseline), str(path)])
         raise InterruptedRunError(f"{error}, then {again} with the same options") from None
     return path, measuring.run, found
 
 
-def _foresee(request: CheckRequest, cells: Sequence[CellSummary], strictness: Mapping[str, Any]) -> int:
-    """Say what a new run can find however long it goes on. Returns after how many passes it hardly finds more.
+def _foresee(baseline: Path, cells: Cells, criteria: Criteria) -> int:
+    """Say what a new run can find. Returns after how many passes it hardly finds more.
 
-    Raises NotComparableError if unchanged code would be inconclusive all the same.
+    Raises NotComparableError if no number of passes would find unchanged code the same.
     """
-    once, groups = (resolution(cells, forever=forever, **strictness) for forever in (False, True))
-    known = [group for group in groups if group.resolves is not None]
-    in_vain = [group for group in known if group.verdict == "inconclusive"]
-    instead = "use --metric yardstick, vebench compare or --history" if request.metric == "fps" else "give --history"
-    tolerance = f"--tolerance {request.tolerance:.3g}"
-    remedy = f"measure a baseline with more --passes, allow more than {tolerance}, or {instead}"
+    once, forever = (gate.resolution(cells, criteria, forever=forever) for forever in (False, True))
+    known = {group.key: group.resolves for group in forever if group.resolves is not None}
+    in_vain = [group.key for group in forever if group.key in known and group.verdict == "inconclusive"]
+    instead = "use --metric yardstick, vebench compare or --history" if criteria.metric == "fps" else "give --history"
+    remedy = (
+        f"measure a baseline with more --passes, allow more than --tolerance {criteria.tolerance:.3g}, or {instead}"
+    )
     if known and len(in_vain) == len(known):
-        raise NotComparableError(f"{request.baseline}: more passes cannot resolve this tolerance: {remedy}")
+        raise NotComparableError(f"{baseline}: more passes cannot resolve this tolerance: {remedy}")
     if known:
-        resolves = max(group.resolves for group in known if group.resolves is not None)
-        line = f"such a check finds a backend that is {resolves:.0%} slower in {POWER:.0%} of cases"
+        line = f"such a check finds a backend that is {max(known.values()):.0%} slower in {POWER:.0%} of cases"
         if in_vain:
-            names = ", ".join(sorted({group.key.backend for group in in_vain}))
+            names = ", ".join(sorted({key.backend for key in in_vain}))
             line += f", but cannot find {names} the same: {remedy}"
         console.note(line)
-    return enough_passes(once, groups, max((cell.sample.processes for cell in cells), default=1))
+    return gate.enough_passes(once, forever, max((cell.sample.processes for cell in cells), default=1))
 
 
-def _spec(spec: RunSpec, cells: Sequence[CellSummary], *, base: bool) -> RunSpec:
-    """Return the part of ``spec`` that measures ``cells``, for a first look; ``base``: and what rates need."""
+def _spec(spec: RunSpec, cells: Cells, *, base: bool) -> RunSpec:
+    """Return the part of ``spec`` that measures ``cells`` for a first look; with ``base``, also what rates need."""
     if spec.hosts is not None:
         raise UsageError(
             "the baseline was measured on other hosts, which check does not repeat: measure again with its command, "
             "and compare with vebench report BASELINE NEW"
         )
     names = {short_name(asked_as(cell.env, spec.envs)) for cell in cells}
-    # Cells that the spec does not name are there because of its ``base``, unless they are all that is wanted.
+    # Cells that the spec does not name were added by its ``base``, unless they are all that is wanted.
     named = [cell for cell in cells if spec.asks_for(cell.label, cell.workers)] or cells
     return replace(
         spec,
         envs=tuple(env for env in spec.envs if short_name(env) in names),
         workers=tuple(sorted({cell.workers for cell in named})),
-        backends=tuple({cell.label: cell.choice for cell in named}.values()),
+        backends=tuple({cell.label: cell.built.choice for cell in named}.values()),
         base=base or len(named) < len(cells),
         passes=min(spec.passes, gate.FEWEST_PASSES),
         race=False,

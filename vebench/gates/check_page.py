@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import is_base
-from vebench.analysis.comparison import POWER, group_of, prior_run_spread
-from vebench.analysis.pairing import CHECK
+from vebench.analysis.comparison import POWER, Comparison, GroupComparison, group_of, prior_run_spread
+from vebench.analysis.pairing import CHECK, CellComparison, Metric
+from vebench.analysis.statistics import Error
 from vebench.backends.registry import REFERENCE, YARDSTICK
 from vebench.errors import one_line
 from vebench.reports import figures
 from vebench.reports.document import Document, Remark, Table, TableRow, Text
 from vebench.reports.verdicts import VerdictPage, ratio_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vebench.analysis.comparison import Comparison, GroupComparison
-    from vebench.analysis.pairing import CellComparison, Metric
-    from vebench.analysis.statistics import Error
 
 _COLUMNS = ("workers", "verdict", "ratio")  # the two sides follow
 # The order in the outcome: the most important first.

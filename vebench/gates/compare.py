@@ -1,55 +1,53 @@
-"""``vebench compare``: measure the same cells in two interpreters, in turn on the same CPUs."""
+"""``vebench compare``: measure the same cells in two interpreters, interleaved on the same CPUs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import structs
 
-from vebench.analysis.comparison import compare_runs
+from vebench.analysis.cell import CellSummary
 from vebench.analysis.pairing import COMPARE
 from vebench.analysis.summary import next_repeats
+from vebench.backends.interface import Task
 from vebench.backends.registry import ENTRIES
 from vebench.commands import planning
-from vebench.commands.session import session
+from vebench.commands.session import World, session
 from vebench.errors import NotComparableError, UsageError, shown
 from vebench.gates import gate
 from vebench.gates.check_page import CheckPage
-from vebench.plan.cells import Plan, in_groups, next_pass
+from vebench.gates.gate import Budget, Criteria
+from vebench.interpreters.interpreter import Interpreter
+from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
 from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
+from vebench.reports.console import Outlet
 from vebench.results import header, paths
+from vebench.results.records import RunRecord
 from vebench.results.store import RunWriter
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison
-    from vebench.commands.session import World
-    from vebench.plan.cells import CellKey
-    from vebench.plan.spec import RunSpec
-    from vebench.reports.console import Outlet
-    from vebench.results.records import RunRecord
-
 _SIDES = (COMPARE.baseline, COMPARE.candidate)
-# What is compared by default: nothing is judged by the reference rows, and measuring them takes time on both sides.
+# The default. No verdict needs reference rows, and they would be measured on both sides.
 CONTESTANTS = tuple(BackendChoice(entry.name) for entry in ENTRIES if entry.by_default and not entry.reference_row)
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """One side of the comparison: its name, its Python and cells, and the header and path of its run file."""
+class _Side:
+    """One side of a comparison, and its run file."""
 
     name: str
     python: str
-    plan: Plan
+    plan: Plan  # its cells are in the order of the other side's
     head: RunRecord
     path: Path
 
+    def __str__(self) -> str:
+        return f"{self.path} ({self.python})"
 
-def start(  # noqa: PLR0913 - one parameter for each option
+
+def start(
     pythons: tuple[str, str],
     spec: RunSpec,
     output: Path | None,
@@ -59,22 +57,16 @@ def start(  # noqa: PLR0913 - one parameter for each option
     budget: float | None,
     outlet: Outlet,
 ) -> int:
-    """Measure ``spec`` in both Pythons, and print the verdicts on the second. Returns the exit status.
-
-    The name ``output``, by default a new one in ``.vebench/``, is that of both run files, with the sides added. Raises
-    UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides.
-    """
-    gate.check_tolerance(tolerance)
-    base = output or paths.default_path(world.now(), spec.envs)
-    page = compared(pythons, spec, base, world, tolerance=tolerance, budget=budget)
+    """Do what ``compared`` does, and publish the verdicts. Returns the exit status."""
+    page = compared(pythons, spec, output, world, tolerance=tolerance, budget=budget)
     gate.publish(page, outlet)
     return page.status
 
 
-def compared(  # noqa: PLR0913 - how to compare
+def compared(
     pythons: tuple[str, str],
     spec: RunSpec,
-    base: Path,
+    output: Path | None,
     world: World,
     *,
     tolerance: float,
@@ -82,106 +74,124 @@ def compared(  # noqa: PLR0913 - how to compare
     quiet: bool = False,
     instead: RunSpec | None = None,
 ) -> CheckPage:
-    """Measure ``spec`` in both Pythons, and return the verdicts on the second. Run files are named after ``base``.
+    """Measure ``spec`` in both Pythons, and return the verdicts on the second.
 
-    ``quiet``: without progress. ``instead`` is the spec of the first Python, if that is another: of as many
-    environments and backends, each in the place of one that it is compared with, whose name it has in the verdicts.
-    Raises what ``start`` does, and InterruptedRunError if the user interrupts it.
+    Both run files have the name ``output``, by default a new one in ``.vebench/``, with the sides added. Within
+    ``budget`` seconds, passes are added until every backend has a verdict; None: the passes of ``spec`` are measured.
+    ``quiet``: no progress is shown. ``instead``: the first Python measures this spec, with as many environments and
+    backends. Each has the name of the one in its place in ``spec``.
+
+    Raises UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides,
+    InterruptedRunError if the user interrupts it.
     """
+    gate.check_tolerance(tolerance)
+    base = output or paths.default_path(world.now(), spec.envs)
+    files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
+    for path in files:
+        if path.exists():
+            raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     passes = spec.passes if budget is None else min(spec.passes, gate.FEWEST_PASSES)
     specs = [
         replace(one, backends=one.backends or CONTESTANTS, interleave=one.replicas == 1, passes=passes)
         for one in (instead or spec, spec)
     ]
-    files = [base.with_name(f"{base.stem}-{name.lower()}{base.suffix}") for name in _SIDES]
-    for path in files:
-        if path.exists():
-            raise UsageError(f"{path} exists and would be overwritten: name another file with -o")
     if named := next((choice.label for one in specs for choice in one.backends if choice.python), None):
         raise UsageError(f"--backend {shown(named)}: its Python is one of the two compared: leave out what follows @")
-    return _judged(_sides(pythons, specs, files, world), tolerance, budget, spec.passes, world, quiet=quiet)
+    sides = _sides(pythons, specs, files, world)
+    return _judged(sides, Criteria("fps", tolerance, in_turn=True, names=COMPARE), budget, spec.passes, world, quiet)
 
 
 def both_in_turn(plans: Sequence[Plan], memory_available: int | None) -> Plan:
-    """Return the plans of both sides as one, in which a cell takes turns with the same cell of the other side.
+    """Return the plans of both sides as one, in which each cell is interleaved with the same cell of the other side.
 
-    The sides take turns at being first, pass by pass. If memory does not suffice for both cells at the same time, they
-    are measured one after the other. ``memory_available`` is in bytes, None if unknown.
+    The first side alternates pass by pass. Two cells that do not fit into ``memory_available``, in bytes, together are
+    measured one after the other.
     """
     pairs = zip(*(plan.cells for plan in plans), strict=True)
     ordered = [pair if pair[0].repeat % 2 == 0 else pair[::-1] for pair in pairs]
     return Plan(plans[0].spec, in_groups(ordered, memory_available))
 
 
-def _judged(  # noqa: PLR0913 - how to judge
-    sides: Sequence[_Measured], tolerance: float, budget: float | None, first: int, world: World, *, quiet: bool
+def _judged(
+    sides: tuple[_Side, _Side], criteria: Criteria, seconds: float | None, first: int, world: World, quiet: bool
 ) -> CheckPage:
-    started = world.clock()
+    budget = None if seconds is None else Budget(seconds, world.clock)
+    one, other = sides
     files = {side.name: RunWriter.create(side.path, side.head) for side in sides}
     pythons = {side.name: side.python for side in sides}
-    keys = dict(zip(*([cell.key.without_repeat for cell in side.plan.cells] for side in sides), strict=True))
+    # The second side's key by the first side's.
+    keys = {
+        cell.key.without_repeat: same.key.without_repeat
+        for cell, same in zip(one.plan.cells, other.plan.cells, strict=True)
+    }
     with session(files, world, quiet=quiet, pythons=pythons) as measuring:
+
+        def measured() -> tuple[Sequence[CellSummary], Sequence[CellSummary]]:
+            before, after = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
+            return [replace(cell, key=keys[cell.key]) for cell in before], after
+
+        def add_pass(wanted: frozenset[CellKey]) -> bool:
+            ours, theirs = (next_repeats(measuring.runs[side.name]) for side in sides)
+            # Cells whose last pass went well on both sides.
+            both = {key: max(number, theirs[keys[key]]) for key, number in ours.items() if keys[key] in theirs}
+            again = {key for key in both if keys[key] in wanted}
+            more = next_pass(one.plan, again, both)
+            same = next_pass(other.plan, wanted, {keys[key]: number for key, number in both.items()})
+            if more.cells:
+                measuring.one_pass(both_in_turn([more, same], world.memory_available()))
+            return bool(more.cells)
+
         measuring.one_pass(both_in_turn([side.plan for side in sides], world.memory_available()))
-
-        def cells() -> list[tuple[CellSummary, ...]]:
-            one, other = (gate.cells_of(measuring.runs[side.name], side.path) for side in sides)
-            return [tuple(cell.having(key=keys[cell.key]) for cell in one), other]
-
-        def look(part: float = 1.0) -> Comparison:
-            return compare_runs(*cells(), metric="fps", tolerance=tolerance, in_turn=True, names=COMPARE, part=part)
-
-        def one_pass(wanted: frozenset[CellKey]) -> bool:
-            # Of cells that went well on both sides so far.
-            one, other = (next_repeats(measuring.runs[side.name]) for side in sides)
-            both = {key: max(number, other[keys[key]]) for key, number in one.items() if keys[key] in other}
-            more = [
-                next_pass(sides[0].plan, {key for key in both if keys[key] in wanted}, both),
-                next_pass(sides[1].plan, wanted, {keys[key]: number for key, number in both.items()}),
-            ]
-            if more[0].cells:
-                measuring.one_pass(both_in_turn(more, world.memory_available()))
-            return bool(more[0].cells)
-
         if budget is None:
-            found = look()
+            found = criteria.compare(*measured())
         else:
-            every = frozenset(keys.values())
-            found = gate.until_decided(look, one_pass, first, every, started, budget, world.clock)
-    measured = cells()
-    differences = (*header.what_differs(*(side.head for side in sides)), *gate.classes_that_differ(*measured))
-    unusable = (gate.unusable_run(side.path, cells) for side, cells in zip(sides, measured, strict=True))
-    one, other = (f"{side.path} ({side.python})" for side in sides)
-    return CheckPage(one, other, found, differences, gate.exit_status(found), "; ".join(filter(None, unusable)))
+            found = gate.decide(measured, add_pass, criteria, frozenset(keys.values()), first, budget)
+    cells = measured()
+    differences = (*header.what_differs(one.head, other.head), *gate.classes_that_differ(*cells))
+    unusable = [gate.unusable_run(side.path, its) for side, its in zip(sides, cells, strict=True)]
+    why = "; ".join(filter(None, unusable))
+    return CheckPage(str(one), str(other), found, differences, gate.exit_status(found), why)
 
 
 def _sides(
     pythons: Sequence[str], specs: Sequence[RunSpec], files: Sequence[Path], world: World
-) -> tuple[_Measured, ...]:
-    """Return both sides, ready to measure, their cells in the same order.
+) -> tuple[_Side, _Side]:
+    """Return both sides, ready to measure.
 
-    Raises UsageError if they have not as many cells, NotComparableError if no cell can run on both.
+    Raises UsageError if they have different numbers of cells, NotComparableError if no cell can run on both.
     """
     interpreters = [world.examine(f"Python {name}", python) for name, python in zip(_SIDES, pythons, strict=True)]
-    one, other = specs
-    tasks = [world.resolve(one.envs, one.backends, python=interpreters[0].path)] * 2
-    if other != one:
-        tasks[1] = world.resolve(other.envs, other.backends, python=interpreters[1].path)
-    reference_rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
-    if reference_rows[0] != reference_rows[1] or len(tasks[0]) != len(tasks[1]):
+    before, after = specs
+    old = world.resolve(before.envs, before.backends, python=interpreters[0].path)
+    new = old if after == before else world.resolve(after.envs, after.backends, python=interpreters[1].path)
+    rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
+    if rows[0] != rows[1] or len(old) != len(new):
         raise UsageError("nothing to compare: A and B need as many environments, backends and reference rows")
-    envs = {task.id: its.id for task, its in zip(*tasks, strict=True)}
-    labels = {choice.label: its.label for choice, its in zip(one.backends, other.backends, strict=True)}
-    sides: list[_Measured] = []
-    for name, interpreter, path, spec, known in zip(_SIDES, interpreters, files, specs, tasks, strict=True):
-        plan, head = planning.planned(spec, known, world, interpreter)
-        cells = {cell.key: replace(cell, side=name) for cell in plan.cells}
-        if sides:
-            first = (cell.key for cell in sides[0].plan.cells)
-            keys = [key._replace(env=envs[key.env], backend=labels[key.backend]) for key in first]
-            cells = {key: cells[key] for key in keys}
-        plan = replace(plan, cells=tuple(cells.values()))
-        started = sides[0].head.started if sides else head.started  # the same time marks them as one comparison
-        sides.append(_Measured(name, interpreter.path, plan, structs.replace(head, started=started), path))
+    first = _side(0, interpreters[0], before, old, files[0], world)
+    second = _side(1, interpreters[1], after, new, files[1], world)
+    # The same order of cells, and one time, which marks both runs as one comparison.
+    envs = {task.id: same.id for task, same in zip(old, new, strict=True)}
+    labels = {choice.label: same.label for choice, same in zip(before.backends, after.backends, strict=True)}
+    cells = {cell.key: cell for cell in second.plan.cells}
+    order = [cell.key for cell in first.plan.cells]
+    same = [cells[key._replace(env=envs[key.env], backend=labels[key.backend])] for key in order]
+    head = structs.replace(second.head, started=first.head.started)
+    second = replace(second, plan=replace(second.plan, cells=tuple(same)), head=head)
+    _refuse_nothing_to_compare(first, second)
+    return first, second
+
+
+def _side(
+    number: int, interpreter: Interpreter, spec: RunSpec, tasks: Sequence[Task], path: Path, world: World
+) -> _Side:
+    plan, head = planning.planned(spec, tasks, world, interpreter)
+    name = _SIDES[number]
+    cells = tuple(replace(cell, side=name) for cell in plan.cells)
+    return _Side(name, interpreter.path, replace(plan, cells=cells), head, path)
+
+
+def _refuse_nothing_to_compare(*sides: _Side) -> None:
+    """Raise NotComparableError unless a cell of a backend can run on both sides."""
     compared = [planning.contestants(side.plan) for side in sides]
     pairs = list(zip(*compared, strict=True))
     if not pairs:
@@ -194,4 +204,3 @@ def _sides(
             if any(cell.skip for cell in cells)
         ]
         raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")
-    return tuple(sides)

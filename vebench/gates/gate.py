@@ -1,179 +1,215 @@
-"""What ``check``, ``compare`` and ``history`` share: what they look at, when a gate stops, where its verdicts go."""
+"""How ``check`` and ``compare`` decide: they look at two sides, add passes, and stop at a verdict on every backend.
+
+Testing repeatedly at 5 % finds differences that do not exist in far more than 5 % of cases. So the 5 % are spent: each
+look gets what the spending function has grown by since the look before (K. Lan, D. DeMets, Discrete sequential
+boundaries for clinical trials, Biometrika 70, 1983). All looks together keep the level, however they depend on each
+other. The function is the one that resembles Pocock's test. It is nearly proportional to the share of the time used, so
+that a clear difference is found at the first looks, also within a long budget.
+"""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from math import ceil, e, inf, log1p
+from pathlib import Path
 
-from vebench.analysis.cell import in_report_order
+from vebench.analysis.cell import CellSummary, in_report_order
+from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread, compare_runs, group_of
+from vebench.analysis.pairing import CHECK, CellComparison, Metric, Names, SpeedVerdict
 from vebench.analysis.rules import unusable
+from vebench.analysis.statistics import Block, Pool, Spread, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
-from vebench.commands.planning import known
-from vebench.errors import RunFileError, UsageError, did_you_mean, one_line, shown
-from vebench.gates.sequential import Decisions, passes_until_next_look, undecided
+from vebench.errors import UsageError, did_you_mean, one_line, shown
+from vebench.gates.check_page import CheckPage
+from vebench.plan.cells import CellKey
+from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
-from vebench.reports.console import save
+from vebench.reports.console import Outlet, save
 from vebench.reports.formats.data import workflow_commands
 from vebench.reports.formats.registry import MARKDOWN
-from vebench.results import paths, store
-from vebench.results.records import with_current_verdicts
+from vebench.results import paths
+from vebench.results.records import Run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+Cells = Sequence[CellSummary]
+Clock = Callable[[], float]
 
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.comparison import Comparison
-    from vebench.analysis.pairing import SpeedVerdict
-    from vebench.gates.check_page import CheckPage
-    from vebench.plan.cells import CellKey
-    from vebench.plan.grammar import BackendChoice
-    from vebench.reports.console import Outlet
-    from vebench.results.records import Run
-
-    # Judges what there is so far with this part of the levels.
-    Look = Callable[[float], Comparison]
-    # Measures one more pass over these cells, without repeats. Returns whether there was anything to measure.
-    OnePass = Callable[[frozenset[CellKey]], bool]
-
-DONE, WORSE, UNDECIDED = 0, 1, 3
 FEWEST_PASSES = 2  # with fewer, no side shows how its processes differ
 NO_ANSWER: tuple[SpeedVerdict, ...] = ("missing", "not comparable")
 _MOST_TOLERANCE = 0.9
+# The passes before the next look, as a share of those before: few looks, each with a useful level.
+_GROWTH = 0.4
+# Passes of a new run are worth their time while its own error is more than this share of what cannot be reduced.
+_WORTH = 0.03
 
 
-def runs_in(folder: Path) -> Iterator[tuple[Path, Run]]:
-    """Yield the runs in ``folder``, or else those sides of ``vebench compare`` whose other side is not there.
+class Status(IntEnum):
+    """The exit statuses of gates."""
 
-    What both sides measured is not one series. A run file that cannot be read is named on standard error; other files
-    are passed over. Raises UsageError if there is no run.
-    """
-    if folder.is_file():
-        raise UsageError(f"{folder}: is a file: name the folder that holds the runs")
-    knowledge = known()
-    whole, sides = 0, []
-    for path in filter(store.holds_run, paths.run_files_in(folder)):
-        try:
-            run = store.read(path)
-        except RunFileError as error:
-            console.note(f"left out: {error}")
-            continue
-        if run.header.interpreter is None:
-            whole += 1
-            yield path, with_current_verdicts(run, knowledge)
-        else:
-            sides.append((path, run))
-    if whole:
-        return
-    pairs = Counter((run.header.command, run.header.started) for _, run in sides)
-    alone = [(path, run) for path, run in sides if pairs[run.header.command, run.header.started] == 1]
-    yield from ((path, with_current_verdicts(run, knowledge)) for path, run in alone)
-    if not alone:
-        raise UsageError(f"no run in {folder}/ that a history can be made of: vebench run writes them")
+    DONE = 0
+    WORSE = 1
+    UNDECIDED = 3
 
 
-def chosen(
-    cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
-) -> list[CellKey]:
-    """Return the cells of these tasks and backends; empty ``envs`` or ``backends`` mean all.
+@dataclass(frozen=True)
+class Criteria:
+    """How two sides are compared, as ``compare_runs`` has it."""
 
-    A task goes by its full name or its short one. A backend without options means all choices of its options.
-    ``source`` is where the cells come from. Raises UsageError for a name that none of them has.
-    """
-    names = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
-    for env in envs:
-        if not any(env.casefold() in known for known in names.values()):
-            near = did_you_mean(env, map(short_name, names))
-            raise UsageError(f"--env {shown(env)}: not in {source}{near}")
-    for choice in backends:
-        if not any(_means(choice, cell) for cell in cells):
-            near = did_you_mean(choice.label, (cell.backend for cell in cells))
-            raise UsageError(f"--backend {shown(choice.label)}: not in {source}{near}")
-    wanted = {env.casefold() for env in envs}
-    here = [cell for cell in cells if not wanted or names[cell.env] & wanted]
-    return [cell for cell in here if not backends or any(_means(choice, cell) for choice in backends)]
+    metric: Metric
+    tolerance: float
+    run_spread: RunSpread | None = None
+    in_turn: bool = False
+    names: Names = CHECK
 
-
-def _means(choice: BackendChoice, cell: CellKey) -> bool:
-    return cell.backend == choice.label or (not choice.options and cell.backend.partition("[")[0] == choice.name)
+    def compare(self, baseline: Cells, candidate: Cells, part: float = 1.0) -> Comparison:
+        """Return the verdicts, by tests that may make this ``part`` of the error that is allowed."""
+        return compare_runs(
+            baseline,
+            candidate,
+            metric=self.metric,
+            tolerance=self.tolerance,
+            in_turn=self.in_turn,
+            run_spread=self.run_spread,
+            part=part,
+            names=self.names,
+        )
 
 
-def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
-    """Return a run's cells in the order of reports. Findings quote the name of its file."""
-    return in_report_order(summarise(run, one_line(str(path))), run.header.spec)
-
-
-def unusable_run(path: Path, cells: Sequence[CellSummary]) -> str:
-    """Return that the run in ``path`` is unusable, and why, in one line; empty if it may be used."""
-    finding = unusable(cells)
-    return "" if finding is None else f"{path} is {finding.code}: {finding.message}; {finding.remedy}"
-
-
-def classes_that_differ(one: Sequence[CellSummary], other: Sequence[CellSummary]) -> tuple[str, ...]:
-    """Return, in words and each once, which cells of the two runs stepped other classes: own ones or Gymnasium's."""
-    before = {cell.key: cell.own_classes for cell in one}
-    texts = (
-        f"{cell.label} on {cell.env}: {first.words} against {second.words}"
-        for cell in other
-        if (first := before.get(cell.key)) and (second := cell.own_classes) and first.words != second.words
-    )
-    return tuple(dict.fromkeys(texts))
-
-
-def check_tolerance(share: float) -> None:
-    """Raise UsageError for a tolerance with which every cell, or none, would pass."""
-    if not 0 < share <= _MOST_TOLERANCE:
-        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {_MOST_TOLERANCE:.0%}")
-
-
-def until_decided(  # noqa: PLR0913, PLR0917 - what a decision depends on
-    look: Look,
-    one_pass: OnePass,
-    first: int,
+def decide(
+    sides: Callable[[], tuple[Cells, Cells]],
+    add_pass: Callable[[frozenset[CellKey]], bool],
+    criteria: Criteria,
     cells: frozenset[CellKey],
-    started: float,
-    budget: float,
-    clock: Callable[[], float],
+    first: int,
+    budget: Budget,
     enough: int | None = None,
 ) -> Comparison:
-    """Look, and add passes, until every backend is decided or ``budget`` seconds are spent. Returns the verdicts.
+    """Look, and add passes, until every backend is decided or the budget is spent. Returns the verdicts.
 
-    ``FEWEST_PASSES`` of the ``cells`` were measured since ``started``, by ``clock``, which counts seconds; they are
-    part of the budget. There are ``first`` before the first look if there is time. No pass is begun that would hardly
-    end in time. If it is known that more than ``enough`` passes would not help, there are no more, and no looks on the
-    way: each would cost some of the level.
+    ``sides`` returns the baseline's and the candidate's cells, as measured so far. ``add_pass`` measures one more pass
+    of these cells; it returns False if none of them can be measured. ``cells`` are judged; ``FEWEST_PASSES`` of them
+    were measured at the expense of the budget. There are ``first`` passes before the first look, if there is time.
+    More than ``enough`` passes would hardly help. If that number is known, there are no looks on the way, because each
+    costs some of the level.
     """
     decisions = Decisions()
-    now, passes, left = clock(), min(first, FEWEST_PASSES), cells
-    deadline, longest, wanted = started + budget, (now - started) / passes, first - passes
+    passes = min(first, FEWEST_PASSES)
+    budget.note(passes)
+    wanted = first - passes
     while True:
         added = 0
-        while added < wanted and now + longest <= deadline and one_pass(left):
+        while added < wanted and budget.allows_a_pass and add_pass(cells):
+            budget.note(1)
             added += 1
-            since, now = now, clock()
-            longest = max(longest, now - since)
         passes += added
-        over = now + longest > deadline or (enough is not None and passes >= enough) or added < wanted
-        used = max((now - started) / budget, 0.0 if enough is None else passes / enough)
-        found = decisions.after(look(decisions.part(1.0 if over else used)))
-        left = undecided(found)
-        if not left or over:
+        over = not budget.allows_a_pass or added < wanted or (enough is not None and passes >= enough)
+        used = budget.used if enough is None else max(budget.used, passes / enough)
+        found = decisions.after(criteria.compare(*sides(), part=decisions.part(1.0 if over else used)))
+        cells = undecided(found)
+        if over or not cells:
             return found
         wanted = passes_until_next_look(passes) if enough is None else enough - passes
 
 
-def exit_status(found: Comparison) -> int:
-    """Return the exit status: 1 if a backend is slower, or a cell failed that did not in the baseline.
+class Budget:
+    """Seconds to spend from now on. No pass is begun that would hardly end in time."""
 
-    It is 3 if a cell or a backend has no answer, or if there is none at all, and 0 otherwise.
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._start = self._now = clock()
+        self._longest = 0.0  # seconds that a pass took at the most
+
+    def note(self, passes: int) -> None:
+        """Note that so many passes have ended since the last note."""
+        before, self._now = self._now, self._clock()
+        self._longest = max(self._longest, (self._now - before) / passes)
+
+    @property
+    def allows_a_pass(self) -> bool:
+        """Whether another pass would end in time."""
+        return self._now + self._longest <= self._start + self._seconds
+
+    @property
+    def used(self) -> float:
+        """The share that was used when the last pass ended."""
+        return (self._now - self._start) / self._seconds
+
+
+def passes_until_next_look(passes: int) -> int:
+    """Return how many passes to add before the next look, given how many there are."""
+    return max(1, ceil(_GROWTH * passes))
+
+
+class Decisions:
+    """The verdicts so far, and the part of the level that is spent. A group that is decided stays so."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._groups: dict[GroupKey, GroupComparison] = {}
+        self._cells: dict[CellKey, CellComparison] = {}
+
+    def part(self, used: float) -> float:
+        """Return the part of the level for a look at which this share of the time is used, 1 for the last one."""
+        grown = log1p((e - 1) * min(1.0, max(0.0, used)))
+        part, self._spent = max(0.0, grown - self._spent), max(self._spent, grown)
+        return part
+
+    def after(self, found: Comparison) -> Comparison:
+        """Return a look's verdicts, with groups that were decided before as they were then."""
+        for group in found.groups:
+            if group.key not in self._groups and group.judged and group.verdict != "inconclusive":
+                self._groups[group.key] = group
+                self._cells |= {cell.key: cell for cell in found.cells if group_of(cell.key) == group.key}
+        return replace(
+            found,
+            groups=tuple(self._groups.get(group.key, group) for group in found.groups),
+            # A cell may fail after its group was decided, while others are measured.
+            cells=tuple(replace(self._cells.get(cell.key, cell), failed=cell.failed) for cell in found.cells),
+        )
+
+
+def undecided(found: Comparison) -> frozenset[CellKey]:
+    """Return the cells of the groups that more passes could decide."""
+    open_groups = {group.key for group in found.groups if group.judged and group.verdict == "inconclusive"}
+    return frozenset(cell.key for cell in found.cells if group_of(cell.key) in open_groups)
+
+
+def resolution(baseline: Cells, criteria: Criteria, *, forever: bool = False) -> tuple[GroupComparison, ...]:
+    """Return, for each group, what a second run like ``baseline`` could detect; with ``forever``, a very long one."""
+    blocks: dict[Block, Block] = {}
+    twins = []  # the same cells, as if measured in other passes
+    for cell in baseline:
+        spread = cell.sample.spread
+        if forever:
+            spread = Spread(Pool(0.0, inf))
+        elif spread is not None and spread.block is not None:
+            block = blocks.setdefault(spread.block, replace(spread.block, id=new_id()))
+            spread = replace(spread, block=block)
+        twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
+    return criteria.compare(baseline, twins).groups
+
+
+def enough_passes(once: Sequence[GroupComparison], forever: Sequence[GroupComparison], passes: int) -> int:
+    """Return the passes after which more hardly matter, given the ``resolution`` of ``passes``, and of a long run."""
+    pairs = [(one.error, other.error) for one, other in zip(once, forever, strict=True) if one.error and other.error]
+    more = max((one / other - 1 for one, other in pairs), default=0.0)
+    return max(passes, ceil(passes * more / _WORTH))
+
+
+def exit_status(found: Comparison) -> Status:
+    """Return ``WORSE`` if a backend is slower, or a cell failed that did not in the baseline.
+
+    It is ``UNDECIDED`` if a cell or a backend has no answer, or if there is none at all.
     """
     verdicts = {group.verdict for group in found.groups}
     if "slower" in verdicts or any(cell.failed for cell in found.cells):
-        return WORSE
-    unanswered = not verdicts or (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER)
-    return UNDECIDED if unanswered or "inconclusive" in verdicts else DONE
+        return Status.WORSE
+    unanswered = (verdicts | {cell.verdict for cell in found.cells}) & set(NO_ANSWER)
+    return Status.UNDECIDED if unanswered or not verdicts or "inconclusive" in verdicts else Status.DONE
 
 
 def publish(page: CheckPage, outlet: Outlet) -> None:
@@ -184,3 +220,57 @@ def publish(page: CheckPage, outlet: Outlet) -> None:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)
+
+
+def check_tolerance(share: float) -> None:
+    """Raise UsageError for a tolerance with which every cell, or none, would pass."""
+    if not 0 < share <= _MOST_TOLERANCE:
+        raise UsageError(f"--tolerance {share:.4g}: must be above 0 and at most {_MOST_TOLERANCE:.0%}")
+
+
+def cells_of(run: Run, path: Path) -> tuple[CellSummary, ...]:
+    """Return a run's cells in the order of reports. Findings quote the name of its file."""
+    return in_report_order(summarise(run, one_line(str(path))), run.header.spec)
+
+
+def chosen(
+    cells: Sequence[CellKey], envs: Sequence[str], backends: Sequence[BackendChoice], source: str
+) -> list[CellKey]:
+    """Return the cells of these tasks and backends; empty ``envs`` or ``backends`` mean all.
+
+    A task may have its full name or its short one. A backend without options stands for all choices of its options.
+    Raises UsageError for a name that no cell in ``source`` has.
+    """
+    names = {cell.env: {cell.env.casefold(), short_name(cell.env).casefold()} for cell in cells}
+    for env in envs:
+        if not any(env.casefold() in known for known in names.values()):
+            near = did_you_mean(env, map(short_name, names))
+            raise UsageError(f"--env {shown(env)}: not in {source}{near}")
+    for choice in backends:
+        if not any(_is_of(cell, choice) for cell in cells):
+            near = did_you_mean(choice.label, (cell.backend for cell in cells))
+            raise UsageError(f"--backend {shown(choice.label)}: not in {source}{near}")
+    wanted = {env.casefold() for env in envs}
+    found = [cell for cell in cells if not wanted or names[cell.env] & wanted]
+    return [cell for cell in found if not backends or any(_is_of(cell, choice) for choice in backends)]
+
+
+def _is_of(cell: CellKey, choice: BackendChoice) -> bool:
+    return cell.backend == choice.label or (not choice.options and cell.backend.partition("[")[0] == choice.name)
+
+
+def unusable_run(path: Path, cells: Cells) -> str:
+    """Return in one line why the run in ``path`` is unusable; empty if it is not."""
+    finding = unusable(cells)
+    return "" if finding is None else f"{path} is {finding.code}: {finding.message}; {finding.remedy}"
+
+
+def classes_that_differ(baseline: Cells, candidate: Cells) -> tuple[str, ...]:
+    """Return in words which cells stepped environments of other classes on the two sides: own ones or Gymnasium's."""
+    before = {cell.key: cell.built.own_classes for cell in baseline}
+    texts = []
+    for cell in candidate:
+        old, new = before.get(cell.key), cell.built.own_classes
+        if old and new and old.words != new.words:
+            texts.append(f"{cell.label} on {cell.env}: {old.words} against {new.words}")
+    return tuple(dict.fromkeys(texts))

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
-from typing import TYPE_CHECKING
 
 from vebench.backends.registry import REFERENCE
 from vebench.errors import one_line
-from vebench.gates.series import FEWEST, LEAST, RECENT, run_spread
+from vebench.gates.series import FEWEST, LEAST, RECENT, History, Series, run_spread
 from vebench.reports import figures
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from vebench.gates.series import History, Series
-    from vebench.reports.document import Tone
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text, Tone
 
 _COLUMNS = ("runs", "level now", "newest change", "run to run", "levels")
 

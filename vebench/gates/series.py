@@ -16,33 +16,27 @@ Hunter: using change point detection to hunt for performance regressions, ICPE 2
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, pairwise
 from math import exp, inf, log, log1p, sqrt
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from vebench.analysis.cell import base_of, in_report_order, is_base, yardstick_of
+from numpy import float64
+from numpy.typing import NDArray
+
+from vebench.analysis.cell import CellSummary, base_of, in_report_order, is_base, yardstick_of
 from vebench.analysis.comparison import RunSpread
 from vebench.analysis.findings import Code
-from vebench.analysis.pairing import DECISIVE
+from vebench.analysis.pairing import DECISIVE, Metric
 from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
+from vebench.plan.cells import CellKey
 from vebench.plan.grammar import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from numpy import float64
-    from numpy.typing import NDArray
-
-    from vebench.analysis.cell import CellSummary
-    from vebench.analysis.pairing import Metric
-    from vebench.plan.cells import CellKey
-    from vebench.results.records import Run, RunRecord
+from vebench.results.records import Run, RunRecord
 
 # A change is new if the runs before this many newest ones do not show it.
 RECENT = 5
@@ -120,7 +114,7 @@ def _correlation(between: Sequence[Sequence[float]]) -> float:
 
 def _candidates(levels: Sequence[float], level: float) -> list[int]:
     """Return the places that are significant at this level within their window."""
-    import numpy as np  # noqa: PLC0415 - imported on use: other commands that come by here need no arrays
+    import numpy as np
 
     values = np.asarray(levels, dtype=float)
     # The sums of all distances between one of the first i levels and one of the first j.
@@ -160,7 +154,7 @@ def _best_place(sums: NDArray[float64], start: int, end: int) -> tuple[int, int]
     of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
     James, equations 5 to 7).
     """
-    import numpy as np  # noqa: PLC0415 - see above
+    import numpy as np
 
     places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
     ends = np.arange(start + FEWEST, end + 1)[None, :]
@@ -342,7 +336,7 @@ def history(
             elif not level:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1
             else:
-                shape = tuple(getattr(cell, name) for name in DECISIVE)
+                shape = tuple(getattr(cell.built, name) for name in DECISIVE)
                 key = SeriesKey(cell.key, shape, past[index].conditions)
                 points.setdefault(key, []).append(Point(index, log(level)))
     series = [Series(key, tuple(measured)) for key, measured in points.items()]
@@ -386,7 +380,7 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     freedom = len(runs) - len(sets)
     if len(runs) < FEWEST_FOR_SPREAD or freedom < 1:
         return None
-    import numpy as np  # noqa: PLC0415 - imported on use: other commands that come by here need no arrays
+    import numpy as np
 
     columns = {run: column for column, run in enumerate(chain.from_iterable(sets))}
     normal, right = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
@@ -452,7 +446,12 @@ def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
     if cell.status != "ok":
         return cell.status
     both = (cell,) if base is None else (cell, base)
-    reasons = [one.why_struck for one in both if one.struck]
-    for one in both:  # with these, a rate is not that of the cell alone
-        reasons += [Code.THROTTLED] * (one.throttled_windows > 0) + [Code.DISTURBED] * one.disturbed
-    return next(iter(reasons), None)
+    for one in both:
+        if one.exclusion is not None:
+            return one.exclusion
+    for one in both:
+        if one.conditions.throttled_windows:
+            return Code.THROTTLED
+        if one.conditions.disturbed:
+            return Code.DISTURBED
+    return None

@@ -1,4 +1,4 @@
-"""Other Pythons: what is installed in them, and which environments and adapters they have.
+"""Other Pythons: their packages, environments and adapters.
 
 Each question is answered by ``child/probe.py`` in a separate process, so that this one imports no simulator.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -27,22 +26,18 @@ from vebench.child.process import Log
 from vebench.errors import UsageError, one_line, shown
 from vebench.interpreters.process_guard import ProcessGuard, python_path
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 PLUGINS = tuple(suite.plugin for suite in SUITES.values() if suite.plugin)
-LONGEST_QUOTE = 300  # characters of the last line that was printed
 _PROBE = Path(vebench.__path__[0]) / "child" / "probe.py"
-_MOST_BYTES = 1 << 24  # of an answer: those that are honest are thousands
-_CHECK_S = 0.05  # how often to look whether the interpreter has ended, or has answered too much
+_MOST_BYTES = 1 << 24  # of an answer; honest ones have thousands
+_CHECK_S = 0.05  # between two checks of whether the interpreter has ended, or has answered too much
 _OLDEST = (3, 10)  # the oldest Python that the measuring child supports
 _TIMEOUT_S = 60.0
-_WHOLE = {"id", "package", "module", "frame_skip", "called", "problem"}
+_OF_AN_ENV = {"id", "package", "module", "frame_skip", "called", "problem"}
 _Part = Annotated[int, Meta(ge=0, lt=1000)]
 
 
 class _ObjectFacts(TypedDict, total=False):
-    """The facts of an adapter or a function. Without an error it can be loaded."""
+    """Facts about an adapter or a function. Without an ``error`` it can be loaded."""
 
     error: str
     wanted: str
@@ -50,7 +45,7 @@ class _ObjectFacts(TypedDict, total=False):
 
 
 class _EnvFacts(_ObjectFacts, total=False):
-    """The facts of an environment: an error, or all of ``_WHOLE``."""
+    """Facts about an environment: an error, or all of ``_OF_AN_ENV``."""
 
     id: str
     package: str
@@ -61,7 +56,7 @@ class _EnvFacts(_ObjectFacts, total=False):
 
 
 class ProbeFacts(TypedDict):
-    """What ``child/probe.py`` answers, which describes it. Lists are in the order of what was asked for."""
+    """The answer of ``child/probe.py``. Lists are in the order of the question."""
 
     version: tuple[_Part, _Part, _Part]
     packages: dict[str, str]
@@ -74,7 +69,7 @@ class ProbeFacts(TypedDict):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python: its path and version, the packages that affect a figure, and the modules that can be imported."""
+    """A Python: its path and version, the packages that affect a rate, and the modules that it can import."""
 
     path: str
     version: str
@@ -88,12 +83,12 @@ class Interpreter:
 
 @cache
 def packages_here() -> dict[str, str]:
-    """Return the versions of the packages that affect a figure, by name, in the running interpreter."""
+    """Return the versions of the packages that affect a rate, by name, in the running interpreter."""
     return with_ours(probe.versions(RECORDED))
 
 
 def with_ours(packages: dict[str, str]) -> dict[str, str]:
-    """Return the packages and vebench: our code runs in every interpreter, even if vebench is not installed there."""
+    """Return the packages and vebench, whose code runs in every interpreter, installed there or not."""
     return {"vebench": vebench.__version__, **packages}
 
 
@@ -139,57 +134,49 @@ def look_up(
     facts = ask(about, python, request, timeout)
     found = facts.get("envs", [])
     counts = len(found), len(facts.get("adapters", [])), len(facts.get("functions", []))
-    whole = all("error" in env or env.keys() >= _WHOLE for env in found)
+    whole = all("error" in env or env.keys() >= _OF_AN_ENV for env in found)
     if counts != (len(envs), len(adapters), len(functions)) or not whole:
         raise UsageError(f"{about}: Python gave an incomplete answer")
     return facts
 
 
 def ask(about: str, python: str, request: dict[str, object], timeout: float, *, examined: bool = True) -> ProbeFacts:
-    """Return the answer of ``child/probe.py`` in ``python``. Requests and answers are described there.
+    """Return the answer of ``child/probe.py`` in ``python``, which describes requests and answers.
 
-    It imports what a cell would import, and works in a scratch folder. ``timeout`` is in seconds. ``examined`` is
-    whether ``python`` is known to be a Python. Raises UsageError, which begins with ``about``, if it does not start,
-    does not answer or answers something else, StorageError if the scratch folder cannot be made.
+    - ``about``: the beginning of every error
+    - ``timeout``: in seconds
+    - ``examined``: whether ``python`` is known to be a Python
+
+    Raises UsageError if it does not start, does not answer or answers something else, and StorageError if the scratch
+    folder cannot be made.
     """
     which = "Python" if examined else "is not a working Python: it"
-    with ProcessGuard() as guarded:
-        process, answer, printed = _run(about, python, guarded, request, timeout)
-    if len(answer) > _MOST_BYTES:
+    with ProcessGuard() as guard:
+        # Files, not pipes: a pipe stays open until everything that the interpreter started has closed it.
+        asked, answered, printed = (guard.scratch / name for name in ("request.json", "answer.json", "log"))
+        asked.write_text(json.dumps({**request, "scratch": str(guard.scratch)}), encoding="utf-8")
+        env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
+        with asked.open("rb") as question, answered.open("w+b") as answer, printed.open("a+b") as log:
+            deadline = time.monotonic() + timeout
+            try:
+                with guard.process([python, str(_PROBE)], log, env=env, stdin=question, stdout=answer) as process:
+                    while process.wait(_CHECK_S) is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
+                        if time.monotonic() > deadline:
+                            raise UsageError(f"{about}: no answer within {timeout:g} s")
+                        Log(log).keep_short()
+            except OSError as error:
+                name, example = shown(python), "name a Python, such as venv/bin/python"
+                named = "" if about.endswith(f" {name}") else f"{name} "
+                raise UsageError(f"{about}: {named}does not start: {error.strerror}: {example}") from None
+            text, how = os.pread(answer.fileno(), _MOST_BYTES + 1, 0), process.how_it_ended()
+    if len(text) > _MOST_BYTES:
         raise UsageError(f"{about}: {which} answered more than {_MOST_BYTES >> 20} MiB")
     try:
-        found = json.loads(answer.decode(errors="replace"))
+        found = json.loads(text.decode(errors="replace"))
     except (ValueError, RecursionError):
-        ended = f"status {process.returncode}" if process.returncode >= 0 else f"signal {-process.returncode}"
-        last = one_line(printed.strip().rpartition("\n")[2])[:LONGEST_QUOTE]
-        why = f": {last}" if last else ", without an answer"
-        raise UsageError(f"{about}: {which} ended with {ended}{why}") from None
+        why = "" if ": " in how else ", without an answer"
+        raise UsageError(f"{about}: {which} {one_line(how)}{why}") from None
     try:
         return msgspec.convert(found, ProbeFacts)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{about}: {which} gave a wrong answer: {one_line(str(error).replace('`', ''))}") from None
-
-
-def _run(
-    about: str, python: str, guarded: ProcessGuard, request: dict[str, object], timeout: float
-) -> tuple[subprocess.Popen[bytes], bytes, str]:
-    """Run the probe to its end. Returns its process, its answer, and the end of what it printed to standard error."""
-    asked, answered, printed = (guarded.scratch / name for name in ("request.json", "answer.json", "log"))
-    asked.write_text(json.dumps({**request, "scratch": str(guarded.scratch)}), encoding="utf-8")
-    env = {**os.environ, "PYTHONPATH": python_path(guarded.scratch)}
-    # Files, not pipes: a pipe stays open as long as anything that was started has it.
-    with asked.open("rb") as question, answered.open("w+b") as answer, printed.open("a+b") as errors:
-        log, deadline = Log(errors), time.monotonic() + timeout
-        try:
-            with guarded.process([python, str(_PROBE)], env, question, answer, errors) as process:
-                while process.poll() is None and os.fstat(answer.fileno()).st_size <= _MOST_BYTES:
-                    if time.monotonic() > deadline:
-                        raise UsageError(f"{about}: no answer within {timeout:g} s")
-                    log.keep_short()
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(_CHECK_S)
-        except OSError as error:
-            name, example = shown(python), "name a Python, such as venv/bin/python"
-            named = "" if about.endswith(f" {name}") else f"{name} "  # as the user typed it, it is named already
-            raise UsageError(f"{about}: {named}does not start: {error.strerror}: {example}") from None
-        return process, os.pread(answer.fileno(), _MOST_BYTES + 1, 0), log.end()

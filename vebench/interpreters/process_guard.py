@@ -1,11 +1,10 @@
-"""A scratch folder for processes that must not outlive this one, and what ends them however this one ends.
+"""A scratch folder and processes that end with this process, however it ends.
 
-This process cleans up itself. If it is killed, its guardian does. If that is killed, too, the kernel has ended the
-process groups of cells (``child/main.py``), and what is left is removed by the next process that needs a scratch
-folder.
+Normally this process cleans up. If it is killed, its guardian does. If the guardian is killed as well, the kernel kills
+the cells' process groups (``child/main.py``), and leftover folders are removed by the next vebench process.
 
-The folder has links to the part of vebench that processes in any Python import. A cell and a lookup before it must find
-the same code, or one would succeed where the other fails.
+The folder has links to the part of vebench that processes in any Python import. So a cell and a lookup before it find
+the same code.
 """
 
 from __future__ import annotations
@@ -15,115 +14,95 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import stat
 import subprocess
 import tempfile
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 import vebench
 import vebench.backends
-from vebench.child.process import start_guardian
+from vebench.child.process import Guardian, Process
 from vebench.errors import StorageError, UsageError
 from vebench.machine import guardian
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
-
-    _File = IO[bytes] | int
-
-# What the child may import, besides the adapters.
-CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")
+CHILD_SIDE = ("__init__.py", "errors.py", "child", "machine")  # what the child may import, besides the adapters
 PREFIX = "vebench-"
-_PATIENCE_S = 1.0  # a killed guardian is gone at once, unless the system hangs
-LOCK = "lock"  # held by this process and its guardian; it has the token, and the name of the machine
+LOCK = "lock"  # a file with the token and the name of the machine, locked by this process and its guardian
+_PATIENCE_S = 1.0
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
 class ProcessGuard:
-    """Processes with the environment variable ``guardian.TOKEN_VARIABLE`` = ``token`` end with this context.
+    """A context whose processes and files end with it.
 
-    So does the folder ``scratch``. ``lifeline`` is the end of a pipe that hangs up when this process is gone.
+    Its processes have ``token`` in the environment variable ``guardian.TOKEN_VARIABLE``, or are in a group that it
+    watches. Its files are in the folder ``scratch``. ``lifeline`` is the end of a pipe that closes with this process.
     """
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self._groups: frozenset[int] = frozenset()
-        self._open: list[int] = []
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         sweep()
         self.scratch = _make_scratch()
-        try:
-            self.lifeline, writing = os.pipe()
-            self._open += [self.lifeline, writing]
-            lock = _locked(self.scratch, self.token)
-            self._open.append(lock)
-            self._guardian = start_guardian(self.token, self.scratch, lock)
-            os.set_blocking(self._to_guardian(), False)  # one that is stopped reads nothing
-        except BaseException as error:
-            self._close()
-            guardian.remove(str(self.scratch))
-            if isinstance(error, OSError):
+        with ExitStack() as undo:
+            undo.callback(guardian.remove, str(self.scratch))
+            undo.callback(self._open.close)
+            try:
+                self.lifeline, writing = os.pipe()
+                self._open.callback(os.close, self.lifeline)
+                self._open.callback(os.close, writing)
+                lock = _locked(self.scratch, self.token)
+                self._open.callback(os.close, lock)
+                self._guardian = Guardian(self.token, self.scratch, lock)
+            except OSError as error:
                 raise UsageError(f"cannot start the process that cleans up: {error.strerror}") from None
-            raise
+            undo.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._close()
+    def __exit__(self, *_: object) -> None:
+        self._open.close()  # first, so that the kernel ends the cells, and descriptors are free
         guardian.end(self.token, self._groups)
         guardian.remove(str(self.scratch))
-        if self.scratch.exists() and self._guardian.stdin is not None:
-            # To remove it takes descriptors, of which this process may have no more: the guardian does.
-            self._guardian.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                self._guardian.wait(_PATIENCE_S)
-        self._guardian.kill()  # it has nothing to do any more
-        with suppress(subprocess.TimeoutExpired):
-            self._guardian.wait(_PATIENCE_S)
-        if self._guardian.stdin is not None:
-            self._guardian.stdin.close()
+        # This process may have no descriptors left to remove the folder: then the guardian does.
+        self._guardian.end(_PATIENCE_S if self.scratch.exists() else 0.0)
 
     @contextmanager
     def process(
-        self, command: Sequence[str], env: Mapping[str, str], stdin: _File, stdout: _File, stderr: _File
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a process, and end it and its process group with the context. Raises OSError if it does not start."""
+        self,
+        command: Sequence[str],
+        log: IO[bytes],
+        *,
+        env: Mapping[str, str] = os.environ,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        stdout: IO[bytes] | int | None = None,
+        pass_fds: Sequence[int] = (),
+        patience: float = 0.0,
+    ) -> Iterator[Process]:
+        """Start a process, see ``Process``, and end it with the context. Raises OSError if it does not start."""
         env = {**env, guardian.TOKEN_VARIABLE: self.token}
-        process = subprocess.Popen(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+        process = Process(command, log, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds)
         self.add(process.pid)
         try:
             yield process
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.end(patience)
             self.discard(process.pid)
 
     def add(self, group: int) -> None:
-        """Let a process group end with this context, even if its processes have not the token."""
+        """Let a process group end with this context, even if its processes do not have the token."""
         self._groups |= {group}
-        self._tell(group)
+        self._guardian.watch(group)
 
     def discard(self, group: int) -> None:
         """Forget a process group that has ended: another may get its number."""
         self._groups -= {group}
-        self._tell(-group)
-
-    def _close(self) -> None:
-        while self._open:
-            os.close(self._open.pop())
-
-    def _to_guardian(self) -> int:
-        assert self._guardian.stdin is not None  # noqa: S101 - it was started with a pipe
-        return self._guardian.stdin.fileno()
-
-    def _tell(self, group: int) -> None:
-        with suppress(OSError):  # it was killed or stopped: then the kernel ends the cells
-            os.write(self._to_guardian(), b"%d\n" % group)
+        self._guardian.watch(-group)
 
 
 def sweep() -> None:

@@ -8,30 +8,26 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 
 from vebench.backends.environments.suites import SUITES
-from vebench.backends.packages import BASE
+from vebench.backends.packages import BASE, Installation
 from vebench.backends.registry import ENTRIES
 from vebench.child import probe
+from vebench.child.process import LONGEST_QUOTE, Log
 from vebench.errors import StorageError, UsageError, one_line, shown
 from vebench.files import contents, decoded
-from vebench.interpreters.interpreter import LONGEST_QUOTE, examine_python
+from vebench.interpreters.interpreter import examine_python
 from vebench.interpreters.process_guard import ProcessGuard
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from vebench.backends.packages import Installation
-
 _MARK = "vebench.json"  # written last: a folder without it is unfinished
-_PATIENCE_S = 10.0
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?")
 _FINAL = re.compile(r"\d+(\.\d+)*(\.post\d+)?")  # PEP 440: no pre-release, and none of a developer
 _ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
@@ -42,10 +38,10 @@ class NotHadError(Exception):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """What an interpreter was made from: the digest of the installation and of the versions that it got of ours."""
+    """What an interpreter was made from."""
 
-    made_from: str
-    versions: dict[str, str]
+    made_from: str  # the digest of the installation and of ``versions``
+    versions: dict[str, str]  # of the simulators here, which it got, too
 
 
 def folder_of(name: str) -> Path:
@@ -54,7 +50,7 @@ def folder_of(name: str) -> Path:
 
 
 def python_of(name: str) -> str | None:
-    """Return the path of an installation's interpreter, None if it has not been made to the end."""
+    """Return the path of an installation's interpreter, None if it is unfinished."""
     python = _python_in(folder_of(name))
     return str(python) if _made_from(name) is not None and python.exists() else None
 
@@ -69,7 +65,7 @@ def _python_in(folder: Path) -> Path:
 
 
 def _made_from(name: str) -> str | None:
-    """Return the digest of what an interpreter was made from, None if it has not been made to the end."""
+    """Return ``_Made.made_from`` of an interpreter, None if it is unfinished."""
     try:
         return decoded(contents(folder_of(name) / _MARK), _Made).made_from
     except (OSError, ValueError):
@@ -77,7 +73,7 @@ def _made_from(name: str) -> str | None:
 
 
 def _planned(installation: Installation) -> _Made:
-    """Return what an interpreter would be made from: with the versions of the simulators that are here."""
+    """Return what an interpreter would be made from now."""
     packages = dict.fromkeys((*BASE, *(package for suite in SUITES.values() for package in suite.packages)))
     names = tuple(name for package in packages for name in (package.name, *package.variants))
     versions = {name: version for name, version in probe.versions(names).items() if name not in installation.without}
@@ -86,10 +82,10 @@ def _planned(installation: Installation) -> _Made:
 
 
 def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
-    """Make the interpreter of an installation, and return its path. What was there before is removed.
+    """Make the interpreter of an installation anew, and return its path. ``say`` gets a line for each step.
 
-    ``say`` is called with what is done. Nothing that is started outlives this call, and nothing unfinished is left
-    unless vebench is killed. Raises NotHadError if it cannot be made, StorageError if there is no place for it.
+    Nothing that is started outlives this call, and nothing unfinished is left unless vebench is killed. Raises
+    NotHadError if it cannot be made, StorageError if its folder cannot be written.
     """
     folder = folder_of(installation.name)
     try:
@@ -110,27 +106,27 @@ def set_up(installation: Installation, say: Callable[[str], None]) -> Path:
 
 def _install(installation: Installation, folder: Path, say: Callable[[str], None]) -> None:
     planned = _planned(installation)
-    base = tuple(f"{name}=={version}" for name, version in planned.versions.items())
     log_file = folder.with_suffix(".log")
-    with ProcessGuard() as guarded, log_file.open("w+b") as log:
+    with ProcessGuard() as guard, log_file.open("w+b") as log:
         try:
-            pip = _new_python(folder, guarded, log)
+            pip = _new_python(folder, guard, log)
             for name, text in installation.files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
-            for number, step in enumerate(installation.steps):
+            base = [f"{name}=={version}" for name, version in planned.versions.items()]
+            for step in installation.steps:
                 say(f"{installation.name}: installing {', '.join(step.requirements)}")
                 variables = {name: value.format(folder=folder) for name, value in step.variables.items()}
-                wanted = (*(base if number == 0 else ()), *step.requirements)
-                _call([*pip, *step.options, *wanted], variables, guarded, log)
+                _call([*pip, *step.options, *base, *step.requirements], variables, guard, log)
+                base = []  # only in the first step
         except NotHadError as error:
             raise NotHadError(f"{error}; full log: {log_file}") from None
-        found = examine_python("its Python", str(_python_in(folder)))
-        needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
-        if missing := sorted(package.name for package in needed if not found.has(package.module)):
-            raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
-        (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(planned))
-        (folder / f"new-{_MARK}").rename(folder / _MARK)
+    found = examine_python("its Python", str(_python_in(folder)))
+    needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
+    if missing := sorted(package.name for package in needed if not found.has(package.module)):
+        raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
+    (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(planned))
+    (folder / f"new-{_MARK}").rename(folder / _MARK)
     log_file.unlink(missing_ok=True)
 
 
@@ -139,36 +135,30 @@ def install(requirements: Sequence[str], folder: Path) -> str:
 
     Nothing that is started outlives this call. Raises NotHadError if something cannot be installed.
     """
-    with ProcessGuard() as guarded, (guarded.scratch / "install.log").open("w+b") as log:
-        _call([*_new_python(folder, guarded, log), *requirements], {}, guarded, log)
+    with ProcessGuard() as guard, (guard.scratch / "install.log").open("w+b") as log:
+        _call([*_new_python(folder, guard, log), *requirements], {}, guard, log)
     return str(_python_in(folder))
 
 
-def _new_python(folder: Path, guarded: ProcessGuard, log: IO[bytes]) -> list[str]:
+def _new_python(folder: Path, guard: ProcessGuard, log: IO[bytes]) -> list[str]:
     """Make a virtual environment in ``folder``, and return the command that installs packages into it."""
-    uv = shutil.which("uv")
-    mine = str(_python_in(folder))
+    uv, mine = shutil.which("uv"), str(_python_in(folder))
     venv = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-I", "-m", "venv"]
-    _call([*venv, str(folder)], {}, guarded, log)
+    _call([*venv, str(folder)], {}, guard, log)
     return [uv, "pip", "install", "--python", mine] if uv else [mine, "-I", "-m", "pip", "install"]
 
 
-def _call(command: Sequence[str], variables: Mapping[str, str], guarded: ProcessGuard, log: IO[bytes]) -> None:
-    """Run a command to its end; nothing of it is left, whatever is raised.
-
-    Raises NotHadError if it fails, with the last line of its log that is an error, or the last of all.
-    """
+def _call(command: Sequence[str], variables: Mapping[str, str], guard: ProcessGuard, log: IO[bytes]) -> None:
+    """Run a command to its end. Raises NotHadError, with the last error in its log, if it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    env = {**environment, **settings, "TMPDIR": str(guarded.scratch), **variables}
-    with guarded.process(command, env, subprocess.DEVNULL, log, log) as process:
-        status = process.wait()
-    if status:
-        end = os.pread(log.fileno(), 1 << 20, max(0, os.fstat(log.fileno()).st_size - (1 << 20)))
-        lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith("error")] or lines
-        cause = one_line(errors[-1])[:LONGEST_QUOTE] if errors else f"{command[0]} ended with status {status}"
-        raise NotHadError(cause)
+    settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "TMPDIR": str(guard.scratch)}
+    with guard.process(command, log, env={**environment, **settings, **variables}) as process:
+        if process.wait() == 0:
+            return
+        lines = [line.strip() for line in Log(log).end().splitlines()]
+        errors = [line for line in lines if line.lower().startswith("error")]
+        cause = errors[-1] if errors else f"{command[0]} {process.how_it_ended()}"
+        raise NotHadError(one_line(cause)[:LONGEST_QUOTE])
 
 
 def releases_of(package: str) -> list[str]:
@@ -191,7 +181,7 @@ def releases_of(package: str) -> list[str]:
 
 
 def cache_folder() -> Path:
-    """Return the folder of what vebench keeps for later runs. It may not exist."""
+    """Return the folder that vebench keeps between runs. It may not exist."""
     return _user_folder("XDG_CACHE_HOME", "~/.cache")
 
 

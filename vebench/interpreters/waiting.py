@@ -1,4 +1,4 @@
-"""Waiting for answers over pipes and for signals, and the time in which this process could have seen them come."""
+"""Waiting for answers over pipes and for signals."""
 
 from __future__ import annotations
 
@@ -7,44 +7,37 @@ import select
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import FrameType, TracebackType
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Self
 
 CHECK_S = 0.5  # how often to check cells' processes and limits while waiting for an answer
-_LATE_S = 1.0  # a wait that is longer than asked for by so much was a time in which this process did not run
-_UNSURE_S = 0.1  # if a wait is longer by so much, it is not certain when something came
+_LATE_S = 1.0  # a wait that takes this much longer than asked for means that this process was stopped
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Wakeful:
-    """A clock that counts seconds, without those in which this process was stopped, as by Ctrl-Z.
+    """A clock that counts seconds, without the time in which this process was stopped, as by Ctrl-Z.
 
-    Cells go on meanwhile, and must not be taken for hanging. ``lapses`` counts the waits after which it is not certain
-    when something came, ``waits`` all of them.
+    Cells may have written answers meanwhile, and must not be taken for hanging.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._stopped = 0.0
-        self.lapses = self.waits = 0
 
     def __call__(self) -> float:
         """Return the time in seconds."""
         return self._clock() - self._stopped
 
     def wait(self, descriptors: Iterable[int], seconds: float = CHECK_S) -> set[int]:
-        """Wait until descriptors can be read or have hung up, at most ``seconds`` seconds. Returns those."""
+        """Return the descriptors that can be read or are closed, as soon as there is one, or after ``seconds``."""
         poll = select.poll()  # not select(), which knows only the first 1,024 descriptors
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
         before = self._clock()
         found = {descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)}
         late = self._clock() - before - seconds
-        self.waits += 1
-        self.lapses += late > _UNSURE_S
         if late > _LATE_S:
             self._stopped += late
         return found
@@ -54,10 +47,9 @@ wakeful = Wakeful()
 
 
 class Interrupts:
-    """Within the context, the first signal sets ``requested`` and makes ``fileno()`` readable.
+    """Within the context, the first signal only sets ``requested`` and makes ``fileno()`` readable.
 
-    So the run can store what it has measured before it ends. A second signal raises KeyboardInterrupt, for a user who
-    does not want to wait.
+    So the run can store its measurements before it ends. A second signal raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -66,14 +58,14 @@ class Interrupts:
     def __enter__(self) -> Self:
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
-        # What the parent ignores on purpose stays ignored: nohup does SIGHUP, and a script's shell SIGINT for ``&``.
+        # Signals that the parent ignores on purpose stay ignored: nohup's SIGHUP, and a shell's SIGINT for ``&``.
         handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         if threading.current_thread() is not threading.main_thread():  # where Python handles all signals
             handled = []
         self._before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.close(self._readable)

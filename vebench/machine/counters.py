@@ -1,21 +1,17 @@
-"""What a cell's processes used and what disturbed them, read from the kernel between windows.
+"""Counters of the kernel for a cell's processes and CPUs, read between windows.
 
-A counter is None if the system does not have it. Which of them a window has is declared in ``child/window.py``.
+A counter is None if the system does not have it. ``child/window.py`` declares which of them a window has.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import resource
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from vebench.machine.sysfs import PROC, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 # Fields of a cpuN line in /proc/stat, proc(5); field 0 is the label. User and nice already include guest time.
@@ -25,7 +21,7 @@ _PRIORITY = 15  # field 18 of /proc/PID/stat, counted from the state, which foll
 
 
 def process_tree(root: int) -> list[int]:
-    """Return ``root`` and all its descendants, parents before children; only ``root`` if there is no /proc."""
+    """Return ``root`` and all its descendants, parents before children; only ``root`` without /proc."""
     children: dict[int, list[int]] = {}
     for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
         try:
@@ -44,7 +40,7 @@ def process_tree(root: int) -> list[int]:
 def cpu_time_ns(pids: list[int]) -> int | None:
     """Return the CPU time of these processes and all their threads, summed, in nanoseconds."""
     try:
-        # The ids of processes' CPU clocks, computed as ``clock_getcpuclockid(3)`` does on Linux.
+        # The ids of the processes' CPU clocks, computed as ``clock_getcpuclockid(3)`` does on Linux.
         return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids)
     except (AttributeError, OSError):
         return None
@@ -62,22 +58,13 @@ def proportional_memory(pids: list[int]) -> int | None:
     return total or None
 
 
-def address_space_used() -> str:
-    """Return in words how much memory this process has mapped of what ``ulimit -v`` allows; empty below one half."""
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    peak = re.search(r"^VmPeak:\s+(\d+) kB", text_of(PROC / "self/status"), re.ASCII | re.MULTILINE)
-    if most == resource.RLIM_INFINITY or peak is None or 2048 * int(peak[1]) < most:
-        return ""
-    return f"with {int(peak[1]) >> 10} MiB mapped of the {most >> 20} MiB that ulimit -v allows"
-
-
 def steal_ns(cpus: Sequence[int]) -> int | None:
     """Return the time that the hypervisor has taken from these CPUs since boot, in nanoseconds, in whole ticks."""
     return _stat_ns(cpus, (_STEAL,))
 
 
 def busy_ns(cpus: Sequence[int]) -> int | None:
-    """Return the time that these CPUs have worked since boot, for any process, in nanoseconds, in whole ticks."""
+    """Return the time that these CPUs have worked for any process since boot, in nanoseconds, in whole ticks."""
     return _stat_ns(cpus, _BUSY)
 
 
@@ -91,24 +78,21 @@ def _stat_ns(cpus: Sequence[int], columns: tuple[int, ...]) -> int | None:
     return sum(int(field[at]) for field in fields for at in columns if len(field) > at) * NANOSECONDS_PER_TICK
 
 
-def throttles(groups: tuple[Path, ...]) -> int | None:
-    """Return how often CPU quotas throttled these control groups, each counted alone, None if no file reports it."""
-    known = [stat["nr_throttled"] for stat in _cpu_stats(groups)]
-    return sum(known) if known else None
+def throttles(groups: Sequence[Path]) -> int | None:
+    """Return how often CPU quotas throttled these control groups, summed; None if no file reports it."""
+    return _throttling(groups, "nr_throttled")
 
 
-def throttled_ns(groups: tuple[Path, ...]) -> int | None:
-    """Return for how many nanoseconds CPU quotas throttled these control groups, also summed."""
-    # Version 1 counts nanoseconds, version 2 microseconds.
-    known = [stat.get("throttled_time", 0) or stat.get("throttled_usec", 0) * 1000 for stat in _cpu_stats(groups)]
-    return sum(known) if known else None
+def throttled_ns(groups: Sequence[Path]) -> int | None:
+    """Return for how many nanoseconds CPU quotas throttled these control groups, summed; None if unknown."""
+    microseconds = _throttling(groups, "throttled_usec")
+    return None if microseconds is None else 1000 * microseconds
 
 
-def _cpu_stats(groups: tuple[Path, ...]) -> list[dict[str, int]]:
-    """Return what ``cpu.stat`` of each group counts, where it counts throttles."""
-    found = [re.findall(r"^(\w+) (\d+)$", text_of(one / "cpu.stat"), re.ASCII | re.MULTILINE) for one in groups]
-    stats = [{name: int(value) for name, value in fields} for fields in found]
-    return [stat for stat in stats if "nr_throttled" in stat]
+def _throttling(groups: Sequence[Path], name: str) -> int | None:
+    texts = [text_of(group / "cpu.stat") for group in groups]
+    found = [match for text in texts if (match := re.search(rf"^{name} (\d+)$", text, re.ASCII | re.MULTILINE))]
+    return sum(int(match[1]) for match in found) if found else None
 
 
 def cpus_by_thread(pids: list[int]) -> list[list[str]]:

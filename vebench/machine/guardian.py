@@ -1,11 +1,9 @@
 """Cleans up after a run whose runner was killed. The runner itself cleans up with the same functions.
 
-This is a script that runs beside the runner, in a session of its own. It waits until its standard input ends, which
-happens when the runner dies. Then it ends every process of the run and removes the run's scratch folder. A process
-belongs to the run if its environment contains the run's token, which children inherit through any fork, exec or
-``setsid``, or if its process group is that of a running cell, which the runner has announced.
-
-Standard library only: the script runs isolated, without site-packages.
+This script runs next to the runner, in a session of its own, until its standard input closes: then the runner is gone.
+It ends every process of the run and removes the run's scratch folder. A process belongs to the run if its environment
+has the run's token, which children inherit through any fork, exec or ``setsid``, or if the runner has announced its
+process group. It uses the standard library only, since it runs without site-packages.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
-TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name, not a secret
-CELL_VARIABLE = "VEBENCH_CELL"  # contains a token of the cell, because several cells may run at a time
+TOKEN_VARIABLE = "VEBENCH_RUN"  # noqa: S105 - a name
+CELL_VARIABLE = "VEBENCH_CELL"  # the mark of a cell: several may run at the same time
 _PATIENCE_S = 2.0
 
 
 def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_VARIABLE) -> list[int]:
-    """Return the ids of living processes that have the token in their environment or belong to one of the groups.
+    """Return the living processes that have the token in their environment or belong to one of the groups.
 
-    Their descendants are included, even those that have replaced their environment and left their group, as Ray's
-    actors do.
+    Their descendants are included, even if they have replaced their environment and left their group, as Ray's do.
     """
     mark = f"{variable}={token}".encode()
     found = []
@@ -39,11 +37,8 @@ def members(token: str, groups: frozenset[int] = frozenset(), variable: str = TO
         children.setdefault(int(parent), []).append(pid)
         if int(own_group) in groups or mark in _read(pid, "environ").split(b"\0"):
             found.append(pid)
-    known = {*found}
-    for pid in found:  # which grows meanwhile
-        new = [child for child in children.get(pid, ()) if child not in known]
-        found += new
-        known.update(new)
+    for pid in found:  # it grows meanwhile
+        found += [child for child in children.get(pid, ()) if child not in found]
     return found
 
 
@@ -54,15 +49,15 @@ def end(token: str, groups: frozenset[int] = frozenset(), variable: str = TOKEN_
         while alive := members(token, groups, variable):
             overdue = time.monotonic() > deadline
             for pid in alive:
-                # multiprocessing's resource tracker unlinks the shared memory of killed processes and then exits by
-                # itself: it is killed only if it takes too long. It may have been stopped during another cell's turn.
+                # multiprocessing's resource tracker unlinks the shared memory of killed processes, then exits. It is
+                # killed only if it takes too long. It may have been stopped during another cell's turn.
                 spared = not overdue and b"multiprocessing.resource_tracker" in _read(pid, "cmdline")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT if spared else signal.SIGKILL)
             if time.monotonic() > deadline + _PATIENCE_S:
                 break  # it is in an uninterruptible system call: nothing can be done
             time.sleep(0.005)
-    for group in groups:  # all at once, such as those that fork and exit faster than they can be found
+    for group in groups:  # its processes may fork and exit faster than they can be found
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a group of zombies
             os.killpg(group, signal.SIGKILL)
 
@@ -76,17 +71,16 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder with all that is in it, even if an adapter has taken the permission to do so."""
+    """Remove a folder and its contents, even if an adapter has taken the permission to do so."""
     for place, folders, _ in os.walk(folder):
         for name in folders:
-            inner = os.path.join(place, name)  # noqa: PTH118 - as os.walk gives it
-            if not os.path.islink(inner):  # noqa: PTH114 - same reason
+            inner = Path(place, name)
+            if not inner.is_symlink():
                 with contextlib.suppress(OSError):
-                    os.chmod(inner, 0o700)  # noqa: PTH101 - same reason; before it is walked through
+                    inner.chmod(0o700)  # before it is walked through
     with contextlib.suppress(OSError):
-        # Folders first: the lock, by which what is left can be found, lies beside them.
-        for name in os.listdir(folder):  # noqa: PTH208 - see above
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)  # noqa: PTH118 - see above
+        for inner in Path(folder).iterdir():  # folders first: the lock, by which leftovers are found, is a file
+            shutil.rmtree(inner, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

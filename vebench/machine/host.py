@@ -5,25 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vebench.errors import UsageError, shown
 from vebench.machine import pinning
 from vebench.machine.sysfs import Cpus, Quota, control_groups, cpu_quota, is_folder, number_in, parse_list, text_of
 from vebench.machine.topology import CPU_FOLDER, Topology, flat, read_topology
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 LIVE = Path("/")
 MEBIBYTE = 1 << 20
 _ONE_IS_ON = {"1": True, "0": False}
-# Version 2, and version 1.
-_CPUSET_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
-_CPUSET_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems")
-# What /proc/cpuinfo calls a CPU: x86, POWER, RISC-V, s390.
+# Fields of /proc/cpuinfo with the model: x86, POWER, RISC-V, s390.
 _MODEL_KEYS = ("model name", "cpu", "uarch", "vendor_id")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv")
 _CONTAINER_GROUPS = re.compile(r"/(docker|kubepods|containerd|libpod|lxc)", re.ASCII)
@@ -33,37 +27,32 @@ _HYPERVISOR_VENDORS = re.compile(r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Virtua
 
 @dataclass(frozen=True)
 class Allowance:
-    """The CPUs (online, ascending) and nodes (None if unknown) that may be used, and the CPU quota, if any."""
+    """The CPUs and memory nodes that this process may use."""
 
-    cpus: Cpus
-    nodes: Cpus | None
+    cpus: Cpus  # online, ascending
+    nodes: Cpus | None  # None if unknown
     quota: Quota | None
 
 
 @dataclass(frozen=True)
 class Host:
-    """The facts that decide whether the figures of two runs can be compared. None means unknown.
-
-    ``topology`` holds only CPUs if the system reports nothing else. ``governor`` is one name or several, joined.
-    ``boost`` says whether CPUs may clock above their base frequency, ``smt`` whether cores run several threads,
-    ``thp`` when transparent huge pages are used. ``isolated`` are the CPUs that the scheduler leaves alone.
-    """
+    """The facts that decide whether the rates of two runs can be compared. None means unknown."""
 
     system: str
     kernel: str
     machine: str
     cpu_model: str
-    topology: Topology
+    topology: Topology  # only CPUs, if the system reports nothing else
     allowance: Allowance
     memory_bytes: int | None
     container: bool | None
     virtual: bool | None
-    smt: bool | None = None
-    governor: str | None = None
-    boost: bool | None = None
-    thp: str | None = None
+    smt: bool | None = None  # whether cores run several threads
+    governor: str | None = None  # one name, or several with commas
+    boost: bool | None = None  # whether CPUs may clock above their base frequency
+    thp: str | None = None  # when transparent huge pages are used
     microcode: str | None = None
-    isolated: tuple[int, ...] = ()
+    isolated: tuple[int, ...] = ()  # CPUs that the scheduler leaves alone
 
     @property
     def cpus_online(self) -> int:
@@ -121,8 +110,8 @@ def read_host(root: Path = LIVE) -> Host:
 def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
     """Return what this process may use or, in a copied tree, what the process that copied it could use.
 
-    On this machine, the kernel reports the affinity, which already respects the cpuset. In the tree of another machine,
-    affinity (``proc/self/status``) and cpuset are read if present, and the affinity of this process is not used.
+    On this machine, the kernel reports the affinity, which already respects the cpuset. In a copied tree, affinity
+    (``proc/self/status``) and cpuset are read if present, and the affinity of this process is not used.
     """
     lines = text_of(root / "proc/self/status").splitlines()
     status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -130,11 +119,11 @@ def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
     cpus = [affinity or parse_list(status.get("Cpus_allowed_list", ""))]
     nodes = [parse_list(status.get("Mems_allowed_list", ""))]
     if affinity is None:
-        cpus.append(_cpuset(root, _CPUSET_CPUS))
-        nodes.append(_cpuset(root, _CPUSET_NODES))
+        cpus.append(_cpuset(root, "cpuset.cpus.effective"))
+        nodes.append(_cpuset(root, "cpuset.mems.effective"))
     allowed = set(topology.online)
     for named in cpus:
-        # A set without any CPU that is online is out of date or damaged.
+        # A set without any online CPU is out of date or damaged.
         allowed = allowed & set(named) or allowed
     known = [set(named) for named in nodes if named]
     here = {node.id for node in topology.nodes}
@@ -142,27 +131,21 @@ def read_allowance(topology: Topology, root: Path = LIVE) -> Allowance:
     return Allowance(tuple(sorted(allowed)), allowed_nodes, cpu_quota(root))
 
 
-def _cpuset(root: Path, names: tuple[str, ...]) -> Cpus:
-    """Return the numbers in the file of the nearest control group that has one, empty if there is none."""
-    for folder in control_groups("cpuset", root):
-        for name in names:
-            if numbers := parse_list(text_of(folder / name)):
-                return numbers
-    return ()
+def _cpuset(root: Path, name: str) -> Cpus:
+    """Return the numbers in this file of the nearest control group that has one, empty if there is none."""
+    return next(filter(None, (parse_list(text_of(folder / name)) for folder in control_groups(root))), ())
 
 
 def memory_available(root: Path = LIVE) -> int | None:
     """Return the bytes that new processes can use without swapping, in the system or, if that is less, the cgroup."""
     candidates = [_meminfo("MemAvailable", root)]
-    for folder in control_groups("memory", root):
-        limit = number_in(folder / "memory.max") or number_in(folder / "memory.limit_in_bytes")
-        used = number_in(folder / "memory.current") or number_in(folder / "memory.usage_in_bytes")
+    for folder in control_groups(root):
+        limit, used = number_in(folder / "memory.max"), number_in(folder / "memory.current")
         if limit is not None and used is not None:
-            lines = (line.split() for line in text_of(folder / "memory.stat").splitlines())
-            sizes = {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
-            # The kernel frees cached files when processes need memory. Version 1 counts descendants in separate totals.
-            cached = (sizes.get(f"total_{kind}", sizes.get(kind, 0)) for kind in ("active_file", "inactive_file"))
-            candidates.append(max(0, limit - used + sum(cached)))
+            # The kernel frees cached files when processes need memory.
+            stat = text_of(folder / "memory.stat")
+            cached = re.findall(r"^(?:in)?active_file (\d{1,18})$", stat, re.ASCII | re.MULTILINE)
+            candidates.append(max(0, limit - used + sum(map(int, cached))))
     return min((candidate for candidate in candidates if candidate is not None), default=None)
 
 

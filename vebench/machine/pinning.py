@@ -1,8 +1,7 @@
 """Hold a process to the CPUs and memory nodes of its cell, and read back what the kernel reports.
 
-The measuring child loads this before any large library. Memory policies are set by system calls with three numbers, for
-which no library is needed (libnuma would set the same policy). The calls need no privilege, but some containers forbid
-them.
+The measuring child loads this before any large library. Memory policies are set by system calls, as libnuma does. They
+need no privilege, but some containers forbid them.
 """
 
 from __future__ import annotations
@@ -12,18 +11,15 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vebench.machine.sysfs import PROC
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 SUPPORTED = hasattr(os, "sched_setaffinity")
 
-# What a user can choose: for the CPUs that cells run on, for second threads of cores, and for memory.
+# The user's choices: for the CPUs that cells run on, for second threads of cores, and for memory.
 PIN_POLICIES = ("compact", "scatter", "none")
 SMT_POLICIES = ("last", "off", "close")
 MEMORY_POLICIES = ("local", "bind", "preferred")
@@ -85,7 +81,7 @@ def own_threads() -> set[int]:
 
 
 def pin_threads(threads: Sequence[int], cpus: Sequence[int]) -> None:
-    """Keep each thread on a CPU of its own, since the kernel at times puts two of them on one."""
+    """Keep each thread on a CPU of its own: the kernel sometimes puts two of them on one."""
     for thread, cpu in zip(threads, cpus):  # noqa: B905 - there may be more CPUs
         os.sched_setaffinity(thread, {cpu})
 
@@ -138,11 +134,10 @@ def libc() -> ctypes.CDLL:
 
 
 def bytes_by_node(pids: list[int]) -> dict[int, int] | None:
-    """Return how many bytes of their own these processes have on each node, None if the kernel does not report it.
+    """Return how many bytes these processes have on each node, None if the kernel does not report it.
 
-    Counts pages without a file, and shared memory, but not the code of libraries, which may have been loaded long ago
-    on another node. Memory that several processes share counts once in each of them.
-    Format: Documentation/filesystems/proc.rst, ``numa_maps``.
+    The code of libraries is not counted: it may have been loaded long ago on another node. Memory that several
+    processes share counts once in each of them. Format: Documentation/filesystems/proc.rst, ``numa_maps``.
     """
     found: Counter[int] = Counter()
     known = False

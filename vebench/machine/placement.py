@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from vebench.errors import UsageError, shown
 from vebench.machine.pinning import PIN_POLICIES
-from vebench.machine.sysfs import MAX_CPU
+from vebench.machine.sysfs import MAX_CPU, Cpus
 from vebench.machine.topology import Topology, flat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-
-    from vebench.machine.sysfs import Cpus
 
 _T = TypeVar("_T")
 _MOST_DIGITS = len(str(MAX_CPU))
@@ -22,17 +18,12 @@ _MOST_DIGITS = len(str(MAX_CPU))
 
 @dataclass(frozen=True)
 class Placement:
-    """The CPUs that cells may own, in the order in which workers take them.
+    """The CPUs that cells may own. With one more worker, a cell owns the same CPUs plus one."""
 
-    ``order`` is prefix-stable: with one more worker, a cell owns the same CPUs plus one. ``usable`` is how many of them
-    can work at the same time: all, or the container's quota if that is less. Without ``pinned``, nothing is restricted.
-    ``homes`` maps CPUs to the memory nodes nearest to them, if known.
-    """
-
-    order: tuple[int, ...]
-    usable: int
+    order: tuple[int, ...]  # in which workers take CPUs
+    usable: int  # how many can work at the same time: all, or the container's quota
     pinned: bool = True
-    homes: Mapping[int, Cpus] = field(default_factory=dict)
+    homes: Mapping[int, Cpus] = field(default_factory=dict)  # the memory nodes nearest to each CPU, if known
 
     def owned(self, workers: int) -> tuple[int, ...]:
         """Return the CPUs that a cell owns: the first ``min(workers, usable)``, or all of them if not pinned."""
@@ -45,16 +36,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class _Core:
-    """The allowed CPUs of a core, ascending, and its location. ``speed`` is the rank of its kind, 0 for the slowest."""
+    """A core with allowed CPUs, and where it is."""
 
-    cpus: Cpus
+    cpus: Cpus  # the allowed ones, ascending
     package: str | None
     node: int | None
     cache: int | None
-    speed: int
+    speed: int  # the rank of its kind, 0 for the slowest
 
 
-def place(  # noqa: PLR0913 - a placement depends on all of these
+def place(
     pin: str,
     allowed: frozenset[int],
     quota: float | None = None,
@@ -66,11 +57,12 @@ def place(  # noqa: PLR0913 - a placement depends on all of these
 ) -> Placement:
     """Return the placement for ``pin``: ``compact``, ``scatter``, ``none`` or a list such as ``0-3,8``.
 
-    ``quota`` is the CPU time that the container may use at any one time, in CPUs, None if it is not limited. For a
-    list, ``smt`` ``off`` keeps only the first CPU of each core; any other value changes nothing. Without pinning,
-    ``smt`` only decides how many CPUs are usable. ``nodes`` are the allowed memory nodes, None for all. ``reserve``
-    CPUs, and as much of the quota, are kept free of workers, whole cores as far as possible. Raises UsageError if
-    ``pin`` is no list of allowed CPUs, and if no CPU is left.
+    - ``quota``: the CPU time that the container may use at any one time, in CPUs; None if it is not limited
+    - ``smt``: see ``order_of``; ``off`` keeps only the first CPU of each core in a list, too
+    - ``nodes``: the allowed memory nodes, None for all
+    - ``reserve``: this many CPUs, and as much of the quota, are kept free of workers, whole cores as far as possible
+
+    Raises UsageError if ``pin`` is not a list of allowed CPUs, and if no CPU is left.
     """
     machine = topology or flat(allowed)
     pinned = pin != "none"
@@ -185,7 +177,7 @@ def _fastest_first(members: list[_Core]) -> tuple[int, ...]:
 def apart(text: str, allowed: frozenset[int], pin: str) -> frozenset[int]:
     """Return the allowed CPUs without those in ``text``, which ``--policy`` keeps for itself.
 
-    Raises UsageError if it is no list of allowed CPUs, if no CPU is left, or if ``pin`` names one of them, too.
+    Raises UsageError if it is not a list of allowed CPUs, if no CPU is left, or if ``pin`` names one of them, too.
     """
     option = "--policy: cpus"
     kept = frozenset(parse_cpu_list(text, option))

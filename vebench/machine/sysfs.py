@@ -1,7 +1,7 @@
 """Files of sysfs, procfs and control groups: their text, the sets of numbers in them, and this process' own groups.
 
-A file that is missing or damaged reads as an empty one. Formats: cgroups(7), proc_pid_mountinfo(5), and in the kernel's
-tree Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst.
+A missing or damaged file reads as an empty one. Control groups are those of version 2. Formats: cgroups(7),
+proc_pid_mountinfo(5), and Documentation/admin-guide/cgroup-v2.rst in the kernel's tree.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ PROC = Path("/proc")
 
 MAX_CPU = 1 << 16  # beyond any kernel's NR_CPUS: a typing error or a damaged file, not a machine
 _MOST_CHARACTERS = 1 << 22  # of a copied tree, whose files may be anything
-_DEFAULT_PERIOD_US = "100000"
-_POSITIVE = re.compile(r"[1-9]\d{0,14}", re.ASCII)
-# Mounted control groups, in ``mountinfo``.
-_MOUNTED = re.compile(r"^(?:\S+ ){3}(\S+) (\S+) (?:\S+ )*?- (cgroup2?) \S+ (\S+)", re.MULTILINE)
-_IN_MOUNTS = re.compile(r"^\S+ (\S+) (cgroup2?) (\S+)", re.MULTILINE)  # of copied trees that lack the other file
+# In ``mountinfo``: which control group is mounted, and where.
+_MOUNTED = re.compile(r"^(?:\S+ ){3}(\S+) (\S+) (?:\S+ )*?- cgroup2 ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -83,41 +80,26 @@ def is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise PermissionError before Python 3.14
 
 
-def control_groups(controller: str, root: Path = Path("/")) -> tuple[Path, ...]:
-    """Return the folders of this process' control groups that may govern ``controller``, each before its ancestors.
-
-    If both versions are mounted, the folders of both are returned: a file that does not exist governs nothing.
-    """
-    found: dict[Path, None] = {}
-    mounted = _MOUNTED.findall(text_of(root / "proc/self/mountinfo")) or [
-        ("/", *fields) for fields in _IN_MOUNTS.findall(text_of(root / "proc/mounts"))
-    ]
-    for line in text_of(root / "proc/self/cgroup").splitlines():
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        unified = hierarchy == "0" and not controllers
-        if not unified and controller not in controllers.split(","):
-            continue
-        for shows, folder, system, options in mounted:
-            top = root / _unescaped(folder).lstrip("/")
-            fits = system == ("cgroup2" if unified else "cgroup")
-            if fits and (unified or controller in options.split(",")) and is_folder(top):
-                own = _inside(top, _unescaped(shows), path)
-                found.update(dict.fromkeys(one for one in (own, *own.parents) if one.is_relative_to(top)))
-                break
-    return tuple(found)
+def control_groups(root: Path = Path("/")) -> tuple[Path, ...]:
+    """Return the folder of this process' control group, then its ancestors; none without version 2."""
+    groups = text_of(root / "proc/self/cgroup").splitlines()
+    path = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
+    mounted = _MOUNTED.search(text_of(root / "proc/self/mountinfo"))
+    if path is None or mounted is None:
+        return ()
+    shows, folder = mounted.groups()
+    top = root / _unescaped(folder).lstrip("/")
+    own = _inside(top, _unescaped(shows), path)
+    return tuple(one for one in (own, *own.parents) if one.is_relative_to(top))
 
 
 def cpu_quota(root: Path = Path("/")) -> Quota | None:
-    """Return the smallest CPU quota of this process' control groups and their ancestors, None if there is none."""
+    """Return the smallest CPU quota of this process' control group and its ancestors, None if there is none."""
     found = []
-    for folder in control_groups("cpu", root):
-        limit, _, period = text_of(folder / "cpu.max").partition(" ")
-        v1 = text_of(folder / "cpu.cfs_quota_us"), text_of(folder / "cpu.cfs_period_us")
-        for name, most, per in (("cpu.max", limit, period.strip()), ("cpu.cfs_quota_us", *v1)):
-            per_us = per or _DEFAULT_PERIOD_US
-            if _POSITIVE.fullmatch(most) and _POSITIVE.fullmatch(per_us):  # not "max" or "-1"
-                found.append(Quota(int(most) / int(per_us), f"/{(folder / name).relative_to(root)}"))
+    for folder in control_groups(root):
+        limit = re.fullmatch(r"([1-9]\d{0,14}) ([1-9]\d{0,14})", text_of(folder / "cpu.max"), re.ASCII)
+        if limit is not None:  # not "max 100000"
+            found.append(Quota(int(limit[1]) / int(limit[2]), f"/{(folder / 'cpu.max').relative_to(root)}"))
     return min(found, key=lambda one: one.cpus, default=None)
 
 
@@ -126,7 +108,10 @@ def _unescaped(path: str) -> str:
 
 
 def _inside(top: Path, shows: str, path: str) -> Path:
-    """Return the folder of the group ``path``, or ``top``, which shows another, if it is hidden, as in a container."""
+    """Return the folder of the group ``path`` below a mount at ``top``, which shows the group ``shows``.
+
+    A container may hide its own group, and shows another at ``top``: then return ``top``.
+    """
     shown = shows.rstrip("/")
     below = path[len(shown) :] if path == shown or path.startswith(f"{shown}/") else path
     parts = [part for part in below.split("/") if part]

@@ -1,23 +1,19 @@
 """The machine's CPUs as the Linux kernel describes them in sysfs: cores, packages, caches, nodes, kinds of core.
 
-Every file is read below a root folder, so a copy of another machine's tree can be read as well. Nothing is taken for
-granted: files may be missing, empty or unreadable, numbers may have gaps, and contradictory sets are turned into a
-partition of the CPUs online. Format: Documentation/ABI/stable/sysfs-devices-system-cpu and -node in the kernel's tree.
+Files are read below a root folder, so that a copy of another machine's tree can be read, too. They may be missing,
+empty or unreadable, and numbers may have gaps. Contradictory sets are turned into a partition of the online CPUs.
+Format: Documentation/ABI/stable/sysfs-devices-system-cpu and -node in the kernel's tree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 - fields' types are read where another host's are decoded
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vebench.machine.sysfs import Cpus, entries, number_in, parse_list, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 CPU_FOLDER = Path("sys/devices/system/cpu")
 _NODE_FOLDER = Path("sys/devices/system/node")
@@ -48,19 +44,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Topology:
-    """The parts of the machine. All CPU sets are ascending and hold only CPUs that are online.
+    """The parts of the machine. All CPU sets are ascending and hold only online CPUs.
 
-    ``cores`` is a partition of the CPUs online: the hardware threads of each core. ``packages`` maps the kernel's
-    labels to CPUs; a label has no other meaning. A CPU may be in no package, node or cache. ``kinds`` is a partition of
-    the CPUs by the speed that their cores are designed for, slowest first; most machines have one kind.
+    A CPU may be in no package, node or cache.
     """
 
     online: Cpus
-    cores: tuple[Cpus, ...]
-    packages: Mapping[str, Cpus]
+    cores: tuple[Cpus, ...]  # a partition of the online CPUs: the hardware threads of each core
+    packages: Mapping[str, Cpus]  # by the kernel's label, which has no other meaning
     nodes: tuple[Node, ...]
     caches: tuple[Cache, ...]
-    kinds: tuple[Cpus, ...]
+    kinds: tuple[Cpus, ...]  # a partition by the speed that cores are designed for, slowest first; mostly one kind
 
     @property
     def last_level(self) -> tuple[Cache, ...]:
@@ -81,7 +75,7 @@ class Topology:
 
 
 def flat(cpus: Iterable[int]) -> Topology:
-    """Return a topology of which only the CPUs are known: each is a core of its own."""
+    """Return a topology with only the CPUs: each is a core of its own."""
     online = tuple(sorted(cpus))
     return Topology(online, tuple((cpu,) for cpu in online), {}, (), (), (online,))
 
@@ -106,7 +100,7 @@ def read_topology(root: Path = Path("/")) -> Topology | None:
 
 
 def _cores(folder: Path, online: Cpus) -> tuple[Cpus, ...]:
-    """Divide the CPUs online into cores. What the first CPU of each says of its siblings counts."""
+    """Divide the online CPUs into cores, by the siblings that the first CPU of each names."""
     left = set(online)
     cores = []
     for cpu in online:
@@ -150,7 +144,7 @@ def _caches(folder: Path, online: Cpus) -> tuple[Cache, ...]:
 
 
 def _nodes(folder: Path, online: Cpus) -> tuple[Node, ...]:
-    """Return the memory nodes online. A kernel without NUMA has one node, with all CPUs."""
+    """Return the online memory nodes. A kernel without NUMA has one node with all CPUs."""
     ids = entries(folder, "node")
     if not ids:
         return (Node(0, online),)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from vebench.interpreters.interpreter import Interpreter
     from vebench.machine.host import Host
     from vebench.machine.placement import Placement
-    from vebench.plan.known_work import Knowledge, Known
     from vebench.plan.spec import RunSpec
+    from vebench.plan.verdicts import Knowledge, KnownVerdict
 
 _MAX_CELLS = 100_000  # would take a day at one cell per second: more is a typing error
 # Why a cell is skipped that speedups would be relative to. It is planned all the same, so that a run has the same cells
@@ -113,7 +113,7 @@ class Cell:
     repeat: int = 0
     skip: str | None = None
     job: Job | None = None
-    known: Known | None = None
+    known: KnownVerdict | None = None
     nodes: tuple[int, ...] = ()
     replicas: tuple[Replica, ...] = ()
     side: str = ""

@@ -16,15 +16,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vebench.backends.registry import find
-from vebench.child.answers import CellProof, Done, Layout, WorkVerdict
+from vebench.child.answers import Cause, CellProof, Done, Layout, WorkVerdict
 from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey
 from vebench.plan.grammar import BackendChoice
-from vebench.plan.known_work import UNKNOWN, Known, as_stepped
-from vebench.plan.spec import RunSpec  # noqa: TC001 - msgspec reads annotations
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
+from vebench.plan.verdicts import UNKNOWN, KnownVerdict, as_stepped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
     from vebench.backends.entry import BackendEntry
     from vebench.engine.interface import Outcome
     from vebench.plan.cells import Cell
-    from vebench.plan.known_work import Knowledge
+    from vebench.plan.verdicts import Knowledge
 
 SCHEMA = 2
 _REPORTED = frozenset(item.name for kind in (Layout, Done) for item in fields(kind))  # by a cell's child
 _MOST_LISTED = 16 * MAX_CPU  # in all lists of a machine's parts: they would take long to read
-INTERRUPTED = "interrupted"  # the engine's reason for a cell that the user ended
 
 NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(gt=0, le=2**63 - 1)]
@@ -111,6 +110,7 @@ class CellRecord(Done, Layout, Identity):
 
     status: Literal["ok", "failed", "skipped"]
     reason: str | None = None
+    cause: Cause | None = None
     startup_ns: NonNegative | None = None
     reset_ns: NonNegative | None = None
     cpus: tuple[NonNegative, ...]
@@ -130,7 +130,7 @@ class CellRecord(Done, Layout, Identity):
     @property
     def interrupted(self) -> bool:
         """Whether the user ended the cell, which is not a fault of the cell."""
-        return self.status == "failed" and self.reason == INTERRUPTED
+        return self.cause is Cause.INTERRUPTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +288,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
         repeat=cell.repeat,
         status=outcome.status,
         reason=_on_one_line(outcome.reason),
+        cause=outcome.cause,
         startup_ns=outcome.startup_ns,
         reset_ns=outcome.reset_ns,
         took_ns=took_ns,
@@ -345,10 +346,10 @@ def ending(body: bytes) -> bytes:
 
 def with_current_verdicts(run: Run, knowledge: Knowledge) -> Run:
     """Return ``run`` with the verdicts that are known now for its tasks, backends and packages."""
-    found: dict[tuple[object, ...], Known] = {}  # the same for all sizes and repeats, mostly
+    found: dict[tuple[object, ...], KnownVerdict] = {}  # the same for all sizes and repeats, mostly
 
-    def now(cell: CellRecord) -> Known:
-        known = Known(cell.verdict or "unverified", cell.verdict_reason)
+    def now(cell: CellRecord) -> KnownVerdict:
+        known = KnownVerdict(cell.verdict or "unverified", cell.verdict_reason)
         # What is known of a user's own environment was found by the command that asks.
         task = recorded_task(cell.env, cell.frame_skip, run.header.spec.envs)
         own = run.header.interpreters.get(cell.label, run.header)

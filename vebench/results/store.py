@@ -130,7 +130,7 @@ class RunWriter:
         return cell
 
     def _add(self, line: bytes) -> None:
-        self.secure()
+        self.check_present()
         try:
             _write(self._fd, line)
         except OSError as error:
@@ -142,31 +142,12 @@ class RunWriter:
             ) from None
         self._size += len(line)
 
-    def secure(self) -> None:
-        """See that the file is where its user will look for it. If it was deleted or emptied, write it again.
-
-        Raises StorageError if that is not possible; and if something else is in its place, once the file is beside it.
-        """
+    def check_present(self) -> None:
+        """Raise StorageError if the file was deleted, replaced or emptied: its cells are lost."""
         size = self.path.stat().st_size if self.path.exists() else 0
-        # There may be more: a line that was being written when the user interrupted it.
-        if size >= self._size and os.path.samestat(self.path.stat(), os.fstat(self._fd)):
-            return
-        path = self.path.with_name(f"{self.path.stem}-kept{self.path.suffix}") if size else self.path
-        was = f"{self.path} was {'replaced' if size else 'deleted'} while cells were measured"
-        lines = written(self.run)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, _APPENDING | os.O_CREAT | (os.O_EXCL if size else 0), 0o666)
-            os.close(self._fd)
-            self._fd, self._size = descriptor, len(lines)
-            _lock(descriptor, path)
-            _write(descriptor, lines)
-        except OSError as error:
-            raise StorageError(f"{was}, and {path} cannot be written: {error.strerror}") from None
-        if size:
-            again = self.header.resume_command(str(path))
-            raise StorageError(f"{was}: its contents are now in {path}; to continue: {again}")
-        self.notes.append(f"{was}: it was rewritten with all cells")
+        # It may be larger: a line that was being written when the user interrupted.
+        if size < self._size or not os.path.samestat(self.path.stat(), os.fstat(self._fd)):
+            raise StorageError(f"{self.path} was deleted or replaced while cells were measured: start the run again")
 
     def __enter__(self) -> Self:
         return self
@@ -176,7 +157,7 @@ class RunWriter:
     ) -> None:
         try:
             if kind is None:
-                self.secure()
+                self.check_present()
         finally:
             os.close(self._fd)
 

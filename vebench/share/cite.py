@@ -1,27 +1,96 @@
-"""``vebench share cite``: how to quote a run."""
+"""``vebench share cite``: how to quote a run, in a sentence for each task and as BibTeX."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
+from vebench.analysis.answer import Reason, answer
+from vebench.analysis.cell import CellSummary, in_report_order
+from vebench.analysis.rules import unusable
 from vebench.analysis.summary import summarise
+from vebench.backends.environments.suites import short_name
 from vebench.commands.planning import known
 from vebench.errors import UsageError, one_line
+from vebench.reports import figures
+from vebench.reports.console import Outlet
+from vebench.reports.document import AnswerText, Document, Page
+from vebench.reports.pages.answer import rate_of
 from vebench.results import store
-from vebench.results.records import with_current_verdicts
-from vebench.share.cite_page import CitePage
+from vebench.results.records import Run, RunRecord, with_current_verdicts
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vebench.reports.console import Outlet
+_IN_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": "/", "±": "$\\pm$", "^": "\\^{}", "~": "\\~{}"}
+)
 
 
 def cite(file: Path, outlet: Outlet) -> None:
-    """Show how to quote the fastest backend of each task of a run. Raises UsageError if there is none to quote."""
+    """Show how to quote the fastest backend of each task. Raises UsageError if no task has one."""
     run = with_current_verdicts(store.read(file), known())
     page = CitePage.of(run, summarise(run, str(file)))
-    if not page.quotes:
-        raise UsageError(f"{one_line(str(file))}: has no rate to quote: see vebench report {shlex.quote(str(file))}")
+    if not page.quoted:
+        raise UsageError(f"{one_line(str(file))}: no rate to quote: see vebench report {shlex.quote(str(file))}")
     outlet.publish(page)
+
+
+@dataclass(frozen=True)
+class CitePage(Page):
+    """The fastest cell of each task, with what is needed to repeat it."""
+
+    header: RunRecord
+    quoted: tuple[CellSummary, ...]
+    kind = "cite"
+
+    @classmethod
+    def of(cls, run: Run, cells: Sequence[CellSummary]) -> Self:
+        """Return the page of a run. Tasks without a winner are left out."""
+        quoted = []
+        spec = run.header.spec
+        for env in dict.fromkeys(cell.env for cell in in_report_order(cells, spec)):
+            of_task = [cell for cell in cells if cell.env == env]
+            found = answer(of_task, spec, run.header.usable_cpus, usable=unusable(cells) is None)
+            if found.best is not None and found.reason in (None, Reason.ALONE):
+                quoted.append(found.best)
+        return cls(run.header, tuple(quoted))
+
+    @property
+    def circumstances(self) -> str:
+        """The plan, the machine, the versions and the day, in one sentence."""
+        head, host = self.header, self.header.host
+        spec = head.spec
+        passes = f"{spec.passes} passes of {spec.windows} windows of {spec.duration:g} s"
+        plan = f"suite {spec.suite}" if spec.suite else passes
+        packages = [f"{name} {version}" for name, version in head.packages.items() if name != "vebench"]
+        return one_line(
+            f"Measured with vebench {head.packages.get('vebench', '')} ({plan}) on "
+            f"{figures.counted(host.usable_cpus, 'CPU')} of {host.cpu_model}, {host.system}, Python {host.python}, "
+            f"{', '.join(packages)}, {head.started[:10]}, run {head.digest}; rates with 95 % confidence intervals."
+        )
+
+    @property
+    def bibtex(self) -> str:
+        """An entry for BibTeX."""
+        version = self.header.packages.get("vebench", "")
+        fields = {
+            "title": f"Throughput of vector environments, measured with vebench {version}",
+            "year": self.header.started[:4],
+            "note": " ".join((*map(_sentence, self.quoted), self.circumstances)),
+        }
+        lines = [f"  {name} = {{{text.translate(_IN_TEX)}}}," for name, text in fields.items()]
+        return "\n".join((f"@misc{{vebench-{self.header.digest},", *lines, "}", ""))
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """One document: the sentences, and the entry for BibTeX."""
+        sentences = (*map(_sentence, self.quoted), self.circumstances)
+        words = AnswerText("", sentences, tuple(self.bibtex.splitlines()))
+        return (Document("To quote this run", (), (), answers=(words,)),)
+
+
+def _sentence(cell: CellSummary) -> str:
+    work = "the same work as a plain loop" if cell.work.proof and cell.work.proof.rows else "work not compared here"
+    backend, rate = figures.without_folders(())(cell.label), rate_of(cell)
+    return f"{short_name(cell.env)}: {backend} with {cell.key.size} steps {rate}, {work} ({cell.verdict})."

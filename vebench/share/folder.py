@@ -1,83 +1,72 @@
-"""Submissions: a folder with a run file, the machine, the packages, and a manifest that says what they are.
+"""A submission: a folder with a run file, its machine, its packages, and a manifest with rates and checksums.
 
-Everything in it is data. It is read with limits, and nothing that it names is imported, opened or run.
+A submission comes from a stranger. It is read with limits, and nothing that it names is imported, opened or run.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vebench.analysis.cell import CellSummary
+from vebench.analysis.statistics import Estimate
+from vebench.analysis.summary import summarise
+from vebench.backends.registry import BY_NAME
 from vebench.errors import RunFileError, UsageError, one_line
 from vebench.files import contents, decoded
+from vebench.plan.spec import RunSpec
+from vebench.plan.suites import SUITES
 from vebench.results import store
 from vebench.results.header import machine_fingerprint
-from vebench.results.records import HostRecord  # noqa: TC001 - msgspec reads the annotations
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from vebench.results.records import Run, RunRecord
+from vebench.results.records import HostRecord, Run
 
 T = TypeVar("T")
-
-SUBMISSION_SCHEMA = 1
+SCHEMA = 1
 RUN, MACHINE, PACKAGES, MANIFEST = FILES = ("run.jsonl", "machine.json", "packages.json", "submission.json")
-_Rate = Annotated[float, Meta(ge=0)]
+_LONGEST_NOTE = 500
 _Name = Annotated[str, Meta(max_length=200)]
 _Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{12,64}$")]
 
 Division = Literal["reference", "tuned", "open"]
 
 
-class Interval(Struct, frozen=True, forbid_unknown_fields=True):
-    """A level with its 95 % interval, None where there is none."""
-
-    median: _Rate
-    low: _Rate | None
-    high: _Rate | None
-
-
 class Result(Struct, frozen=True, forbid_unknown_fields=True):
-    """One cell over all its repeats, as ``vebench report -f json`` has it. ``note`` is why it has no rate, or a doubt.
-
-    ``verdict``: whether it did the same work as a plain loop; None for a reference row.
-    """
+    """One cell over all passes."""
 
     env: _Name
     backend: _Name
     workers: int
     num_envs: int
-    frames_per_second: Interval | None
-    speedup: Interval | None
-    verdict: _Name | None
+    frames_per_second: Estimate | None
+    speedup: Estimate | None
+    verdict: _Name | None  # the work status, None for a reference row
     reference_row: bool = False
-    note: Annotated[str, Meta(max_length=500)] = ""
+    note: Annotated[str, Meta(max_length=_LONGEST_NOTE)] = ""  # why the cell has no rate, or is excluded
 
 
-class InstalledPackage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A package that affects figures: its version, and the SHA-256 of what its RECORD says of its files."""
+class InstalledPackage(Struct, frozen=True):
+    """A package that affects rates."""
 
     version: _Name
-    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")]
 
 
 class MachineRecord(Struct, frozen=True, forbid_unknown_fields=True):
-    """The machine, apart from the run. ``id``: the same for all runs on one machine, see ``machine_fingerprint``."""
+    """The machine, with an id that all runs on it share."""
 
     id: _Digest
     host: HostRecord
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a submission is. ``plan`` is the digest of its suite, ``files`` has the SHA-256 of the other files."""
+    """The description of a submission: ``submission.json``."""
 
     schema: int
     vebench: _Name
@@ -87,105 +76,127 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     started: _Name
     command: Annotated[str, Meta(max_length=2000)]
     results: tuple[Result, ...]
-    files: dict[str, str]
+    files: dict[str, str]  # the SHA-256 of the other files
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Submission:
-    """A submission as it is in a folder, by the contents of its files.
-
-    Parts raise RunFileError if they cannot be read.
-    """
+    """A submission, decoded except for its run."""
 
     name: str
-    contents: Mapping[str, bytes]
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        """What it says that it is."""
-        return self._decoded(MANIFEST, Manifest)
-
-    @cached_property
-    def machine(self) -> MachineRecord:
-        """The machine."""
-        return self._decoded(MACHINE, MachineRecord)
-
-    @cached_property
-    def packages(self) -> dict[str, InstalledPackage]:
-        """The packages by name."""
-        return self._decoded(PACKAGES, dict[str, InstalledPackage])
+    contents: Mapping[str, bytes]  # by the name of the file
+    manifest: Manifest
+    machine: MachineRecord
+    packages: dict[str, InstalledPackage]
 
     @cached_property
     def run(self) -> Run:
-        """The run, checked line by line."""
+        """The run. Raises RunFileError."""
         return store.parse(self.contents[RUN], f"{self.name}/{RUN}")[0]
 
-    @property
-    def damaged(self) -> list[str]:
-        """The names of files that are not those that the manifest was written for."""
-        return [name for name in FILES[:-1] if self.manifest.files.get(name) != _sha256(self.contents[name])]
-
-    def _decoded(self, name: str, kind: type[T]) -> T:
-        try:
-            return decoded(self.contents[name], kind)
-        except (ValueError, RecursionError) as error:
-            raise RunFileError(f"{self.name}/{name}: {one_line(str(error).replace('`', ''))}") from None
+    @cached_property
+    def cells(self) -> tuple[CellSummary, ...]:
+        """The cells of the run, over all passes."""
+        return summarise(self.run, self.name)
 
 
 def read(folder: Path) -> Submission:
     """Return the submission in a folder.
 
-    Raises UsageError if there is no such folder, RunFileError for one that lacks a file, or has others, or links.
+    Raises UsageError if the folder does not exist. Raises RunFileError, whose message does not name the folder, if a
+    file is missing, unknown, a link, damaged or changed.
     """
-    shown = one_line(str(folder))
     if not folder.is_dir():
-        raise UsageError(f"{shown}: is no folder")
+        raise UsageError(f"{one_line(str(folder))}: not a folder")
     try:
-        there = {path.name: path for path in folder.iterdir() if not folder.is_symlink()}
-        if others := sorted(there.keys() - {*FILES}):
-            raise RunFileError(f"{shown}: {one_line(others[0])} is no part of a submission")
-        for name in FILES:
-            path = there.get(name)
-            if path is None or path.is_symlink() or not path.is_file():
-                raise RunFileError(f"{shown}: {name} is missing, or no file")
-        return Submission(folder.name, {name: contents(there[name]) for name in FILES})
+        files = _files_of(folder)
     except OSError as error:
-        raise RunFileError(f"cannot read {shown}: {error.strerror}") from None
+        raise RunFileError(f"cannot be read: {error.strerror}") from None
+    manifest = _decoded(files, MANIFEST, Manifest)
+    if manifest.schema != SCHEMA:
+        raise RunFileError(f"schema {manifest.schema} is unknown to this vebench")
+    changed = [name for name in FILES if name != MANIFEST and manifest.files.get(name) != _sha256(files[name])]
+    if changed:
+        raise RunFileError(f"changed since it was submitted: {', '.join(changed)}")
+    machine = _decoded(files, MACHINE, MachineRecord)
+    packages = _decoded(files, PACKAGES, dict[str, InstalledPackage])
+    return Submission(one_line(folder.name), files, manifest, machine, packages)
 
 
-def made(name: str, run: Run, manifest: Mapping[str, Any]) -> Submission:
-    """Return the submission of a run, with these fields of its manifest. Raises UsageError, as ``installed`` does."""
-    contents = {
-        RUN: store.written(run),
-        MACHINE: _json(MachineRecord(machine_fingerprint(run.header), run.header.host)),
-        PACKAGES: _json(installed(run.header)),
-    }
-    files = {name: _sha256(content) for name, content in contents.items()}
-    contents[MANIFEST] = _json(Manifest(schema=SUBMISSION_SCHEMA, files=files, **manifest))
-    return Submission(name, contents)
+def _files_of(folder: Path) -> dict[str, bytes]:
+    there = {path.name: path for path in folder.iterdir()}
+    unknown = sorted(there.keys() - {*FILES})
+    if unknown:
+        raise RunFileError(f"{one_line(unknown[0])} is not a file of a submission")
+    for name in FILES:
+        if name not in there or there[name].is_symlink() or not there[name].is_file():
+            raise RunFileError(f"{name} is missing, or not a regular file")
+    return {name: contents(there[name]) for name in FILES}
 
 
-def installed(header: RunRecord) -> dict[str, InstalledPackage]:
-    """Return the packages of a run with what identifies their files.
-
-    Raises UsageError if this Python has other versions: then it is not the one that measured.
-    """
-    return {name: InstalledPackage(version, _record(name, version)) for name, version in header.packages.items()}
-
-
-def _record(name: str, version: str) -> str:
+def _decoded(files: Mapping[str, bytes], name: str, kind: type[T]) -> T:
     try:
-        found = distribution("vebench-rl" if name == "vebench" else name)
-    except PackageNotFoundError:
-        raise UsageError(f"{name} {version} is not installed here: submit where the run was measured") from None
-    if found.version != version:
-        raise UsageError(
-            f"the run was measured with {name} {version}, and {found.version} is installed: submit before an upgrade"
+        return decoded(files[name], kind)
+    except (ValueError, RecursionError) as error:
+        raise RunFileError(f"{name}: {one_line(str(error).replace('`', ''))}") from None
+
+
+def submission_of(name: str, run: Run) -> Submission:
+    """Return the submission of a run. Raises UsageError if the run has no suite."""
+    head = run.header
+    suite = SUITES.get(head.spec.suite)
+    if suite is None:
+        names = ", ".join(dict.fromkeys(one.name for one in SUITES.values()))
+        raise UsageError(f"the run has no fixed plan: measure with vebench run --suite NAME, one of {names}")
+    machine = MachineRecord(machine_fingerprint(head), head.host)
+    packages = {package: InstalledPackage(version) for package, version in head.packages.items()}
+    files = {RUN: store.written(run), MACHINE: _json(machine), PACKAGES: _json(packages)}
+    manifest = Manifest(
+        schema=SCHEMA,
+        vebench=head.packages.get("vebench", ""),
+        suite=suite.id,
+        plan=suite.digest,
+        division=_division_of(head.spec),
+        started=head.started,
+        command=command_of(head.spec),
+        results=_results_of(summarise(run)),
+        files={path: _sha256(content) for path, content in files.items()},
+    )
+    return Submission(name, {**files, MANIFEST: _json(manifest)}, manifest, machine, packages)
+
+
+def command_of(spec: RunSpec) -> str:
+    """Return the command that measures the suite of ``spec`` with its backends."""
+    words = ["vebench", "run", "--suite", spec.suite.partition("/")[0]]
+    if spec.backends:
+        words += ["-b", ",".join(one.label for one in spec.backends)]
+    return shlex.join(words)
+
+
+def _division_of(spec: RunSpec) -> Division:
+    """Return the group of runs that ``spec`` is compared with."""
+    if any(choice.python or choice.name not in BY_NAME for choice in spec.backends):
+        return "open"
+    if any(choice.options for choice in spec.backends):
+        return "tuned"
+    return "reference"
+
+
+def _results_of(cells: Sequence[CellSummary]) -> tuple[Result, ...]:
+    return tuple(
+        Result(
+            env=cell.env,
+            backend=cell.label,
+            workers=cell.workers,
+            num_envs=cell.built.num_envs,
+            frames_per_second=cell.frames_per_second,
+            speedup=cell.speedup,
+            verdict=cell.verdict,
+            reference_row=cell.reference_row,
+            note=one_line(cell.reason or cell.exclusion or "")[:_LONGEST_NOTE],
         )
-    # What an installer adds differs: scripts have the path of their Python in them, compiled files the time.
-    own = [line for line in (found.read_text("RECORD") or "").splitlines() if "sha256=" in line and ".pyc," not in line]
-    lines = sorted(line for line in own if not line.startswith("..") and ".dist-info/" not in line)
-    return _sha256("\n".join(lines).encode()) if lines else ""
+        for cell in sorted(cells, key=lambda cell: cell.key[:-1])
+    )
 
 
 def _json(value: object) -> bytes:

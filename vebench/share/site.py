@@ -1,109 +1,209 @@
-"""``vebench share site``: a static site from a folder of submissions."""
+"""``vebench share site``: a static site of submissions, an index and a page for each machine.
+
+Pages are made from manifests. Everything in a manifest comes from a stranger: Jinja2 escapes it, the pages run no
+script but ours, and paths are made of checksums only. The same submissions give the same bytes.
+"""
 
 from __future__ import annotations
 
-import shutil
 import signal
-from typing import TYPE_CHECKING
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from vebench import __version__
 from vebench.backends.packages import JINJA2, how_to_install, importable
 from vebench.errors import RunFileError, UsageError, one_line
-from vebench.reports import console
-from vebench.reports.figures import counted
-from vebench.share import folder as submission
-from vebench.share import site_pages as site
+from vebench.plan.suites import SUITES
+from vebench.plan.verdicts import SAME
+from vebench.reports import figures
+from vebench.reports.console import note
+from vebench.reports.document import Table, TableRow, Text
+from vebench.reports.formats import html
+from vebench.share import folder
+from vebench.share.folder import FILES, RUN, Result, Submission
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+_TEMPLATES = Path(__file__).with_name("templates")
 _MARKER = ".vebench-site"
-_OURS = {_MARKER, "index.html", "site.json", *site.FOLDERS}
+_OURS = {_MARKER, "index.html", "machines", "submissions"}
+_COLUMNS = ("backend", "workers", "speedup", "frames/s", "same work", "note")
+_MEANING = (
+    "Each row is a backend on a machine, at its best number of workers in the machine's newest submission, with 95 % "
+    "intervals. A speedup is relative to a plain loop with one worker in the same run. The last rows, set apart, are "
+    "excluded or did other work than a plain loop. Nobody can tell whether the named machine gave these rates."
+)
 
 
-def build(folder: Path, target: Path) -> int:
-    """Write the site of the submissions in ``folder`` to ``target``, and return the exit status.
+def build(source: Path, target: Path) -> int:
+    """Write the site of the submissions in ``source`` to ``target``, and return the exit status.
 
-    It is written beside it first, and then replaces a site that was there. Raises UsageError if there is no submission,
-    or if ``target`` is no place for a site. Standard error says which folders are left out.
+    The site replaces an earlier one. Raises UsageError if there is no submission, or if ``target`` is something else.
     """
     if not importable(JINJA2.module):
         raise UsageError(f"a site needs {JINJA2.name} ({how_to_install([JINJA2])})")
     place = target.resolve()
-    _refuse(folder, target, place)
-    draft, old = (place.with_name(f".{place.name}.{state}") for state in ("new", "old"))
-    # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
+    _refuse_to_overwrite(target, place)
+    submissions = _read(source)
+    # SIGTERM raises KeyboardInterrupt, so that the temporary folder is removed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _remove(draft, old)  # of a command that was killed
-        draft.mkdir()
-        (draft / _MARKER).touch()
-        for name in site.FOLDERS:
-            (draft / name).mkdir()
-        entries, left_out = _gather(folder, draft)
-        for path, text in site.pages(entries, left_out):
-            (draft / path).write_text(text, encoding="utf-8")
-        if (place / _MARKER).exists():  # an empty folder is replaced as it is
-            place.rename(old)
-        draft.rename(place)
+        with TemporaryDirectory(prefix=".vebench-site-", dir=place.parent) as scratch:
+            draft = Path(scratch, "new")
+            _write(draft, submissions)
+            if place.exists():
+                place.rename(Path(scratch, "old"))
+            draft.rename(place)
     except OSError as error:
         raise UsageError(f"-o {target}: {error.strerror}: {error.filename or place}") from None
     finally:
-        if old.exists() and not place.exists():
-            old.rename(place)
-        _remove(draft, old)
         signal.signal(signal.SIGTERM, before)
-    console.note(f"{counted(len(entries), 'submission')}: {target / 'index.html'}")
+    note(f"{figures.counted(len(submissions), 'submission')}: {target / 'index.html'}")
     return 0
 
 
-def _remove(*sites: Path) -> None:
-    for one in sites:
-        if (one / _MARKER).exists():
-            shutil.rmtree(one)
-
-
-def _refuse(folder: Path, target: Path, place: Path) -> None:
-    """Raise UsageError if a site in ``place`` would replace what is none, or hold what it is made from."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: name a folder of submissions")
-    source = folder.resolve()
-    if source.is_relative_to(place) or place.is_relative_to(source):
-        raise UsageError(f"-o {target}: name a folder outside of {folder}")
-    if not place.parent.is_dir():
-        raise UsageError(f"-o {target}: name a folder in one that exists")
-    there = {path.name for path in place.iterdir()} if place.is_dir() else {place.name} if place.exists() else set()
+def _refuse_to_overwrite(target: Path, place: Path) -> None:
+    if not place.exists():
+        return
+    there = {path.name for path in place.iterdir()} if place.is_dir() else {place.name}
     if there and (_MARKER not in there or there - _OURS):
         other = one_line(min(there - _OURS, default=place.name))
-        raise UsageError(f"-o {target}: there is {other}, which is no part of a site: name a new folder")
+        raise UsageError(f"-o {target}: {other} is not part of a site: name a new folder")
 
 
-def _gather(folder: Path, draft: Path) -> tuple[list[site.Entry], list[tuple[str, str]]]:
-    """Copy submissions into the draft; return what to show of them, and the folders left out with their reasons."""
-    entries: list[site.Entry] = []
-    left_out: list[tuple[str, str]] = []
-    runs: dict[str, str] = {}
-    for path in sorted(folder.iterdir()):
+def _read(source: Path) -> list[Submission]:
+    """Return the submissions in a folder, the newest first. Name the folders that are left out on standard error."""
+    if not source.is_dir():
+        raise UsageError(f"{source}: name a folder of submissions")
+    found: dict[str, Submission] = {}
+    for path in sorted(source.iterdir()):
         if path.name.startswith(".") or not path.is_dir():  # such as .git and README.md
             continue
-        name = one_line(path.name)
         try:
-            found = submission.read(path)
-            entry = site.Entry.of(found)
+            submission = folder.read(path)
         except RunFileError as error:
-            left_out.append((name, str(error).replace(one_line(str(path)), name).removeprefix(f"{name}: ")))
+            note(f"left out: {path.name}: {error}")
             continue
-        run = entry.manifest.files[submission.RUN]
-        if run in runs:
-            left_out.append((name, f"has the run of {runs[run]}"))
-            continue
-        runs[run] = name
-        entries.append(entry)
-        copy = draft / "submissions" / entry.slug
+        same = found.setdefault(_folder_of(submission), submission)
+        if same is not submission:
+            note(f"left out: {path.name}: has the run of {same.name}")
+    if not found:
+        raise UsageError(f"{source}: no submission in it")
+    return sorted(found.values(), key=lambda one: one.manifest.started, reverse=True)
+
+
+def _folder_of(submission: Submission) -> str:
+    return f"submissions/{submission.manifest.files[RUN][:16]}"
+
+
+def _page_of(submission: Submission) -> str:
+    return f"machines/{submission.machine.id}.html"
+
+
+def _title_of(submission: Submission) -> str:
+    host = submission.machine.host
+    return f"{host.cpu_model}, {figures.counted(host.usable_cpus, 'CPU')}"
+
+
+def _task_of(submission: Submission, env: str) -> str:
+    """Return the task with its suite and division. Rates of two tasks are not compared."""
+    manifest = submission.manifest
+    known = SUITES.get(manifest.suite)
+    plan = "" if known is not None and known.digest == manifest.plan else f", plan {manifest.plan}"
+    return f"{env}: {manifest.suite}{plan}, {manifest.division}"
+
+
+def _ranking(newest_first: Sequence[Submission]) -> dict[str, list[tuple[Submission, Result]]]:
+    """Return the best result of each backend on each machine, by task. The newest submission of a machine counts."""
+    newest: dict[tuple[str, str], tuple[Submission, list[Result]]] = {}
+    for submission in newest_first:
+        by_env = figures.by_key((one.env, one) for one in submission.manifest.results)
+        for env, results in by_env.items():
+            newest.setdefault((_task_of(submission, env), submission.machine.id), (submission, results))
+    found: dict[str, list[tuple[Submission, Result]]] = defaultdict(list)
+    for (task, _), (submission, results) in sorted(newest.items(), key=lambda item: item[0]):
+        by_backend = figures.by_key((one.backend, one) for one in results if not one.reference_row)
+        found[task] += [(submission, max(of_backend, key=_worth)) for of_backend in by_backend.values()]
+    return found
+
+
+def _is_compared(result: Result) -> bool:
+    return not result.note and result.verdict in SAME and result.frames_per_second is not None
+
+
+def _worth(result: Result) -> tuple[bool, float]:
+    rate = result.speedup or result.frames_per_second
+    return _is_compared(result), rate.median if rate else 0.0
+
+
+def _across_machines(task: str, best: Sequence[tuple[Submission, Result]]) -> Table:
+    rows = []
+    for submission, result in sorted(best, key=lambda pair: _worth(pair[1]), reverse=True):
+        manifest = submission.manifest
+        texts = (*_texts(result), Text((manifest.started[:10],)), Text((manifest.vebench,)))
+        rows.append(TableRow(_title_of(submission), texts, not _is_compared(result)))
+    return Table(task, (*_COLUMNS, "measured", "vebench"), tuple(rows), corner="machine", numbers=False)
+
+
+def _of_submission(submission: Submission) -> Table:
+    title = _task_of(submission, submission.manifest.started[:10])
+    rows = [TableRow(one.env, _texts(one), not _is_compared(one)) for one in submission.manifest.results]
+    return Table(title, _COLUMNS, tuple(rows), corner="task", numbers=False)
+
+
+def _texts(result: Result) -> tuple[Text, ...]:
+    speedup, rate = result.speedup, result.frames_per_second
+    return (
+        Text((result.backend,)),
+        Text((f"{result.workers}",), value=result.workers),
+        Text((figures.times(speedup) if speedup else figures.DASH,), value=speedup),
+        Text((figures.rate(rate) if rate else figures.DASH,), value=rate),
+        Text((result.verdict or figures.DASH,)),
+        Text((result.note,)),
+    )
+
+
+def _facts(newest: Submission) -> dict[str, str]:
+    host, packages = newest.machine.host, newest.packages
+    return {
+        "CPUs": f"{host.usable_cpus} usable of {host.cpus_online}, {figures.counted(host.topology.cores, 'core')}",
+        "memory": figures.size(host.memory_bytes) if host.memory_bytes else "unknown",
+        "system": f"{host.system} {host.kernel}, {host.machine}, Python {host.python}",
+        "packages": ", ".join(f"{name} {packages[name].version}" for name in sorted(packages)),
+    }
+
+
+def _write(draft: Path, newest_first: Sequence[Submission]) -> None:
+    """Write the pages and copies of the submissions to a new folder."""
+    for name in ("machines", "submissions"):
+        (draft / name).mkdir(parents=True)
+    (draft / _MARKER).touch()
+    for submission in newest_first:
+        copy = draft / _folder_of(submission)
         copy.mkdir()
-        for file, content in found.contents.items():
-            (copy / file).write_bytes(content)
-    for name, reason in left_out:
-        console.note(f"left out: {name}: {reason}")
-    if not entries:
-        raise UsageError(f"{folder}: no submission in it")
-    return entries, left_out
+        for name, content in submission.contents.items():
+            (copy / name).write_bytes(content)
+    script = (html.TEMPLATES / "report.js").read_text(encoding="utf-8")
+    environment = html.environment(str, _TEMPLATES)
+    environment.globals.update(
+        css=(html.TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=script,
+        hash=b64encode(sha256(script.encode()).digest()).decode(),
+        version=__version__,
+        files=FILES,
+    )
+    template = environment.get_template("site.html.jinja")
+    machines = figures.by_key((_page_of(one), one) for one in newest_first)
+    index = template.render(
+        title="Throughput of vector environments, by machine",
+        meaning=_MEANING,
+        machines={page: _title_of(found[0]) for page, found in machines.items()},
+        tables={_across_machines(task, best): "" for task, best in _ranking(newest_first).items()},
+    )
+    (draft / "index.html").write_text(index, encoding="utf-8")
+    for page, found in machines.items():
+        tables = {_of_submission(one): _folder_of(one) for one in found}
+        text = template.render(title=_title_of(found[0]), facts=_facts(found[0]), tables=tables)
+        (draft / page).write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ from vebench.backends.fast.physics import PhysicsTask
 from vebench.backends.fast.physics_tasks import RULES
 from vebench.backends.fast.share import FastShare, FastTask
 from vebench.backends.interface import Task
+from vebench.backends.shared_memory.errors import WorkerFailure
 from vebench.backends.shared_memory.memory_layout import Division, RowArrays
 from vebench.plan.tasks import TASKS
 
@@ -73,7 +74,7 @@ class Side:
         observations = np.full((COUNT, *(task.observation_space.shape or ())), np.nan)
         flags = np.zeros((2, COUNT), np.bool_)
         self.rows = RowArrays((observations,), np.zeros(COUNT), *flags, (self.actions,))
-        self.share = FastShare(task, Division(COUNT, 2), "NextStep", self.rows, 0, COUNT)
+        self.share = FastShare(task, Division(COUNT, 2), "NextStep", self.rows)
         self.share.open()
 
     def step(self, actions: np.ndarray[Any, Any]) -> list[tuple[bytes, bytes, bool, bool]]:
@@ -199,11 +200,12 @@ def test_an_error_of_mujoco_is_raised_for_the_environment_in_use_and_does_not_en
     # Of those that are asked for singly, each has an error of its own.
     for index in range(COUNT):
         side.share.put([index])
-    done = side.share.get(COUNT, None)
-    for _ in range(COUNT):
-        with pytest.raises(mujoco.FatalError, match="integrator"):
-            side.share.finish(done)
-        done.remove(side.share.current)
+    done, remarks = side.share.get(COUNT, None)
+    assert sorted(done) == sorted(remarks) == [*range(COUNT)]
+    for index, failure in remarks.items():
+        assert isinstance(failure, WorkerFailure)
+        assert failure.env_id == index
+        assert isinstance(failure.error, mujoco.FatalError)
     task.model.opt.integrator = integrator
     side.act()
     assert side.rows.rewards[1:].all()  # of steps, not of what has begun at the first error

@@ -62,7 +62,7 @@ def made(request: Any) -> Any:  # noqa: ANN401 - by autoreset, the share and its
         flags = np.zeros((2, COUNT), np.bool_)
         rows = RowArrays((np.zeros(COUNT, np.int64),), np.zeros(COUNT), flags[0], flags[1], (np.array([9, 1, 2]),))
         task: Any = Task
-        built = FastShare(task, Division(COUNT, request.param), autoreset, rows, 0, COUNT)
+        built = FastShare(task, Division(COUNT, request.param), autoreset, rows)
         built.open()
         opened.append(built)
         built.answer("reset", 0)
@@ -110,9 +110,8 @@ def test_environments_that_are_asked_for_singly_come_back_once_each(made: Any) -
             environments.put([index])
         received: list[int] = []
         while len(received) < COUNT:
-            done = environments.get(1, None)
-            environments.finish(done)
+            done, _ = environments.get(1, None)
             received += done
         assert sorted(received) == [0, 1, 2]
     assert rows.observations[0].tolist() == [50 % 10, 50 % 2, 50 % 3]
-    assert environments.get(0, 0.0) == []
+    assert environments.get(0, 0.0) == ([], {})

@@ -148,7 +148,7 @@ def test_methods_and_attributes_of_environments_can_be_used(build: Build) -> Non
     assert ours.get_attr("level") == (9.0,) * 5
     ours.set_attr("level", [1.0, 2.0, 3.0, 4.0, 5.0])
     assert ours.get_attr("level") == (1.0, 2.0, 3.0, 4.0, 5.0)
-    with pytest.raises(ValueError, match="length equal to the number of environments"):
+    with pytest.raises(ValueError, match="one for each of 5 environments"):
         ours.set_attr("level", [1.0])
     with pytest.raises(ValueError, match="use `step` directly"):
         ours.call("step")

@@ -99,7 +99,7 @@ def test_the_rate_of_a_host_has_an_interval_from_two_repeats_on() -> None:
 def test_a_new_column_is_one_line_and_reaches_both(page: RunPage, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (
         *columns.COLUMNS,
-        columns.Column("transitions", "rows that are steps", of=lambda cell: cell.rows - cell.resets),
+        columns.Column("transitions", "rows that are steps", of=lambda cell: cell.figures.rows - cell.figures.resets),
     )
     monkeypatch.setattr(columns, "COLUMNS", more)
     *_, last = json.loads(data.json_of(page))[0].items()

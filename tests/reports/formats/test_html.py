@@ -15,14 +15,12 @@ from support.pages import make_pages, page_of
 from support.records import make_cell, make_header, make_sweep, write_run
 
 from vebench.analysis.statistics import Estimate
-from vebench.child.window import Window
 from vebench.reports.document import AnswerText, Chart, ChartLine
 from vebench.reports.formats import html
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
-SECOND = 1_000_000_000
 
 
 def parsed(text: str) -> ET.Element:
@@ -297,12 +295,3 @@ def test_text_stands_out_from_its_ground(browser: Browser, scheme: str, text: st
     pairs = {tuple(found) for found in browser.script(LUMINANCE)}
     assert len(pairs) > 10
     assert [pair for pair in pairs if contrast(*pair[1:]) < 4.5] == []
-
-
-def test_the_strip_marks_windows_that_were_disturbed_or_throttled() -> None:
-    calm = make_cell("for-loop", 1, (1000, 1010, 990, 1000))
-    taken = Window(SECOND, 800, 0, steal_ns=SECOND // 2)
-    held = Window(SECOND, 500, 0, throttled_ns=SECOND // 2)
-    other = make_cell("gym-sync", 1, (1000, 1000, 1000), windows=(*calm.windows, taken, held))
-    text = html.html_page(page_of(calm, other))
-    assert {"8 calm", "1 disturbed", "1 throttled"} <= set(re.findall(">([^<>]+)</text>", text))

@@ -45,12 +45,12 @@ def test_an_exact_ratio_and_a_reference_row_have_no_interval(table: Table, cells
 
 def test_a_new_column_with_a_head_is_in_it(cells: tuple[CellSummary, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     steps = columns.Column(
-        "transitions", "rows that are steps", "rows", "steps", of=lambda cell: cell.rows - cell.resets
+        "transitions", "rows that are steps", "rows", "steps", of=lambda cell: cell.figures.rows - cell.figures.resets
     )
-    hidden = columns.Column("hidden", "rows", of=lambda cell: cell.rows)
+    hidden = columns.Column("hidden", "rows", of=lambda cell: cell.figures.rows)
     before = all_cells(cells).columns
     monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, steps, hidden))
     table = all_cells(cells)
     assert table.columns == (*before[:-1], "steps", "findings")
-    assert lines_below(table, "steps") == [(f"{cell.rows - cell.resets:,}",) for cell in cells]
+    assert lines_below(table, "steps") == [(f"{cell.figures.rows - cell.figures.resets:,}",) for cell in cells]
     assert "steps: rows that are steps." in table.notes[0]

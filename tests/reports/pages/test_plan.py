@@ -8,13 +8,13 @@ from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand, without
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import UNTIL_BUDGET, RunSpec
-from vebench.reports.pages.plan import PlanPage
+from vebench.reports.pages.plan import plan_page
 
 TASKS = (Task("ALE/Pong-v5", "atari", 4), Task("Own-v0", "gymnasium", 1))
 
 
 def shown(plan: Plan) -> str:
-    return on_terminal(PlanPage(plan), 80)
+    return on_terminal(plan_page(plan), 80)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_plan_shows_each_cell_with_its_layout_and_cpus_once(planned: str) -> N
 def test_each_place_of_a_plan_keeps_the_numbers_that_it_shows() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("envpool-async"),))
     plan = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)
-    (row,) = table_of(PlanPage(plan)).rows
+    (row,) = table_of(plan_page(plan)).rows
     assert [(text.lines[0], text.value) for text in row.texts] == [
         ("4", 4),
         ("12 (4 a batch)", 12),
@@ -71,7 +71,7 @@ def test_a_plan_shows_what_is_skipped_and_why_and_how_long_the_rest_takes(planne
 )
 def test_a_plan_with_a_budget_says_how_long_passes_are_added(race: bool, until: float, words: str) -> None:
     spec = RunSpec(("Pong",), interleave=True, race=race, passes=3, until=until, budget=5.0)
-    (document,) = PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
+    (document,) = plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0})), None)).documents
     facts = dict(document.facts)
     assert facts["time"].endswith(f"; {words}")
     assert facts.get("race") == ("then the fastest backends alone" if race else None)
@@ -79,14 +79,14 @@ def test_a_plan_with_a_budget_says_how_long_passes_are_added(race: bool, until: 
 
 def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("gym-sync"),), base=True)
-    table = table_of(PlanPage(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
+    table = table_of(plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
     assert [row.label for row in table.rows] == ["for-loop", "gym-sync", "yardstick"]
     assert table.notes == ("added to compare with: for-loop and yardstick with one worker; --no-base leaves them out",)
 
 
 def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
     spec = RunSpec(("Own-v0",), (1, 2, 4), tuple(map(BackendChoice, ("gym-sync", "envpool-sync"))), (1, 8))
-    table = table_of(PlanPage(expand(spec, TASKS[1:], place("compact", frozenset({0, 1})), None)))
+    table = table_of(plan_page(expand(spec, TASKS[1:], place("compact", frozenset({0, 1})), None)))
     assert [row.texts[0].lines[0] for row in table.rows] == ["1", "1 x 8 envs", "2", "2 x 8 envs", "4", "4 x 8 envs"]
     (note,) = table.notes
     assert note.startswith("skipped: envpool-sync at 1..4 workers: ")
@@ -95,6 +95,6 @@ def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:
 def test_what_is_not_installed_costs_a_plan_one_line_for_all_backends_that_need_it() -> None:
     spec = RunSpec(("Pong",), (1, 4), tuple(map(BackendChoice, ("for-loop", "gym-sync", "envpool-sync"))))
     without_ale = expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None, lambda module: module != "ale_py")
-    (document,) = PlanPage(without_ale).documents
+    (document,) = plan_page(without_ale).documents
     (table,) = document.tables
     assert table.notes == ("skipped: for-loop, gym-sync at 1, 4 workers: not installed: ale-py (pip install ale-py)",)

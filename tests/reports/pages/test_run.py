@@ -35,7 +35,7 @@ def everything_of(*cells: CellRecord) -> Document:
     return document_of(RunPage.of([("a.jsonl", Run(make_header(), cells))], ALL))
 
 
-def test_rows_are_as_in_the_registry_with_third_parties_after_and_references_last(everything: RunPage) -> None:
+def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: RunPage) -> None:
     table, _ = document_of(everything).tables
     assert [row.label for row in table.rows] == [
         "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
@@ -52,7 +52,7 @@ def test_tasks_stand_in_the_order_in_which_they_were_asked_for() -> None:
 
 def test_no_cell_is_blank(everything: RunPage) -> None:
     table, _ = document_of(everything).tables
-    places = ((row.label, zip("124v", row.texts, strict=True)) for row in table.rows)
+    places = ((row.label, zip("124", row.texts, strict=True)) for row in table.rows)
     texts = {(label, column): text.lines for label, row in places for column, text in row}
     assert all(line for lines in texts.values() for line in lines)
     assert texts["gym-async", "4"] == ("failed",)
@@ -74,21 +74,21 @@ def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tup
     workers, status = loop
     cells = (make_cell("for-loop", workers, (900,) * 4, status=status), make_cell("gym-sync", 1, (900,) * 4))
     table = table_of(page_of(*cells))
-    assert table.notes == (f"no speedups: for-loop with one worker {note}",)
-    assert [text.lines[1:] for text in table.rows[1].texts[:-1] if text.tone != "missing"] == [()]
+    assert table.notes[0] == f"no speedups: for-loop with one worker {note}"
+    assert [text.lines[1:] for text in table.rows[1].texts if text.tone != "missing"] == [()]
 
 
 def test_with_a_base_that_is_still_to_come_the_note_promises_nothing_else() -> None:
     run = Run(make_header(workers=[2], base=True), (make_cell("gym-sync", 2, (900,) * 4),))
     table = table_of(RunPage.of([("a", run)]))
-    assert table.notes == ("no speedups: for-loop with one worker was not measured yet",)
+    assert table.notes[0] == "no speedups: for-loop with one worker was not measured yet"
 
 
 def test_a_place_for_which_no_cell_was_asked_is_marked_as_such() -> None:
     cells = (make_cell("for-loop", 1, (900,) * 4), make_cell("gym-sync", 2, (900,) * 4))
     header = make_header(workers=[2, 4], backends=[{"name": "gym-sync"}, {"name": "shm-sync"}], base=True)
     table = table_of(RunPage.of([("a", Run(header, (*cells, make_cell("shm-sync", 4, (900,) * 4))))]))
-    assert {row.label: [text.lines[0] for text in row.texts[:-1]] for row in table.rows} == {
+    assert {row.label: [text.lines[0] for text in row.texts] for row in table.rows} == {
         "for-loop": ["3,600 ±11%", "-", "-"],
         "gym-sync": ["-", "3,600 ±11%", "not run"],
         "shm-sync": ["-", "not run", "3,600 ±11%"],
@@ -106,27 +106,25 @@ def swept(*sizes: tuple[int, int]) -> RunPage:
     )
 
 
-def test_workers_and_their_environments_swept_together_are_a_table_for_each_number_of_environments() -> None:
+def test_workers_and_environments_swept_together_are_a_table_for_each_number_of_environments() -> None:
     first, second = document_of(swept((1, 1), (2, 1), (4, 1), (1, 4), (2, 4))).tables
     assert [table.title for table in (first, second)] == [
         "ALE/Pong-v5, 1 environment per worker: frames/s (4 frames per step)",
         "ALE/Pong-v5, 4 environments per worker: frames/s (4 frames per step)",
     ]
-    assert first.columns == ("1 worker", "2 workers", "4 workers !", "same work")
-    assert second.columns == ("1 worker x 4 envs", "2 workers x 4 envs", "same work")
-    assert (first.aside, second.aside) == (1, 1)
+    assert first.columns == ("1 worker", "2 workers", "4 workers !")
+    assert second.columns == ("1 worker x 4 envs", "2 workers x 4 envs")
     best = [text.tone for table in (first, second) for row in table.rows for text in row.texts].count("best")
     assert best == 1
     # What holds for the task is said once, below the last table.
-    assert (first.notes, first.listing) == ((), None)
-    assert (len(second.notes), second.listing is None) == (1, False)
+    assert (first.notes, first.details) == ((), ())
+    assert second.notes == ("! more workers than their 2 CPUs", "Same work: identical; gym-sync: identical (before)")
+    assert second.details == ("for-loop, gym-sync differ from for-loop: rewards are odd",)
 
 
 def test_environments_swept_alone_are_the_columns_of_one_table() -> None:
     page = swept((2, 1), (2, 4), (2, 16))
-    table = table_of(page)
-    assert table.columns == ("2 workers", "2 workers x 4 envs", "2 workers x 16 envs", "same work")
-    assert table.aside == 1
+    assert table_of(page).columns == ("2 workers", "2 workers x 4 envs", "2 workers x 16 envs")
     assert "speedup over for-loop with one worker and as many environments." in document_of(page).legend[0]
 
 
@@ -151,24 +149,20 @@ def test_what_the_loop_costs_is_shown_where_it_takes_a_share_of_the_time() -> No
 def test_a_slow_loop_beside_slow_backends_does_not_matter() -> None:
     rates = {"for-loop": 10, "ceiling": 100, "null": 9_000}
     cells = tuple(make_cell(name, 1, (rate,) * 4) for name, rate in rates.items())
-    page = page_of(*cells)
-    assert [row.label for row in table_of(page).rows] == ["for-loop", "ceiling"]
+    assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "ceiling"]
     assert "loop-cost" in {finding.label for finding in everything_of(*cells).findings}
 
 
-def test_what_was_found_of_a_row_that_is_left_out_is_left_out_too() -> None:
+def test_findings_on_a_row_that_is_left_out_are_left_out_too() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, (2_500_000,)))
     assert document_of(page_of(*cells)).findings == ()
     assert [finding.label for finding in everything_of(*cells).findings] == ["imprecise"]
 
 
-def test_the_null_backend_alone_is_shown() -> None:
+def test_a_null_backend_that_is_alone_or_failed_is_shown() -> None:
     page = page_of(make_cell("null", 1, (2_500_000,) * 4), make_cell("null", 2, (2_500_000,) * 4))
     assert [row.label for row in table_of(page).rows] == ["null"]
     assert document_of(page).charts == ()
-
-
-def test_a_null_backend_that_failed_is_shown() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("null", 1, status="failed", reason="boom"))
     assert [row.label for row in table_of(page_of(*cells)).rows] == ["for-loop", "null"]
 
@@ -185,36 +179,28 @@ def test_a_rate_that_cannot_be_is_not_called_the_best() -> None:
     assert table.rows[2].texts[0].lines == ("3,600 ±11%", "above ceiling")
 
 
-def test_the_last_column_says_whether_the_work_is_the_same() -> None:
+def test_a_note_says_whether_the_work_is_the_same() -> None:
     cells = (
         make_cell("for-loop", 1, (100,) * 4),
         make_cell("envpool-sync", 1, (900,) * 4, verdict="equal"),
         make_cell("gym-sync", 1, (100,) * 4, verdict=None),
         make_cell("null", 1, (10_000,) * 4),
     )
-    table = table_of(page_of(*cells))
-    verdicts = {row.label: (row.texts[-1].lines, row.texts[-1].value) for row in table.rows}
-    assert verdicts == {
-        "for-loop": (("identical",), "identical"),
-        "envpool-sync": (("equal (before)",), "equal"),
-        "gym-sync": (("unverified",), "unverified"),
-        "null": (("-",), None),
-    }
+    assert "Same work: identical; gym-sync: unverified; envpool-sync: equal (before)" in table_of(page_of(*cells)).notes
 
 
 def test_a_rate_of_other_work_is_struck_and_not_the_best() -> None:
     cells = (make_cell("for-loop", 1, (100,) * 4), make_cell("gym-sync", 1, (900,) * 4, verdict="different"))
     page = page_of(*cells)
-    table = table_of(page)
-    shown = [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table.rows]
+    shown = [(row.texts[0].tone, row.texts[0].lines[-1]) for row in table_of(page).rows]
     assert shown == [("plain", "1.00x"), ("struck", "other work")]
-    assert "~~3,600 ±11%~~ other work | different |" in markdown.markdown_text(page)
+    assert "~~3,600 ±11%~~ other work |" in markdown.markdown_text(page)
 
 
-def test_a_place_has_its_rate_as_the_value_and_for_narrow_tables_its_speedup_in_short(page: RunPage) -> None:
+def test_a_place_has_its_rate_as_the_value_and_its_speedup_in_short(page: RunPage) -> None:
     cells = {(cell.label, cell.workers): cell for cell in page.sections[0].cells}
     for row in table_of(page).rows:
-        for workers, text in zip((1, 2, 4), row.texts[:-1], strict=True):
+        for workers, text in zip((1, 2, 4), row.texts, strict=True):
             cell = cells.get((row.label, workers))
             if cell is None or not isinstance(text.value, Estimate):
                 assert not text.short
@@ -224,20 +210,20 @@ def test_a_place_has_its_rate_as_the_value_and_for_narrow_tables_its_speedup_in_
             assert text.short == (f"{figures.number(speedup.median)}x" if speedup else "")
 
 
-def test_columns_with_more_workers_than_cpus_are_marked_and_the_verdict_on_the_work_is_aside(page: RunPage) -> None:
+def test_columns_with_more_workers_than_cpus_are_marked(page: RunPage) -> None:
     table = table_of(page)
-    assert table.columns == ("1 worker", "2 workers", "4 workers !", "same work")
-    assert table.aside == 1
+    assert table.columns == ("1 worker", "2 workers", "4 workers !")
     assert "! more workers than their 2 CPUs" in table.notes
 
 
 def test_classes_of_their_own_are_among_the_known_differences() -> None:
-    for own, lines in (
-        (OwnClasses("games compiled"), ("own classes for this task, games compiled", "no infos")),
-        (OwnClasses(refused="gymnasium is newer"), ("Gymnasium's class: gymnasium is newer", "no infos")),
+    for own, words in (
+        (OwnClasses("games compiled"), "own classes for this task, games compiled"),
+        (OwnClasses(refused="gymnasium is newer"), "Gymnasium's class: gymnasium is newer"),
     ):
         cell = make_cell("fast-sync", 1, (2000,) * 4, own_classes=own, differences=("no infos",))
-        assert table_of(page_of(cell)).listing.lines == tuple(f"fast-sync: {line}" for line in lines)
+        begin = "fast-sync differs from for-loop"
+        assert table_of(page_of(cell)).details == (f"{begin}: {words}", f"{begin}: no infos")
 
 
 def test_several_files_are_sections_in_the_order_given(sweep: Run, wide: RunPage) -> None:
@@ -350,7 +336,7 @@ def test_a_column_that_was_asked_for_is_a_table_of_the_same_layout(sweep: Run) -
     efficiency, memory, startup, verdict, crowded, findings = others
     for table in others:
         assert [row.label for row in table.rows] == [row.label for row in rates.rows]
-        assert (table.columns, table.aside, table.group) == (rates.columns[:-1], 0, rates.group)
+        assert (table.columns, table.group) == (rates.columns, rates.group)
     assert efficiency.notes == ("efficiency: speedup over the number of CPUs owned (ratio)",)
     pool = [table.rows[2].texts[1].lines[0] for table in others]
     assert pool == ["0.78 ±5.7%", "100 MiB", "0.50 s", "identical", "no", "-"]

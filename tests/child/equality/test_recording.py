@@ -1,0 +1,96 @@
+"""What is written of a backend's rows is read again as it was, and nothing else is read."""
+
+import io
+from dataclasses import asdict, fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from vebench.backends import trees
+from vebench.child.equality.recording import About, Began, CutOffError, Ended, Order, Rows, read, write
+
+PLAIN = st.sampled_from([np.dtype(name) for name in ("uint8", "float32", "float64", "int64", "bool")])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Rows:
+    count = draw(st.integers(0, 4))
+    shape = (draw(st.integers(0, count)), *draw(arrays.array_shapes(max_dims=3, max_side=5)))
+    one = arrays.arrays(draw(PLAIN), shape)
+    tree = st.tuples(one) | st.fixed_dictionaries({"b": one, "a": st.tuples(one, one)})
+    return Rows(
+        number=draw(st.integers(0, 1 << 40)),
+        env_ids=np.arange(count),
+        rewards=draw(arrays.arrays(np.float64, count)),
+        terminated=draw(arrays.arrays(np.bool_, count)),
+        truncated=draw(arrays.arrays(np.bool_, count)),
+        shown=np.arange(shape[0]),
+        observations=draw(one | tree),
+    )
+
+
+def written(*records: object) -> bytes:
+    file = io.BytesIO()
+    for record in records:
+        write(file, record)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+@given(st.lists(batches(), max_size=3))
+def test_rows_are_read_as_they_were_written(rows: list[Rows]) -> None:
+    order = Order(1, np.arange(6, dtype=np.int32).reshape(3, 2))
+    records = [Began(7, 3), order, *rows, Ended("odd", (4, 5))]
+    read_again = list(read(io.BytesIO(written(*records))))
+    assert [type(record) for record in read_again] == [type(record) for record in records]
+    for one, other in zip(records, read_again, strict=True):
+        for item in fields(one):
+            before, after = getattr(one, item.name), getattr(other, item.name)
+            if not isinstance(before, np.ndarray) and item.name != "observations":
+                assert before == after
+                continue
+            assert trees.form(before) == trees.form(after)
+            for array, again in zip(trees.leaves(before), trees.leaves(after), strict=True):
+                assert (array.dtype, array.shape) == (again.dtype, again.shape)
+                assert array.tobytes() == again.tobytes()
+
+
+def test_pictures_take_less_room_than_they_have_bytes_and_are_read_as_they_were() -> None:
+    picture = np.zeros((2, 4, 84, 84), np.uint8)
+    picture[:, :, 40] = 7
+    ids = np.arange(2)
+    file = io.BytesIO(written(Rows(0, ids, np.zeros(2), ids > 5, ids > 5, ids, picture), Ended()))
+    assert len(file.getvalue()) < picture.nbytes / 10
+    rows, _ = read(file)
+    assert isinstance(rows, Rows)
+    assert np.array_equal(np.asarray(rows.observations), picture)
+
+
+def test_what_a_backend_reports_is_read_with_bounds_of_any_shape() -> None:
+    about = About(4, 2, 5, "next_step", True, 1, "<f4", [-1.0, -2.0], [1.0, 2.0])
+    assert asdict(next(read(io.BytesIO(written(about))))) == {**asdict(about), "differences": [], "engines": []}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"{}\n",
+        b"[]\n",
+        b'{"kind": "Ended", "arrays": [], "fault": ""',
+        b'{"kind": "Ended", "arrays": [], "fautl": ""}\n',
+        b'{"kind": "Order", "arrays": [["env_ids", "|O", [1], 8]], "first": 0}\n' + bytes(8),
+        b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1, -1], 8]], "first": 0}\n' + bytes(8),
+        b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1099511627776, 8], 8]], "first": 0}\n',
+        b'{"kind": "Acted", "arrays": [["actions", "<i8", [1], 8]], "forms": {"actions": [null, null]}}\n' + bytes(8),
+        b'{"kind": "Acted", "arrays": [["actions", "<i8", [1], 8], ["actions", "<i8", [1], 8]]}\n' + bytes(16),
+        written(Order(1, np.arange(6).reshape(3, 2)))[:-1],
+        b"\xff\xfe\n",
+        b'{"kind": "Order", "arrays": [["env_ids", "<i8", [1024, 1], 9]], "first": 0}\n' + b"no zlib: " * 9,
+    ],
+)
+def test_a_damaged_recording_is_cut_off_where_it_is_damaged(damaged: bytes) -> None:
+    with pytest.raises(CutOffError):
+        list(read(io.BytesIO(damaged)))

@@ -1,0 +1,519 @@
+"""One side of a comparison, as a script in its own Python: an environment, a vector environment or an adapter.
+
+Requests come on standard input and answers go to standard output, each as a line of JSON. What libraries print goes to
+standard error. The first request names the subject, and the answer describes it. Each later request is a case, and the
+answer has the rows of each environment:
+
+    subject  {"name": "CartPole-v1", "values": {}, "plugins": ["ale_py"], "scratch": "/tmp/..."}
+    adapter  {"adapter": "module:Class", "values": {}, "task": {...}, "scratch": "/tmp/..."}
+    case     {"full": bool, "policy": "module:function", "segments": [[seed, [[action, ...] of each environment]], ...]}
+    action   [[type, shape, data] of each leaf, ...]
+    rows     [segment, kind, observation, reward, terminated, truncated, infos, call] of each environment
+    infos    [[name, type, shape, data, sure], ...], null if there are none to compare
+
+Every case has new environments. A segment begins with a reset, and has an action for each step of each environment.
+Calls that only reset an environment take no action, whatever the autoreset mode, so that rows are the same in all
+modes. No reset follows the last action. A ``policy``, which may be empty, replaces the actions of the segments; the
+answer has its actions as ``taken``.
+
+``kind`` is 1 for a step and 0 for a reset. An array is ``[type, shape, data]``, with its bytes in base64, or the digest
+of long bytes if not ``full``. An info that is neither a number nor text has no type. An info is ``sure`` if the side
+says which environments have it. ``call`` is the place in ``calls`` of the call that returned the row. A case ends with
+an exception of the subject, which the answer has as ``raised``.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import importlib
+import inspect
+import json
+import math
+import os
+import re
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vebench.backends import trees
+from vebench.backends.environments.making import keep_opencv_to_one_thread, read_spaces
+from vebench.backends.environments.suites import OTHER
+from vebench.backends.interface import Setup, Task
+from vebench.child.actions import make_policy
+from vebench.child.policy import parse_policy
+from vebench.child.probe import RefusedError, callable_of, ids_of, in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from vebench.backends.interface import ActionSpaceTree, ArrayTree
+
+RESET, STEP = 0, 1
+NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
+_SHORT, _SHORT_INFO = 64, 4096  # bytes of an array that is sent as it is
+_FINAL = ("final_obs", "final_observation")  # names of a terminal observation; the second of Gymnasium before 1.1
+_OF_ENDS = "final_info/", "episode/"  # infos of a step that has also reset; wrappers put the second next to the first
+_TASK = Task("", OTHER.name, 1)
+
+Row = tuple[Any, ...]
+
+
+def main() -> None:
+    """Answer until there are no more requests."""
+    answered = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    sys.dont_write_bytecode = True
+    subject: Subject | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if subject is None:
+                os.chdir(request["scratch"])
+                subject = Adapter(request) if "adapter" in request else Named(request)
+                answer = subject.about()
+            else:
+                answer = subject.rows(request["segments"], request["policy"], full=request["full"])
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+            answer = {"error": str(error) if isinstance(error, RefusedError) else in_one_line(error)}
+        answered.write(f"{json.dumps(answer)}\n")
+        answered.flush()
+
+
+class Subject:
+    """What is stepped. Subclasses make it anew for each case."""
+
+    actions: ActionSpaceTree  # the space of one action, known after ``about``
+
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return what steps this many environments: one object, or one for each environment."""
+        raise NotImplementedError
+
+    def about(self) -> dict[str, Any]:
+        """Return what the parent has to know before it sends a case."""
+        raise NotImplementedError
+
+    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of one segment, each with the number of its environment."""
+        raise NotImplementedError
+
+    def rows(self, segments: Sequence[tuple[int, Any]], policy: str, *, full: bool) -> dict[str, Any]:
+        """Return the rows of each environment, the calls that were made, and the actions that were taken."""
+        count = len(segments[0][1])
+        found: list[list[Row]] = [[] for _ in range(count)]
+        calls: list[Any] = []
+        raised, made, taken = "", list[Any](), list[Lanes]()
+        try:
+            made = self.make(count, segments[0][0])
+            for number, (seed, actions) in enumerate(segments):
+                taken.append(lanes := Lanes(actions, self.actions, policy))
+                for index, (kind, seen, *flags, infos, call) in self.stepped(made, seed, lanes, calls):
+                    observation = None if seen is None else _encoded(seen, full=full)
+                    given = None if infos is None else [_encoded_info(*each) for each in infos]
+                    found[index].append((number, kind, observation, *flags, given, call))
+        except RefusedError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may raise anything: that is what is found
+            raised = in_one_line(error)
+        finally:
+            for each in made:
+                with contextlib.suppress(Exception):
+                    each.close()
+        return {"rows": found, "calls": calls, "raised": raised, "taken": [lanes.taken() for lanes in taken]}
+
+
+class Adapter(Subject):
+    """An adapter of a backend on one task."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        module, _, name = request["adapter"].partition(":")
+        self._target, self._options, self._task = request["adapter"], request["values"], Task(**request["task"])
+        self._factory = getattr(importlib.import_module(module), name)
+
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return the adapter, built with one worker for each environment."""
+        return [self._factory(Setup(self._task, num_envs, seed=seed), **self._options)]
+
+    def about(self) -> dict[str, Any]:
+        """Return what the adapter reports, and the shapes of what it observes."""
+        (backend,) = self.make(2, 0)
+        try:
+            backend.reset(0)
+            observed = trees.part(backend.recv()[0], 0)
+            self.actions = backend.info.action_space
+            return {
+                "adapter": self._target,
+                "task": vars(self._task),
+                "options": self._options,
+                "vector": True,
+                "num_envs": None,
+                "mode": backend.info.autoreset,
+                "observations": [(name, leaf.dtype.str, leaf.shape) for name, leaf in trees.named_leaves(observed)],
+                **_described(self.actions),
+                "spec": {},
+            }
+        finally:
+            backend.close()
+
+    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of one segment. An environment's next action is sent when its row has come."""
+        (backend,) = made
+        count, length = len(lanes.lanes), lanes.length
+        taken, resets = [0] * count, [True] * count  # actions of each environment; whether its next row is a reset's
+        same_step = backend.info.autoreset == SAME_STEP
+        calls.append((None, "reset", seed))
+        backend.reset(seed)
+        while True:
+            observations, rewards, terminated, truncated, env_ids = backend.recv()
+            for place, index in enumerate(env_ids.tolist()):
+                ended = bool(terminated[place] or truncated[place])
+                seen = trees.part(observations, place)
+                row = float(rewards[place]), bool(terminated[place]), bool(truncated[place]), None, len(calls) - 1
+                if resets[index]:
+                    resets[index] = False
+                    if not taken[index] or taken[index] < length:
+                        yield index, (RESET, seen, *row)
+                    continue
+                taken[index] += 1
+                if taken[index] > length:
+                    continue
+                yield index, (STEP, None if ended and same_step else seen, *row)
+                if ended and same_step and taken[index] < length:
+                    yield index, (RESET, seen, 0.0, False, False, *row[3:])
+                resets[index] = ended and not same_step
+            if min(taken) >= length:
+                return
+            batch = [lanes.lanes[index][min(taken[index], length - 1)] for index in env_ids.tolist()]
+            calls.append((None, "step", batch))
+            backend.send(lanes.stacked(batch))
+
+
+class Named(Subject):
+    """An environment or a vector environment, by Gymnasium's id or as ``module:callable``."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        import gymnasium  # noqa: PLC0415 - imported on use
+
+        for plugin in request["plugins"]:
+            if find_spec(plugin) is not None:
+                with contextlib.suppress(ImportError):
+                    gymnasium.register_envs(importlib.import_module(plugin))
+        name, self.values = request["name"], request["values"]
+        module, _, attribute = name.rpartition(":")
+        ids = ids_of(module) if module else []
+        found = callable_of(module, attribute, ids)
+        self.by_id = found is None
+        if self.by_id and module and not ids and attribute not in gymnasium.registry:
+            raise RefusedError(f"{module} has neither a callable {attribute} nor an environment of this id")
+        self.function: Callable[..., Any] = gymnasium.make if found is None else found
+        if self.by_id:
+            self.values = {"id": name, **({} if module else {"disable_env_checker": True}), **self.values}
+        self.takes = set() if self.by_id else _parameters(self.function) & {"num_envs", "seed"}
+
+    def make(self, num_envs: int, seed: int) -> list[Any]:
+        """Return a vector environment, or environments. Raises RefusedError."""
+        first = self._made(num_envs, seed)
+        return [first] if _is_vector(first) else [first, *(self._made(1, seed) for _ in range(num_envs - 1))]
+
+    def _made(self, num_envs: int, seed: int) -> Any:  # noqa: ANN401 - anything that steps
+        given = {name: value for name, value in (("num_envs", num_envs), ("seed", seed)) if name in self.takes}
+        env = self.function(**{**self.values, **given})
+        keep_opencv_to_one_thread()
+        if _is_vector(env) and "num_envs" in self.takes and env.num_envs != num_envs:
+            raise RefusedError(f"it makes {env.num_envs} environments instead of {num_envs}")
+        lacking = [name for name in ("reset", "step", "action_space", "observation_space") if not hasattr(env, name)]
+        if lacking:
+            raise RefusedError(f"it returns a {type(env).__name__}, which has no {lacking[0]}")
+        return env
+
+    def about(self) -> dict[str, Any]:
+        """Return what the subject is: whether a vector, of how many environments, its mode, and its spaces."""
+        env = self._made(2, 0)
+        try:
+            vector = _is_vector(env)
+            observations = env.single_observation_space if vector else env.observation_space
+            actions = env.single_action_space if vector else env.action_space
+            try:
+                spaces = read_spaces(_TASK, observations, actions)
+            except ValueError as error:
+                raise RefusedError(str(error)) from None
+            self.actions = spaces.actions
+            observed = trees.named_leaves(spaces.observations)
+            return {
+                "adapter": "",
+                "vector": vector,
+                "num_envs": None if not vector or "num_envs" in self.takes else int(env.num_envs),
+                "mode": _mode_of(env) if vector else "",
+                "observations": [(name, space.dtype.str, space.shape) for name, space in observed],
+                **_described(spaces.actions),
+                "called": "" if self.by_id else f"{self.function.__module__}:{self.function.__qualname__}",
+                "takes": sorted(self.takes),
+                "values": self.values,
+                "spec": _spec_of(env),
+            }
+        finally:
+            with contextlib.suppress(Exception):
+                env.close()
+
+    def stepped(self, made: list[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of one segment."""
+        return (_of_vector if _is_vector(made[0]) else _of_each)(made, seed, lanes, calls)
+
+
+class Lanes:
+    """The actions of each environment: given, or chosen by a user's function ``policy`` from what it observes.
+
+    An action is a list of arrays, one for each leaf of the space.
+    """
+
+    def __init__(self, lanes: Sequence[Sequence[Any]], space: ActionSpaceTree, policy: str = "") -> None:
+        self.length = len(lanes[0])
+        self.lanes: list[list[Any]] = [[] if policy else list(lane) for lane in lanes]
+        self._space, self._form, self._policy = space, trees.form(space), policy
+
+    def batch(self, at: Sequence[int], observations: Callable[[], ArrayTree]) -> list[Any]:
+        """Return the next action of each environment, or its last: a call may only reset it.
+
+        ``at``: how many actions each environment has taken.
+        """
+        if self._policy:
+            chosen = self._chosen(observations())
+            for index, place in enumerate(at):
+                if place < self.length:
+                    leaves = trees.leaves(trees.part(chosen, index))
+                    self.lanes[index][place:] = [[plain(leaf) for leaf in leaves]]
+        return [lane[min(place, self.length - 1)] for lane, place in zip(self.lanes, at)]  # noqa: B905 - for each step
+
+    def taken(self) -> list[list[Any]]:
+        """Return the actions of a policy, equally many for each environment, even if the subject has raised."""
+        if not self._policy:
+            return []
+        most = max(map(len, self.lanes))
+        return [[*lane, *lane[-1:] * (most - len(lane))] for lane in self.lanes]
+
+    def decoded(self, action: Sequence[Any]) -> Any:  # noqa: ANN401 - as an environment takes it
+        """Return an action as an environment takes it."""
+        return trees.filled(self._form, [array_of(leaf).copy()[()] for leaf in action])
+
+    def stacked(self, batch: Sequence[Any]) -> ArrayTree:
+        """Return actions as a vector environment takes them."""
+        tree: ArrayTree = trees.filled(self._form, [np.stack(leaf) for leaf in leaves_of_all(batch)])
+        return tree
+
+    def _chosen(self, observations: ArrayTree) -> ArrayTree:
+        """Return the actions of the user's function, checked. Raises RefusedError."""
+        try:
+            policy = make_policy(parse_policy(self._policy), self._space, observations, 0, ())
+            chosen: ArrayTree = policy.infer(observations)
+        except (Exception, SystemExit) as error:
+            raise RefusedError(f"policy {self._policy}: {in_one_line(error)}") from error
+        return chosen
+
+
+def _described(actions: ActionSpaceTree) -> dict[str, Any]:
+    """Return a space of actions as JSON has it."""
+    leaves = trees.named_leaves(actions)
+    bounds = [(name, plain(space.low), plain(space.high)) for name, space in leaves]
+    return {"actions": bounds, "action_form": trees.form(actions)}
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    """Return the names of parameters, and ``**`` if it takes any others by name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C, without a signature
+        return set()
+    return {"**" if one.kind is one.VAR_KEYWORD else one.name for one in parameters}
+
+
+def _is_vector(env: Any) -> bool:  # noqa: ANN401 - anything that steps
+    """Return whether this steps several environments in one call."""
+    return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
+
+
+def _spec_of(env: Any) -> dict[str, Any]:  # noqa: ANN401 - anything that steps
+    """Return what ``env.spec`` declares, and the least limit of steps of all wrappers, as far as they are known."""
+    layer, found, limits = next(iter(getattr(env, "envs", ())), env), dict[str, Any](), list[Any]()
+    with contextlib.suppress(Exception):  # a user's property may raise anything
+        limits.append(layer.spec.max_episode_steps)
+        found["kwargs"] = re.sub(" at 0x[0-9a-f]+", "", str(sorted(layer.spec.kwargs.items())))
+        found["additional_wrappers"] = ", ".join(each.name for each in layer.spec.additional_wrappers)
+        found["reward_threshold"] = str(layer.spec.reward_threshold)
+    while layer is not None:
+        limits.append(getattr(layer, "_max_episode_steps", None))
+        layer = getattr(layer, "__dict__", {}).get("env")
+    known = [limit for limit in limits if isinstance(limit, int)]
+    return {**found, **({"max_episode_steps": min(known)} if known else {})}
+
+
+def _mode_of(env: Any) -> str:  # noqa: ANN401 - anything that steps
+    """Return the autoreset mode that a vector environment declares, ``next_step`` if it declares none."""
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode", NEXT_STEP)
+    words = str(getattr(mode, "value", mode)).lower().replace("_", "")
+    return next((name for name in (SAME_STEP, DISABLED) if name.replace("_", "") in words), NEXT_STEP)
+
+
+def _reset(env: Any, seed: int | None, **more: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - anything that steps
+    """Reset with a seed where ``reset`` takes one. Some environments get theirs when they are made."""
+    takes = _parameters(env.reset)
+    seeded = {"seed": seed} if seed is not None and takes & {"seed", "**"} else {}
+    observation, infos = env.reset(**seeded, **more)
+    return observation, infos
+
+
+def _of_each(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of single environments, interleaved. One that has ended is reset, and its rows go on."""
+    seen = list[Any]()
+    for index, env in enumerate(environments):
+        calls.append((index, "reset", seed + index))
+        observation, infos = _reset(env, seed + index)
+        seen.append(observation)
+        yield index, (RESET, observation, 0.0, False, False, _infos(infos), len(calls) - 1)
+    for step in range(lanes.length):
+        batch = lanes.batch([step] * len(seen), lambda: trees.mapped(lambda *leaves: np.stack(leaves), *seen))
+        for index, env in enumerate(environments):
+            calls.append((index, "step", batch[index]))
+            seen[index], reward, terminated, truncated, infos = env.step(lanes.decoded(batch[index]))
+            row = STEP, seen[index], float(reward), bool(terminated), bool(truncated)
+            yield index, (*row, _infos(infos), len(calls) - 1)
+            if (terminated or truncated) and step + 1 < lanes.length:
+                calls.append((index, "reset", None))
+                seen[index], infos = _reset(env, None)
+                yield index, (RESET, seen[index], 0.0, False, False, _infos(infos), len(calls) - 1)
+
+
+def _of_vector(environments: Sequence[Any], seed: int, lanes: Lanes, calls: list[Any]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a vector environment in any autoreset mode."""
+    env = environments[0]
+    mode, count, length = _mode_of(env), len(lanes.lanes), lanes.length
+    calls.append((None, "reset", seed))
+    observations, infos = _reset(env, seed)
+    for index in range(count):
+        yield index, _of_reset(observations, infos, index, calls)
+    taken, resets = [0] * count, [False] * count  # actions of each environment; whether its next row is a reset's
+    while min(taken) < length:
+        batch = lanes.batch(taken, lambda: observations)  # noqa: B023 - called at once
+        calls.append((None, "step", batch))
+        observations, rewards, terminated, truncated, infos = env.step(lanes.stacked(batch))
+        call, ends = len(calls) - 1, terminated | truncated
+        for index in range(count):
+            given = _infos(infos, index, sure=False)
+            flags = float(rewards[index]), bool(terminated[index]), bool(truncated[index])
+            row = trees.part(observations, index), *flags, given, call
+            if resets[index]:
+                resets[index] = False
+                found = [(RESET, *row)] if taken[index] < length else []
+            else:
+                taken[index] += 1
+                resets[index] = mode == NEXT_STEP and bool(ends[index])
+                found = [(STEP, *row)]
+                if mode == SAME_STEP and ends[index]:
+                    found = _of_end(row, infos, index)
+                found = found[: max(0, length + 1 - taken[index])]  # without the reset after the last action
+            yield from ((index, each) for each in found)
+        if mode == DISABLED and ends.any():
+            calls.append((None, "mask", ends.tolist()))
+            observations, infos = env.reset(options={"reset_mask": ends})
+            for index in np.flatnonzero(ends & (np.array(taken) < length)).tolist():
+                yield index, _of_reset(observations, infos, index, calls)
+
+
+def _of_end(row: Row, infos: dict[str, Any], index: int) -> list[Row]:
+    """Return the rows of a step that has also reset: of the end, and of the reset."""
+    seen, *flags, given, call = row
+    final = next((infos[name][index] for name in _FINAL if name in infos), None)
+    of_end = [(name.removeprefix(_OF_ENDS[0]), *more) for name, *more in given if name.startswith(_OF_ENDS)]
+    rest = [each for each in given if not each[0].startswith(_OF_ENDS)]
+    end = STEP, final, *flags, of_end if "final_info" in infos else None, call
+    return [end, (RESET, seen, 0.0, False, False, rest, call)]
+
+
+def _of_reset(observations: ArrayTree, infos: dict[str, Any], index: int, calls: Sequence[Any]) -> Row:
+    seen = trees.part(observations, index)
+    return RESET, seen, 0.0, False, False, _infos(infos, index, sure=False), len(calls) - 1
+
+
+def _infos(infos: dict[Any, Any], index: int | None = None, name: str = "", sure: bool = True) -> list[Any]:
+    """Return name and value of what infos hold, of environment ``index`` of a vector environment.
+
+    It is ``sure`` that the environment has a value if a mask says so. Without a mask, it may be of other environments.
+    """
+    found: list[Any] = []
+    for key, value in infos.items():
+        mask = None if index is None else infos.get(f"_{key}")
+        is_mask = index is not None and str(key).startswith("_") and str(key)[1:] in infos
+        if key in _FINAL or is_mask or (mask is not None and not mask[index]):
+            continue
+        inner, within = value, index
+        if index is not None and not isinstance(value, (dict, str, bytes)):
+            with contextlib.suppress(IndexError, TypeError):  # one value for all
+                inner, within = value[index], None
+        place, known = f"{name}{key}", sure or mask is not None
+        found += _infos(inner, within, f"{place}/", known) if isinstance(inner, dict) else [(place, inner, known)]
+    return found
+
+
+def plain(array: Any) -> list[Any]:  # noqa: ANN401 - an array or its like
+    """Return an array as JSON has it."""
+    array = np.asarray(array)
+    return [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]
+
+
+def _short(array: Any, most: float) -> list[Any]:  # noqa: ANN401 - an array or its like
+    """Return an array as JSON has it, with a digest in place of more than ``most`` bytes."""
+    array = np.asarray(array)
+    if array.nbytes <= most:
+        return plain(array)
+    return [array.dtype.str, list(array.shape), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
+
+
+def _encoded(tree: ArrayTree, *, full: bool) -> list[Any]:
+    """Return the leaves of a tree of arrays with their names."""
+    return [(name, *_short(leaf, math.inf if full else _SHORT)) for name, leaf in trees.named_leaves(tree)]
+
+
+def _encoded_info(name: str, value: Any, sure: bool) -> tuple[Any, ...]:  # noqa: ANN401 - anything
+    with contextlib.suppress(Exception):  # lists of several lengths, and objects that may raise anything
+        array = np.asarray(value)
+        if value is None or array.dtype.kind in "US":
+            return name, "object", (), repr(array.tolist()), sure
+        if array.dtype.kind in "biuf":
+            return name, *_short(array, _SHORT_INFO), sure
+    return name, "", (), "", sure
+
+
+def is_digest(leaf: Sequence[Any]) -> bool:
+    """Return whether ``[type, shape, data]`` has a digest in place of its bytes."""
+    kind, shape, data = leaf
+    size = np.dtype(kind).itemsize * math.prod(shape)
+    return bool(len(data) != 4 * -(-size // 3))
+
+
+def array_of(leaf: Sequence[Any]) -> NDArray[Any]:
+    """Return an array that was sent as ``[type, shape, data]``; it cannot be written to."""
+    kind, shape, data = leaf
+    array: NDArray[Any] = np.frombuffer(base64.b64decode(data), kind).reshape(shape)
+    return array
+
+
+def leaves_of_all(batch: Sequence[Any]) -> list[list[NDArray[Any]]]:
+    """Return, for each leaf of the space, its arrays in all actions of a batch."""
+    return [[array_of(leaf) for leaf in leaves] for leaves in zip(*batch)]  # noqa: B905 - for each step
+
+
+def message(request: Any) -> bytes:  # noqa: ANN401 - what JSON has
+    """Return a request as a line."""
+    return f"{json.dumps(request)}\n".encode()
+
+
+if __name__ == "__main__":
+    # A script's own folder comes first in sys.path; the modules in it must not shadow others.
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing else here needs pathlib
+    sys.path[:] = [folder for folder in sys.path if folder != here]
+    main()

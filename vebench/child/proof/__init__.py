@@ -1,1 +1,0 @@
-"""Checks whether a backend does the same work as the reference, row by row."""

@@ -1,0 +1,156 @@
+"""Compares backends with the reference for ``verify``, ``run`` and ``tune``, and keeps the verdicts for later runs."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vebench.backends import bracketed, registry
+from vebench.backends.environments.suites import OTHER
+from vebench.child.answers import Comparing
+from vebench.child.request import Proving
+from vebench.commands.planning import interpreters_of
+from vebench.engine.runner import verified
+from vebench.interpreters.waiting import Interrupts
+from vebench.plan import verdicts
+from vebench.plan.cells import expand, placement_of, report_order
+from vebench.plan.spec import FORK
+from vebench.plan.verdicts import BEST_FIRST, Knowledge, KnownVerdict, concluded
+from vebench.reports import console
+from vebench.reports.figures import counted
+from vebench.reports.live import ProofScreen
+from vebench.results import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vebench.child.answers import Proof
+    from vebench.commands.session import World
+    from vebench.interpreters.interpreter import Interpreter
+    from vebench.plan.cells import Cell
+    from vebench.plan.spec import RunSpec
+
+# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
+# MuJoCo after 1,000 steps, and in most games about then.
+SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
+_LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
+
+
+def learn(
+    spec: RunSpec, knowledge: Knowledge, world: World, *, steps: int = SHORT_STEPS, episode: int | None = None
+) -> None:
+    """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``.
+
+    With ``episode``, episodes of environments unknown to vebench are cut to this many steps: where steps are
+    slow none would end otherwise, and backends differ most at resets.
+    """
+    others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
+    if spec.backends and not others:
+        return
+    short = replace(
+        spec,
+        backends=others,
+        workers=(_SHORT_ENVS,),
+        envs_per_worker=(min(spec.envs_per_worker[-1], _MOST_ENVS_PER_WORKER),),
+        passes=1,
+        replicas=1,
+        base=False,
+        seed=drawn_seed(),
+    )
+    for cell, proof in prove(short, steps, knowledge, world, in_full=True, episode=episode):
+        arguments = cell.task.arguments
+        if episode is None or proof.failed or arguments.pop(_LIMIT, None) != episode:
+            continue
+        found = concluded(proof, steps, cell.workers)
+        why = f"{found.reason}{'; ' if found.reason else ''}episodes were cut to {episode} steps"
+        whole = replace(cell.task, id=bracketed.written(cell.task.name, arguments))
+        knowledge.add(whole, cell.backend, replace(found, reason=why))
+
+
+def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
+    spec: RunSpec, steps: int, knowledge: Knowledge, world: World, *, in_full: bool, episode: int | None = None
+) -> list[tuple[Cell, Proof]]:
+    """Compare every backend on every task, report each on standard error, and keep the verdicts.
+
+    Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. ``in_full``:
+    nothing else shows the seed, and the reasons of verdicts. ``episode``: see ``learn``.
+    """
+    interpreters = interpreters_of(spec, world)
+    cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
+    proofs: list[tuple[Cell, Proof]] = []
+    log: str | None = None  # of what the cell printed whose proof comes next
+    envs = cells[0].workers if cells else 0
+    with (
+        ProofScreen(console.for_progress(), cells) as screen,
+        Interrupts() as interrupts,
+        world.start(replace(spec, isolation=FORK), interrupts) as launch,
+        closing(verified(cells, launch)) as answers,
+    ):
+        drawn = f", drawn from --seed {spec.seed}" if in_full else ""
+        screen.say(f"comparing {steps:,} steps of {counted(envs, 'environment')} or more for each backend{drawn}")
+        for cell in cells:
+            before = knowledge.of(cell.task, cell.backend, _versions(cell, interpreters))
+            if before.verdict in BEST_FIRST[3:] and before.reason:
+                screen.say(f"known: {cell.task.id}  {cell.backend.label}  {_words(before)}")
+        for cell, proof in answers:
+            if isinstance(proof, Comparing):
+                screen.compared(proof.rows)
+                continue
+            if isinstance(proof, str):  # what it printed
+                heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
+                path = paths.LOG_OF_COMPARISONS
+                log = str(path) if paths.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
+                continue
+            told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
+            proofs.append((cell, told))
+            found = concluded(proof, steps, cell.workers)
+            screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)
+            fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
+            # What another class does says nothing about the backend's own, which may step the next time.
+            stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
+            versions = _versions(cell, interpreters)
+            if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:
+                try:
+                    verdicts.keep(cell.task, stepped, found, versions)
+                except OSError as error:
+                    screen.say(f"verdict not kept for later runs: {verdicts.kept_file()}: {error.strerror}")
+    return proofs
+
+
+def drawn_seed() -> int:
+    """Return a random seed, short enough to be typed."""
+    return secrets.randbelow(1_000_000)
+
+
+def _words(found: KnownVerdict) -> str:
+    return f"{found.verdict} ({found.reason})" if found.reason else found.verdict
+
+
+def _versions(cell: Cell, interpreters: Mapping[str, Interpreter]) -> Mapping[str, str] | None:
+    """Return the versions of the packages of a backend's own interpreter, None if it has none of its own."""
+    own = interpreters.get(cell.backend.label)
+    return None if own is None else own.packages
+
+
+def _cells(
+    spec: RunSpec, proving: Proving, world: World, interpreters: Mapping[str, Interpreter], episode: int | None
+) -> tuple[Cell, ...]:
+    """Return a cell for each task and backend, in the order of reports; the reference only if it is named.
+
+    Episodes are cut to ``episode`` steps where Gymnasium makes them and nothing else limits them.
+    """
+    tasks = []
+    for task in world.resolve(spec.envs, tuple(choice for choice in spec.backends if not choice.python)):
+        name = task.id
+        if episode is not None and task.suite == OTHER.name and _LIMIT not in task.arguments:
+            name = bracketed.written(task.name, {**task.arguments, _LIMIT: episode})
+        tasks.append(replace(task, id=name, exact=True))
+    placement = placement_of(spec, world.read_host())
+    plan = expand(spec, tasks, placement, world.memory_available(), interpreters=interpreters)
+    named = {registry.REFERENCE} & {choice.name for choice in spec.backends}
+    others = [cell for cell in plan.cells if not cell.entry.reference_row]
+    cells = [cell for cell in others if cell.backend.name != registry.REFERENCE or named]
+    ordered = sorted(cells, key=lambda cell: report_order(cell.task.id, cell.backend, spec))
+    return tuple(replace(cell, job=proving) for cell in ordered)

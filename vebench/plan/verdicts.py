@@ -1,0 +1,257 @@
+"""What is known about a backend's work before a run starts: verdicts of the survey, and of this user's own checks.
+
+A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. What steps
+without its compiled parts, for want of them or because it was asked to, has verdicts of its own. The survey comes with
+vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add their verdicts to a file in
+the user's cache folder, but not those on third-party adapters and environments: their code may change at any time.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import msgspec
+
+import vebench
+from vebench.backends.environments.suites import SUITES
+from vebench.backends.packages import BASE
+from vebench.backends.registry import REFERENCE
+from vebench.child.answers import WorkVerdict
+from vebench.errors import one_line
+from vebench.files import contents, decoded
+from vebench.interpreters.interpreter import packages_here
+from vebench.interpreters.venvs import cache_folder
+from vebench.plan.grammar import BackendChoice, parse_backends
+from vebench.plan.tasks import TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from vebench.backends.interface import OwnClasses, Task
+    from vebench.backends.packages import Package
+    from vebench.child.answers import Proof
+
+    Versions = Mapping[str, str] | None
+
+BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
+SAME = BEST_FIRST[:4]  # with these, the backend's throughput can be compared with others
+# A comparison over this many steps counts even if no episode ends in it.
+_ENOUGH_STEPS = 5000
+DISTRIBUTION = SAME[-1]  # the backend draws its own starts: its episodes were compared, not its rows
+
+
+class VerdictKey(NamedTuple):
+    """What a verdict is valid for. ``made_of`` are the package versions that decide, as ``name==version``."""
+
+    env: str
+    backend: str
+    made_of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KnownVerdict:
+    """A verdict, why it is not ``identical``, and what it is based on: steps of each environment, and environments."""
+
+    verdict: WorkVerdict
+    reason: str = ""
+    steps: int = 0
+    num_envs: int = 0
+
+    def outweighs(self, other: KnownVerdict) -> bool:
+        """Return whether this verdict replaces ``other``, which was found before.
+
+        Any other verdict outweighs ``unverified``. A difference counts even after few steps. Otherwise the longer
+        comparison counts, or the later of two equally long ones.
+        """
+        if "unverified" in (self.verdict, other.verdict) and self.verdict != other.verdict:
+            return other.verdict == "unverified"
+        return self.verdict == "different" or self.steps * self.num_envs >= other.steps * other.num_envs
+
+
+UNKNOWN = KnownVerdict("unverified")
+
+
+def lasts(task: Task, backend: BackendChoice) -> bool:
+    """Return whether a verdict is kept: not on what may change, third-party code and files that an argument names."""
+    names_something = any(isinstance(value, str) for value in task.arguments.values())
+    return backend.is_ours and SUITES[task.suite].ours and not names_something
+
+
+def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
+    """Return what a verdict on this backend and task is valid for, with these package versions, or with those here."""
+    shared = (*BASE, *SUITES[task.suite].packages)
+    versions = packages_here() if versions is None else versions
+    counted = _deciding((*shared, *backend.entry.packages), versions)
+    if "vebench" in versions:
+        counted["vebench"] = versions["vebench"]
+    if backend.python:  # the reference that it is compared with is still stepped here
+        of_reference = _deciding(shared, packages_here())
+        counted |= {f"reference {name}": of for name, of in of_reference.items() if of != counted.get(name)}
+    made_of = tuple(f"{name}=={version}" for name, version in sorted(counted.items()))
+    # Options in a fixed order, without those that have their defaults.
+    defaults = {name: option.default for name, option in backend.entry.options.items()}
+    changed = {name: value for name, value in sorted(backend.options.items()) if defaults.get(name) != value}
+    return VerdictKey(task.id, BackendChoice(backend.name, changed).label, made_of)
+
+
+def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[str, str]:
+    decide = ((name, package) for package in packages for name in package.deciding_names if name in versions)
+    return {name: package.deciding_part(versions[name]) for name, package in decide}
+
+
+def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
+    """Return the choice as it steps a task: that with Gymnasium's class, if ``own``, or what is known here, refuses."""
+    entry = backend.entry
+    own = None if entry.own_classes is None else own or entry.own_classes(task)
+    if own is None or not own.refused:
+        return backend
+    return BackendChoice(entry.without_own, backend.options)
+
+
+def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
+    """Return what follows from a proof: little if no episode has ended, because backends differ most at resets."""
+    if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
+        return KnownVerdict(
+            "unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs
+        )
+    return KnownVerdict(proof.verdict, why_not_identical(proof), steps, num_envs)
+
+
+def why_not_identical(proof: Proof) -> str:
+    """Return in one line why a verdict is not plainly ``identical``; empty if it is."""
+    if proof.fault:
+        return one_line(proof.fault)
+    return one_line("; ".join(reasons_of(proof)))
+
+
+def reasons_of(proof: Proof) -> list[str]:
+    """Return what a reader needs to know beyond the verdict, in lines."""
+    lines = [text for text in (proof.fault, proof.reason) if text]
+    if (first := proof.mismatch) is not None:
+        size = "" if first.size is None else f" (off by {first.size:.3g})"
+        place = f"environment {first.env_id}, step {first.step}"
+        lines.append(f"first at {place}: {first.place} {first.found} instead of {first.expected}{size}")
+    lines += declared(proof)
+    if proof.verdict in SAME and not proof.ends:
+        lines.append("no episode ended: use a larger --steps")
+    return lines
+
+
+def declared(proof: Proof) -> list[str]:
+    """Return the declared differences that occurred, and in which share of all rows."""
+    share = f" in {proof.excused / proof.rows:.1%} of all rows" if proof.excused and proof.rows else ""
+    return [f"declared{share}: {text}" for text in proof.allowed]
+
+
+class Knowledge:
+    """The known verdicts. ``damage`` is what is wrong with the user's file, in a line; empty if nothing is."""
+
+    def __init__(self, known: Iterable[tuple[VerdictKey, KnownVerdict]] = (), damage: str = "") -> None:
+        self.damage = damage
+        self._known: dict[VerdictKey, KnownVerdict] = {}
+        for entry, verdict in known:
+            self._add(entry, verdict)
+
+    @classmethod
+    def load(cls) -> Knowledge:
+        """Return the verdicts of the survey, and those in the user's file as far as it can be read."""
+        kept, damage = _kept(kept_file())
+        return cls([*_surveyed(), *kept], damage)
+
+    def of(
+        self, task: Task, backend: BackendChoice, versions: Versions = None, own: OwnClasses | None = None
+    ) -> KnownVerdict:
+        """Return the verdict on ``backend``, ``unverified`` if there is none; for ``own`` see ``as_stepped``."""
+        if backend.name == REFERENCE and not backend.python:
+            return KnownVerdict("identical")
+        entry = key(task, as_stepped(task, backend, own), versions)
+        return self._known.get(entry, UNKNOWN)
+
+    def add(
+        self, task: Task, backend: BackendChoice, found: KnownVerdict, versions: Mapping[str, str] | None = None
+    ) -> bool:
+        """Add a verdict on ``backend`` as it is. Returns whether it is new and should be in the user's file."""
+        return self._add(key(task, backend, versions), found) and lasts(task, backend)
+
+    def _add(self, entry: VerdictKey, found: KnownVerdict) -> bool:
+        before = self._known.get(entry)
+        if before is not None and (before == found or not found.outweighs(before)):
+            return False
+        self._known[entry] = found
+        return True
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One verdict in the user's file: a line."""
+
+    key: VerdictKey
+    known: KnownVerdict
+
+
+class _Survey(msgspec.Struct, frozen=True):
+    """The results of one survey with these packages: a verdict and its reason for each task and backend's label."""
+
+    packages: dict[str, str]
+    steps: int
+    num_envs: int
+    verdicts: dict[str, dict[str, tuple[WorkVerdict, str]]]
+
+
+def keep(task: Task, backend: BackendChoice, found: KnownVerdict, versions: Mapping[str, str] | None = None) -> None:
+    """Add a verdict to the user's file. Raises OSError if it cannot be written."""
+    line = msgspec.json.encode(_Line(key(task, backend, versions), found))
+    path = kept_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        # A line that was cut off before costs no more than itself.
+        if end := file.seek(0, os.SEEK_END):
+            file.seek(end - 1)
+            line = line if file.read() == b"\n" else b"\n" + line
+        file.write(line + b"\n")
+
+
+def kept_file() -> Path:
+    """Return the path of the user's file in the cache folder. The file may not exist yet."""
+    return cache_folder() / "verdicts.jsonl"
+
+
+def _kept(path: Path) -> tuple[list[tuple[VerdictKey, KnownVerdict]], str]:
+    """Return the verdicts in the user's file, without its damaged lines, and in a line what is wrong with it."""
+    try:
+        lines = contents(path).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return [], ""
+    except OSError as error:
+        return [], f"{path}: {error.strerror}: its verdicts are not available"
+    found, damaged = [], 0
+    for line in filter(None, lines):
+        try:
+            read = decoded(line, _Line)
+        except (ValueError, RecursionError):
+            damaged += 1
+            continue
+        found.append((read.key, read.known))
+    if not damaged:
+        return found, ""
+    count = f"{damaged} damaged {'line is' if damaged == 1 else 'lines are'}"
+    return found, f"{path}: {count} ignored; to restore all verdicts, delete the file and run vebench verify"
+
+
+@cache
+def _surveyed() -> tuple[tuple[VerdictKey, KnownVerdict], ...]:
+    """Return the verdicts of the survey that comes with vebench. They are valid for this version of vebench."""
+    text = files("vebench.plan").joinpath("survey.json").read_bytes()
+    found = []
+    for survey in msgspec.json.decode(text, type=tuple[_Survey, ...]):
+        versions = {**survey.packages, "vebench": vebench.__version__}
+        for env, by_backend in survey.verdicts.items():
+            for name, (verdict, reason) in by_backend.items():
+                (backend,) = parse_backends([name])
+                entry = key(TASKS[env], backend, versions)
+                found.append((entry, KnownVerdict(verdict, reason, survey.steps, survey.num_envs)))
+    return tuple(found)

@@ -25,7 +25,7 @@ def install(names: Sequence[str]) -> int:
 
     Raises UsageError for an unknown name, InterruptedRunError if the user interrupts.
     """
-    of_backends = {entry.name: entry.installation for entry in ENTRIES if entry.installation is not None}
+    of_backends = {one.name: one.library.installation for one in ENTRIES if one.library.installation is not None}
     known = of_backends | {one.name: one for one in INSTALLATIONS}
     for name in names:
         if name not in known and name != ALL:

@@ -89,7 +89,7 @@ _idle: dict[tuple[Task, str | None], tuple[int, list[Reference]]] = {}
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterator[CellProof]:
     """Compare what the files of ``job`` hold with the reference, and yield the result of each. They are removed."""
     task = request.setup.task
-    chances = [find(each.backend).chance(task) for each in job.recordings]
+    chances = [find(each.backend).scope.chance(task) for each in job.recordings]
     recordings: list[_Recording] = []
     families: dict[object, list[int]] = {}
     for number, (recorded, chance) in enumerate(zip(job.recordings, chances, strict=True)):

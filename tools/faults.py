@@ -46,14 +46,12 @@ SHORT = (
     "0.5",
     "--windows",
     "4",
-    "--set",
-    "warmup=0.5",
+    "--warmup",
+    "0.5",
     "--passes",
     "1",
-    "--set",
-    "interleave=false",
-    "--set",
-    "base=false",
+    "--no-interleave",
+    "--no-base",
 )
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")

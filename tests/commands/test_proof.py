@@ -21,15 +21,15 @@ BRIEF = (
     "full",
     "--duration",
     "0.04",
-    "--set",
-    "warmup=0.02",
+    "--warmup",
+    "0.02",
     "--windows",
     "2",
     "-q",
     "-o",
     "run.jsonl",
 )
-HERE = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false")
+HERE = ("run", "-e", "CartPole", "-w", "2", "--no-base")
 
 
 def proof_of(vebench: Command, tmp_path: Path, backend: str, task: str = "CartPole") -> CellProof:
@@ -261,7 +261,7 @@ def test_an_adapter_of_which_nothing_was_known_is_what_was_seen_of_it_in_the_cel
 
 def test_ctrl_c_while_a_cell_is_compared_loses_nothing_that_was_measured(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart(proofs={"gym-sync": [InterruptedCellError()]})
-    stopped = vebench(*ASKED, "-q", "--set", "base=false", world=fake_world(start))
+    stopped = vebench(*ASKED, "-q", "--no-base", world=fake_world(start))
     assert stopped.status == 130
     assert [cell["status"] for cell in lines(tmp_path / "run.jsonl", "cell")] == ["ok"]
     assert stopped.err == (
@@ -315,8 +315,8 @@ def test_a_comparison_that_hangs_is_ended_and_the_cells_are_as_good_as_before(ve
 def test_cells_whose_clocks_run_at_half_the_pace_are_faulty_and_one_that_steps_slowly_is_not(vebench: Command) -> None:
     """Real processes, since the other clock is that of the one that has started it."""
     backends = ("timed_liars:SlowClock", "wrong_clocks:ClockOfTheLoop", "honest:SlowSteps")
-    asked = (*HERE[:3], "-w", "1", "--set", "base=false", *(word for name in backends for word in ("-b", name)))
-    short = ("--duration", "0.4", "--set", "warmup=0.05", "--windows", "3")
+    asked = (*HERE[:3], "-w", "1", "--no-base", *(word for name in backends for word in ("-b", name)))
+    short = ("--duration", "0.4", "--warmup", "0.05", "--windows", "3")
     brief = (*ONE_PASS[:-1], "auto", *short, "-q", "-o", "run.jsonl")
     assert vebench(*asked, *brief).status == 1
     cells = {cell.backend: cell for cell in store.read(Path("run.jsonl")).cells}

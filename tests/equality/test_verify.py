@@ -327,7 +327,7 @@ def test_a_start_that_cannot_be_fixed_leaves_a_backend_unverified_with_the_reaso
 
 def test_what_verify_finds_is_shown_by_runs_from_then_on(vebench: Command) -> None:
     setting = "gym-async[max_concurrency=1]"  # of which no survey knows
-    sweep = ("run", "-e", "Acrobot", "-w", "1", "-b", setting, "--set", "base=false")
+    sweep = ("run", "-e", "Acrobot", "-w", "1", "-b", setting, "--no-base")
     assert vebench(*sweep, "-o", "run.jsonl", "-q", world=fake_world()).status == 0
     found = vebench("verify", "-e", "Acrobot", "-b", setting, world=fake_world())
     assert (found.status, found.out.count("identical") > 0) == (0, True)

@@ -18,8 +18,7 @@ from vebench.child.answers import Layout, Proof
 from vebench.engine.interface import Outcome
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
-from vebench.plan.grammar import parse_backends
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.tasks import TASKS
 from vebench.plan.verdicts import (
     DISTRIBUTION,

@@ -15,7 +15,7 @@ from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
-from vebench.plan.spec import COMPARE_SETTINGS, UNTIL_BUDGET, as_settings
+from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
 from vebench.results.paths import LOG_SUFFIX
 
@@ -189,14 +189,7 @@ def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozens
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return the findings on ``cell``, one of the sweep's, in the order in which JSON and CSV list them."""
     rules = (_outcome, _work, _precision, _speed, _machine, _places_and_threads, _loop_cost, _course)
-    return tuple(_typed(finding, sweep.head) for rule in rules for finding in rule(cell, sweep))
-
-
-def _typed(finding: Finding, head: RunRecord) -> Finding:
-    """Return a finding whose remedy names options as the command has them that made the run."""
-    if head.interpreter is None:
-        return finding
-    return replace(finding, remedy=as_settings(finding.remedy, COMPARE_SETTINGS))
+    return tuple(finding for rule in rules for finding in rule(cell, sweep))
 
 
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -430,19 +423,19 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steady, aged = cell.figures.stability, sweep.ageing.get(cell.env)
     own = aged if aged is None or cell.label == REFERENCE else ageing([cell])
     if aged is not None and own is not None and aged.slope.log * own.slope.log > 0:
-        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--set warmup=30s)"
+        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)"
         yield Finding(Code.AGEING, f"{aged.words} of the plain loop", remedy)
     elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
-            verb, how = "rises", "with a longer warm-up (--set warmup=1s)"
+            verb, how = "rises", "with a longer warm-up (--warmup 1s)"
         message = f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last"
         remedy = f"measure {how}; the median of these windows is not a steady rate"
         yield Finding(Code.DRIFTING, message, remedy)
     elif steady.unsettled and not cell.conditions.disturbed and not cell.conditions.throttled_windows:
         share = f" in {steady.unsettled} of {cell.repeats} passes" if cell.repeats > 1 else ""
         message = f"the rate had not settled when warm-up reached its limit{share}"
-        remedy = "measure with a longer warm-up (--set warmup=1s); on a busy machine the rate may never settle"
+        remedy = "measure with a longer warm-up (--warmup 1s); on a busy machine the rate may never settle"
         yield Finding(Code.DRIFTING, message, remedy)
     if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
         message = f"windows have fewer than {_FEWEST_BATCHES} batches"
@@ -483,7 +476,7 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
     found.append(incomplete(run, file))
     remedy = f"measure the cell of this line again with: {run.header.resume_command(file)}"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]
-    return tuple(_typed(finding, run.header) for finding in found if finding is not None)
+    return tuple(finding for finding in found if finding is not None)
 
 
 def unusable(cells: Sequence[CellSummary]) -> Finding | None:

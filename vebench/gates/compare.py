@@ -21,7 +21,8 @@ from vebench.gates.check_page import CheckPage
 from vebench.gates.gate import Budget, Criteria
 from vebench.interpreters.interpreter import Interpreter
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import Outlet
 from vebench.results import header, paths
 from vebench.results.records import RunRecord

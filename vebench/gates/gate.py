@@ -26,7 +26,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError, did_you_mean, one_line, shown
 from vebench.gates.check_page import CheckPage
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
 from vebench.reports.formats.data import workflow_commands

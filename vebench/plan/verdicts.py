@@ -25,8 +25,7 @@ from vebench.errors import one_line
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.venvs import cache_folder
-from vebench.plan.grammar import parse_backends
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from vebench.backends.interface import OwnClasses
 pytest.importorskip("mujoco")
 
 TASK = "HalfCheetah-v5"
-BRIEF = ("--duration", "0.05", "--set", "warmup=0.02", "--windows", "1", "--set", "base=false", *ONE_PASS)
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--windows", "1", "--no-base", *ONE_PASS)
 
 
 def another_version(patch: pytest.MonkeyPatch) -> str:

@@ -38,7 +38,7 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, Plan, is_proven
+from vebench.plan.cells import Cell, CellPython, Plan, is_proven
 from vebench.plan.spec import PASSES_OF_ALL, BackendChoice, RunSpec
 
 _SEED_BITS = 62  # a run file's integers have 63
@@ -371,7 +371,7 @@ class _PlainLoop:
     def try_on(self, cell: Cell, job: Proving) -> None:
         """Step the plain loop on a cell's task, unless it has made the steps of the job before."""
         if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
-            own = replace(cell, backend=_LOOP, python="")
+            own = replace(cell, backend=_LOOP, interpreter=CellPython())
             *_, (_, found) = _proven(own, job, self._launch)
             self._remember(cell.task, job, found)
 

@@ -212,7 +212,7 @@ def _cell(records: Sequence[CellRecord], counted: Counting, header: RunRecord) -
     if cell.conditions.strayed and header.spec.pin.pins and header.host.pinning:
         return replace(cell, excluded_for=Exclusion.NOT_PINNED)
     contested = cell.conditions.disturbed or cell.conditions.throttled or cell.workers > usable
-    return replace(cell, excluded_for=Exclusion.CONTESTED) if contested and cell.entry.spins else cell
+    return replace(cell, excluded_for=Exclusion.CONTESTED) if contested and cell.entry.library.spins else cell
 
 
 def _conditions(records: Sequence[CellRecord], built: Built, counted: Counting, usable: int) -> Conditions:

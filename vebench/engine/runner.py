@@ -344,7 +344,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if cell.skip is not None or not isinstance(job, Proving):
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
             continue
-        chance = cell.entry.chance(replace(task, exact=True))
+        chance = cell.entry.scope.chance(replace(task, exact=True))
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue

@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -82,6 +81,8 @@ finally:
 @cache
 def payload() -> bytes:
     """Return what a host reads first: the packages that run there, and the names of packages to report on."""
+    import zipfile  # on use: only runs on hosts need it
+
     ours, packed = Path(vebench.__path__[0]), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):

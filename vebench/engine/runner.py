@@ -114,8 +114,8 @@ def _measured(
 ) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each cell comes before another as often as after it, and whatever slows the machine for a while slows them all. A
-    cell that takes no turns is measured when it is started. Reference rows start after the first look at the others.
+    So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
+    takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     all_cells = tuple(_RunningCell(cell, over) for cell in cells)
     late = [cell for cell in all_cells if cell.cell.entry.reference_row]

@@ -1,4 +1,4 @@
-"""Hosts: how they are reached, what is sent to them so that they run this code, and what they say."""
+"""Hosts: the ways to reach them, the code that is sent to them, and their messages."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
                 path = paths.LOG_OF_COMPARISONS
                 log = str(path) if paths.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
                 continue
-            told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
+            told, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
             proofs.append((cell, told))
             found = concluded(proof, steps, cell.workers)
             screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)

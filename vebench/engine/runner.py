@@ -38,7 +38,7 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, Plan, is_proven
+from vebench.plan.cells import Cell, CellPython, Plan, is_proven
 from vebench.plan.grammar import BackendChoice
 from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
@@ -115,8 +115,8 @@ def _measured(
 ) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each cell comes before another as often as after it, and whatever slows the machine for a while slows them all. A
-    cell that takes no turns is measured when it is started. Reference rows start after the first look at the others.
+    So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
+    takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     all_cells = tuple(_RunningCell(cell, over) for cell in cells)
     late = [cell for cell in all_cells if cell.cell.entry.reference_row]
@@ -372,7 +372,7 @@ class _PlainLoop:
     def try_on(self, cell: Cell, job: Proving) -> None:
         """Step the plain loop on a cell's task, unless it has made the steps of the job before."""
         if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
-            own = replace(cell, backend=_LOOP, python="")
+            own = replace(cell, backend=_LOOP, interpreter=CellPython())
             *_, (_, found) = _proven(own, job, self._launch)
             self._remember(cell.task, job, found)
 

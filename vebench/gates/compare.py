@@ -186,7 +186,7 @@ def _side(
 ) -> _Side:
     plan, head = planning.planned(spec, tasks, world, interpreter)
     name = _SIDES[number]
-    cells = tuple(replace(cell, side=name) for cell in plan.cells)
+    cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
     return _Side(name, interpreter.path, replace(plan, cells=cells), head, path)
 
 

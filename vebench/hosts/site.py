@@ -1,4 +1,4 @@
-"""Hosts: how they are reached, what is sent to them so that they run this code, and what they say."""
+"""Hosts: the ways to reach them, the code that is sent to them, and their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -83,6 +82,8 @@ finally:
 @cache
 def payload() -> bytes:
     """Return what a host reads first: the packages that run there, and the names of packages to report on."""
+    import zipfile  # on use: only runs on hosts need it
+
     ours, packed = Path(vebench.__path__[0]), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):

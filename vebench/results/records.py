@@ -276,7 +276,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN
     return CellRecord(
-        **vars(_on_one_line(replace(layout, engines=(*layout.engines, *cell.engines)))),
+        **vars(_on_one_line(replace(layout, engines=(*layout.engines, *cell.interpreter.engines)))),
         **vars(_on_one_line(outcome.done)),
         env=cell.task.id,
         backend=cell.backend.name,

@@ -39,7 +39,7 @@ _FIRST_PASSES = 3
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """What to check, and how strictly."""
+    """The options of a check."""
 
     baseline: Path
     candidate: Path | None  # None: measure the plan of the baseline again

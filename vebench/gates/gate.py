@@ -124,7 +124,7 @@ class Budget:
         self._longest = 0.0  # seconds that a pass took at the most
 
     def note(self, passes: int) -> None:
-        """Note that so many passes have ended since the last note."""
+        """Note that this number of passes has ended since the last note."""
         before, self._now = self._now, self._clock()
         self._longest = max(self._longest, (self._now - before) / passes)
 

@@ -75,7 +75,7 @@ class Change:
 def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
     """Return the changes in ``levels``, which are logarithms of rates, the first one first.
 
-    ``level`` is that of the test of one place in a long series.
+    ``level`` is the level of the test of one place in a long series.
     """
     level *= min(len(levels) / WINDOW, 1.0) ** 2
     places = _candidates(levels, _LENIENT * level)

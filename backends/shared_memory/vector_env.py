@@ -396,15 +396,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self.closed = True
         state = self._team.state
-        if terminate:
-            self._team.close(0.0)
-        elif timeout is not None:
-            self._team.close(timeout)
-        else:
-            self._team.close(math.inf if state is IDLE else END_WITHIN_SECONDS)
-            self._team.state = RUNNING
-            if state in _PENDING:  # last, since a warning may be an error
-                logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
+        if timeout is None:
+            timeout = math.inf if state is IDLE else END_WITHIN_SECONDS
+        self._team.close(0.0 if terminate else timeout)
+        self._team.state = RUNNING
+        if state in _PENDING:  # last, since a warning may be an error
+            logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -65,7 +65,7 @@ class ClassicTask:
         return {}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> ClassicBatch:  # noqa: ARG002 - there are none
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return ClassicBatch(self, rows)
 
 

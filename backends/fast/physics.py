@@ -85,7 +85,7 @@ class PhysicsTask:
         return {"frame_skip": task.frame_skip, **noise}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return PhysicsBatch(self, rows, infos=infos)
 
 
@@ -109,7 +109,7 @@ class PhysicsBatch:
         parts = {name: numbers(part) for name, part in self._parts.items()}
         (observations,), rewards, _, _, (actions,) = rows
         self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
-        # What infos tell of the last rewards of each environment. Here it is only the form.
+        # Infos about the last rewards of each environment. Here only their names and types matter.
         self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
         self._cameras: dict[int, Any] = {}
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.

@@ -29,7 +29,7 @@ from vebench.backends.shared_memory.worker import (
 
 
 class State(Enum):
-    """What the caller of a team is doing."""
+    """The states of a team, as its caller sees it."""
 
     IDLE = "idle"
     RESET = "reset"  # asked for; another call is to wait for it
@@ -51,7 +51,7 @@ class Team:
     closed.
 
     A signal handler may raise between any two lines here, as the one of Ctrl-C does. The state then stays ``RUNNING``,
-    in which only ``close`` works, and ``ask`` for a reset ``anew``, which discards whatever was asked for.
+    in which only ``close`` works, and ``ask`` for a reset ``anew``, which discards earlier requests.
     """
 
     def __init__(self, config: TeamConfig) -> None:
@@ -106,7 +106,7 @@ class Team:
     def ask(self, name: str, argument: object, *, anew: bool = False) -> None:
         """Begin a round in which each share is asked for the same.
 
-        ``anew``: wait for whatever was asked for before, which may have been aborted, and discard it.
+        ``anew``: wait for earlier requests, which may have been aborted, and discard them.
         """
         self.check_free(anew=anew)
         message = pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL) if self.workers else b""
@@ -139,7 +139,7 @@ class Team:
             if not answers:
                 try:
                     answers.append((self._request or self.own.step)())
-                except Exception as error:  # noqa: BLE001 - described as those of workers are
+                except Exception as error:  # noqa: BLE001 - raised when all have answered
                     answers.append(WorkerFailure.of(error, self.own.current))
             deadline = math.inf if timeout is None else time.monotonic() + timeout
             for worker in self.workers[len(answers) - 1 :]:
@@ -197,7 +197,7 @@ class Team:
         return free
 
     def close(self, within: float = END_WITHIN_SECONDS) -> None:
-        """End every worker; kill those that do not end ``within`` seconds, and all at once after an interrupt.
+        """End every worker, by force after ``within`` seconds or an interrupt.
 
         A second call completes one that an interrupt has aborted. Another thread that waits for a round gets a
         WorkerError. A thread that steps the caller's own share is waited for ``within`` seconds; if it takes longer,
@@ -234,7 +234,7 @@ def _end(
 
 
 def _kill(workers: Sequence[WorkerHandle], within: float) -> None:
-    """Wait until workers end, for so many seconds or until an interrupt, and kill those that do not."""
+    """Wait until workers end, for ``within`` seconds or until an interrupt; kill the others."""
     with errors.held_back() as interrupts:
         until = time.monotonic() + within
         for worker in workers:
@@ -261,10 +261,10 @@ os.register_at_fork(after_in_child=_leave_to_original)
 
 
 class InFlight:
-    """The environments of a team that are asked for one by one. Those of one process come back in the order of sending.
+    """The environments of a team that are asked for one by one.
 
-    The caller steps its own, one at a time, while too few others are ready; or its threads do. Between processes the
-    order is the one in which the caller sees environments ready: none is passed over by one that was seen later.
+    The caller steps its own, one at a time, while too few others are ready; or its threads do. Environments come back
+    in the order in which the caller sees that they are ready. Each process answers in the order of sending.
     """
 
     def __init__(self, team: Team) -> None:
@@ -273,7 +273,7 @@ class InFlight:
         self._ready: list[int] = []
         self._remarks: dict[int, Any] = {}  # on the last step of environments, if there is one
         self._failed = False  # whether one of the remarks is a failure
-        self._own: deque[int] = deque()  # those that the caller is to step
+        self._own: deque[int] = deque()  # for the caller to step
         self.away = bytearray(team.division.num_envs)  # 1 for each that was asked for and not received since
         self._next_look = 0.0
         # How to ask for each environment: by its index in the share of its process.
@@ -283,7 +283,7 @@ class InFlight:
             self._ask.extend((worker.put, index) for index in range(worker.stop - worker.start))
 
     def send(self, env_ids: Sequence[int]) -> None:
-        """Ask for the environments, none of which may be asked for or ready already."""
+        """Ask for the environments. None may be asked for or ready already."""
         team, threaded = self._team, self._threaded
         team.check_free()
         team.state = RUNNING
@@ -313,7 +313,7 @@ class InFlight:
         if waiting < least:
             raise RuntimeError(f"recv() of {least} environments, but {waiting} were sent actions")
         self._collect(least, timeout)
-        # Nobody waits for a worker that dies while others keep the caller busy.
+        # If a worker dies while others keep the caller busy, no wait would notice.
         now = time.monotonic()
         if now > self._next_look:
             self._next_look = now + LOOK_SECONDS
@@ -345,7 +345,7 @@ class InFlight:
             self.away[env_id] = ready
 
     def _collect(self, least: int, timeout: float | None) -> None:
-        """Go on until so many environments are ready, and leave the state to ``Team.finish``."""
+        """Go on until ``least`` environments are ready, and leave the state to ``Team.finish``."""
         team = self._team
         team.check_free()
         team.state = RUNNING
@@ -364,7 +364,7 @@ class InFlight:
             raise
 
     def _step_or_wait(self, least: int, timeout: float | None) -> None:
-        """Step the caller's own environments until so many are ready; if there are none, wait for workers."""
+        """Step the caller's own environments until ``least`` are ready; if there are none, wait for workers."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._take()
         while len(self._ready) < least:
@@ -394,7 +394,7 @@ class InFlight:
         return False
 
     def _get(self, threaded: ThreadedShare, least: int, timeout: float | None) -> None:
-        """Wait until the caller's threads have stepped so many environments."""
+        """Wait until the caller's threads have stepped ``least`` environments."""
         missing = least - len(self._ready)
         if missing > 0:
             env_ids, remarks = threaded.get(missing, timeout)
@@ -412,7 +412,7 @@ class InFlight:
         share = self._team.own
         try:
             remark = share.step_one(env_id)
-        except Exception as error:  # noqa: BLE001 - described as those of workers are
+        except Exception as error:  # noqa: BLE001 - raised when all have answered
             remark = WorkerFailure.of(error, share.current)
         if remark is not None or self._remarks:
             self._keep(env_id, remark)

@@ -50,7 +50,7 @@ class Received(NamedTuple):
     rewards: NDArray[np.float64]
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
-    infos: dict[str, Any]  # in Gymnasium's form, with as many rows
+    infos: dict[str, Any]  # in Gymnasium's form
     env_ids: NDArray[np.int64]
 
 
@@ -228,7 +228,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
         Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all discards pending and interrupted
         calls. A reset of some first finishes pending steps; rows of the others can still be received.
-        The next ``send`` goes by default to those of the last ``recv`` that were not reset, then to those that were.
+        The default ``env_ids`` of the next ``send`` are the last received that were not reset, then the ones reset.
         """
         of_all = options is None or "reset_mask" not in options
         if of_all and self._team.state in _PENDING:

@@ -26,8 +26,9 @@ from vebench.backends.environments.making import (
 from vebench.backends.for_loop import EnvironmentLoop, loop_over
 from vebench.backends.interface import Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.shared_memory.errors import OverdueError
+from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
-from vebench.backends.shared_memory.team import RUNNING, InFlight, State, Team
+from vebench.backends.shared_memory.team import RUNNING, State, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning

@@ -25,8 +25,9 @@ from vebench.backends.shared_memory import spaces as in_memory
 from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.errors import OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Info, ShareConfig, batch_infos, call_on
+from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
-from vebench.backends.shared_memory.team import IDLE, RUNNING, InFlight, State, Team
+from vebench.backends.shared_memory.team import IDLE, RUNNING, State, Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
 
 if TYPE_CHECKING:

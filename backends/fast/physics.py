@@ -30,7 +30,6 @@ from vebench.backends.shared_memory.memory_layout import RowArrays
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NO_LIMIT = 1 << 62  # of the steps of an episode
 _ERROR = 1024  # bytes of the text of an error, as in ``physics.c``
 # ``struct part`` and ``struct bound`` of ``physics.c``.
 _PART = np.dtype(
@@ -70,8 +69,7 @@ class PhysicsTask:
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
         self.frame_skip = int(origin.frame_skip)
-        limit = episode_limit(environment)
-        self.limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
+        self.limit = episode_limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         shown, declared = sum(_view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_NO_LIMIT = 1 << 62  # of the steps of an episode
+
+
 class FastBatch(Protocol):
     """Environments of one task. They end their episodes; their user decides what comes after an end."""
 
@@ -130,13 +133,13 @@ def _check_registered(env_id: str) -> None:
             raise ValueError(f"{env_id} is registered with {name}={given!r}, not {expected!r}")
 
 
-def episode_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
-    """Return the steps after which an episode is cut off, None if it is not."""
+def episode_limit(environment: gymnasium.Env[Any, Any]) -> int:
+    """Return the steps after which an episode is cut off, or a number that no episode reaches."""
     while isinstance(environment, gymnasium.Wrapper):
         if isinstance(environment, TimeLimit) and environment.spec is not None:
-            return environment.spec.max_episode_steps
+            return min(environment.spec.max_episode_steps or _NO_LIMIT, _NO_LIMIT)
         environment = environment.env
-    return None
+    return _NO_LIMIT
 
 
 def make_share(

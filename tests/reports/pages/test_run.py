@@ -275,7 +275,7 @@ def test_an_unusable_run_says_so_first_and_recommends_nothing() -> None:
     assert "best" not in {text.tone for row in table_of(page).rows for text in row.texts}
     assert on_terminal(page, 80).splitlines()[:2] == ["Pong on Test, 2 CPUs", notice]
     assert (
-        f"## Pong on Test, 2 CPUs\n\n**{notice}**\n\n**No winner: this run is unusable.** Measure on an idle machine: "
+        f"## Pong on Test, 2 CPUs\n\n**{notice}**\n\n**No winner: this run is unusable.** Measure on an idle machine."
         in markdown.markdown_text(page)
     )
     assert on_terminal(page, 80).count("unusable") == 2  # the notice and the answer, and no finding

@@ -78,8 +78,8 @@ def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend."""
     setup, entry = request.setup, request.entry
     shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
-    chance = entry.chance(replace(setup.task, exact=False)) is None
-    return draw(setup, proving, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.no_ops)
+    chance = entry.scope.chance(replace(setup.task, exact=False)) is None
+    return draw(setup, proving, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.scope.no_ops)
 
 
 def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:

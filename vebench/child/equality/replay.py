@@ -139,7 +139,7 @@ _idle: dict[tuple[Task, str | None], tuple[int, list[Reference]]] = {}
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterator[CellProof]:
     """Compare each recording of ``job`` with the reference, and yield the result. The files are removed."""
     task = request.setup.task
-    chances = [find(each.backend).chance(task) for each in job.recordings]
+    chances = [find(each.backend).scope.chance(task) for each in job.recordings]
     outlines = [_Outline.of(f"{job.path}/{each.name}", each.rows) for each in job.recordings]
     spans = [int(each.seconds * 1e9) for each in job.recordings]
     work = _work(outlines, chances)

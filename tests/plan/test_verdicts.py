@@ -52,15 +52,6 @@ def test_what_is_kept_is_known_the_next_time() -> None:
     assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)
 
 
-def test_a_line_that_cannot_be_read_costs_no_other() -> None:
-    task = Task("Mine-v0", "classic", 1)
-    keep(task, POOL, OTHER)
-    with kept_file().open("ab") as file:
-        file.write(b'{"key": 3}\nnonsense\n\xff\n')
-    keep(task, OURS, SAME)
-    assert (Knowledge.load().of(task, POOL), Knowledge.load().of(task, OURS)) == (OTHER, SAME)
-
-
 DAMAGE = {
     "no UTF-8": lambda path: path.write_bytes(b'{"key":["Mine-v0","\xff",[]],"known":{"verdict":"identical"}}\n'),
     "deep": lambda path: path.write_bytes(b"[" * 100_000 + b"\n"),

@@ -30,7 +30,7 @@ DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
 # Of sides that take turns: by how much the shares of CPU time that others took may differ. Less comes by chance.
 _UNEVEN = 0.2
-HOW_TO_HAVE = "vebench run always measures it, unless --set base=false is given"
+HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
 
 
 class Names(NamedTuple):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vebench.analysis.statistics import Estimate
-    from vebench.plan.spec import LearnerStep
+    from vebench.plan.grammar import LearnerStep
     from vebench.results.records import CellRecord
 
     Bools = NDArray[np.bool_]

@@ -84,7 +84,7 @@ def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, o
     return field(default=None, metadata={"read": read, "joined": joined, "owes": owes})
 
 
-def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - same reason
+def _of_loop(joined: Joined) -> Any:
     """Declare a field that only some loops count, else None. ``joined``: as in ``_counter``, or the mean."""
     return field(default=None, metadata={"of_loop": True, "joined": joined})
 
@@ -206,7 +206,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
     ``shares``: the share of each replica's window that is inside it, by which rows and counts are multiplied.
     """
     rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
-    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - see above
+    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10
     counts = {}
     for item in (item for item in fields(Window) if "joined" in item.metadata):
         values = [getattr(window, item.name) for window in windows]
@@ -215,7 +215,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - see above
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - Python 3.10
     "most": lambda values, _shares: max(values),
-    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - see above
+    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - Python 3.10
 }

@@ -26,7 +26,7 @@ from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError, did_you_mean, one_line, shown
 from vebench.gates.check_page import CheckPage
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
 from vebench.reports.formats.data import workflow_commands
@@ -124,7 +124,7 @@ class Budget:
         self._longest = 0.0  # seconds that a pass took at the most
 
     def note(self, passes: int) -> None:
-        """Note that so many passes have ended since the last note."""
+        """Note that this number of passes has ended since the last note."""
         before, self._now = self._now, self._clock()
         self._longest = max(self._longest, (self._now - before) / passes)
 

@@ -12,7 +12,6 @@ of the pool against an estimate's own.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from math import log, sqrt
 from statistics import fmean, median, median_high, median_low
 from typing import TYPE_CHECKING, Literal
@@ -62,7 +61,7 @@ def pooled(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey, Condi
             errors[key] = _error([value - found.of_pass.get(run, 0.0) for run, value in of_cell.items()], left)
     pools = _pools(errors, conditions, by_backend=True)
     return {
-        key: replace(sample, spread=Spread(pools[key], effects.get(key))) if key in pools else sample
+        key: sample.with_spread(Spread(pools[key], effects.get(key))) if key in pools else sample
         for key, sample in samples.items()
     }
 
@@ -90,7 +89,7 @@ def pooled_alone(samples: Mapping[CellKey, Sample], conditions: Mapping[CellKey,
     """Return independent samples, such as ratios of two cells in each pass, each with how those like it vary."""
     pools = _pools({key: _error([*_logs(sample).values()]) for key, sample in samples.items()}, conditions)
     spreads = {key: Spread(pool) for key, pool in pools.items()}
-    return {key: replace(sample, spread=spreads.get(key)) for key, sample in samples.items()}
+    return {key: sample.with_spread(spreads.get(key)) for key, sample in samples.items()}
 
 
 def _joined(cells: Mapping[int, int]) -> dict[int, int]:

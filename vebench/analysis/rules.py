@@ -277,7 +277,7 @@ def _wider_than_asked(cell: CellSummary, sweep: Sweep) -> Facts | None:
     "do not trust it: measure again with more --windows, and look for processes that it does not start itself",
 )
 def _below_simulator(cell: CellSummary, sweep: Sweep) -> Facts | None:
-    return _if(cell.key in sweep.below_simulator - sweep.above_ceiling)
+    return _if(cell.key in sweep.below_simulator and cell.key not in sweep.above_ceiling)
 
 
 @_finding(

@@ -149,6 +149,10 @@ class Sample:
         """Return the sample with every rate times an exact, positive number."""
         return replace(self, rates=tuple([rate * factor for rate in self.rates]), id=new_id())
 
+    def with_spread(self, spread: Spread | None) -> Sample:
+        """Return the same measurement, with how its processes vary."""
+        return Sample(self.rates, self.one_process, self.passes, spread, self.id)
+
     def of_passes(self, passes: Container[int]) -> Sample:
         """Return the sample of several processes with these passes only."""
         kept = {number: rate for number, rate in self.by_pass.items() if number in passes}

@@ -153,14 +153,6 @@ def one_for_each_process(windows: Windows) -> Windows:
     return found
 
 
-def _by_process(windows: Windows, values: Floats) -> list[list[float]]:
-    """Return the values of each process."""
-    found: dict[int, list[float]] = {}
-    for process, value in zip(windows["process"].tolist(), values.tolist(), strict=True):
-        found.setdefault(process, []).append(value)
-    return list(found.values())
-
-
 @dataclass(frozen=True)
 class Stability:
     """How steady a cell was: properties of the windows that count, over all repeats that went well."""
@@ -194,33 +186,33 @@ def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
     unsettled = sum(record.settled is False for record in records if record.status == "ok")
     if not len(windows):
         return Stability(unsettled=unsettled)
-    # The rate of a much shorter window says little.
-    long = windows["ns"] >= windows["ns"].max() / _UNEVEN
-    telling = windows[long & (windows["steps"] > 0) & ~windows["throttled"]]
-    rates = _by_process(telling, telling["steps"] / telling["ns"])
-    rows = _by_process(windows, windows["rows"])
+    ages = (windows["steps_before"] * windows["batch_size"] + windows["rows"] / 2) / windows["num_envs"]
+    columns = (windows[name] for name in ("process", "repeat", "ns", "rows", "throttled"))
+    values = zip(*(column.tolist() for column in (*columns, ages, windows["steps"] / windows["ns"])), strict=True)
+    least = float(windows["ns"].max()) / _UNEVEN  # the rate of a shorter window says little
+    rows: dict[int, list[float]] = {}
+    rates: dict[int, list[float]] = {}
+    aged: dict[int, list[tuple[float, float]]] = {}
+    for process, number, ns, count, throttled, age, rate in values:
+        rows.setdefault(process, []).append(count)
+        if throttled or rate <= 0:
+            continue
+        if ns >= least:
+            rates.setdefault(process, []).append(rate)
+        if age >= 0:  # not NaN
+            aged.setdefault(number, []).append((age, rate))
     size = int(windows["batch_size"][0])
     resets = int(windows["resets"].sum())
     return Stability(
         ended=resets > 0,
         reset_share=reset_share(records, windows),
         episode=float(windows["steps"].sum()) / max(resets, len(rows)),
-        outliers=outliers(rates),
-        drift=drift(rates),
-        fewest_batches=min(int(sum(each) // (size * len(each))) for each in rows) if size else None,
+        outliers=outliers([*rates.values()]),
+        drift=drift([*rates.values()]),
+        fewest_batches=min(int(sum(each) // (size * len(each))) for each in rows.values()) if size else None,
         unsettled=unsettled,
-        aged=_ages(windows),
+        aged=tuple((number, tuple(points)) for number, points in aged.items()),
     )
-
-
-def _ages(windows: Windows) -> Aged:
-    known = windows[(windows["steps_before"] >= 0) & (windows["steps"] > 0) & ~windows["throttled"]]
-    ages = (known["steps_before"] * known["batch_size"] + known["rows"] / 2) / known["num_envs"]
-    rates = known["steps"] / known["ns"]
-    points: dict[int, list[tuple[float, float]]] = {}
-    for number, age, rate in zip(known["repeat"].tolist(), ages.tolist(), rates.tolist(), strict=True):
-        points.setdefault(number, []).append((age, rate))
-    return tuple((number, tuple(each)) for number, each in points.items())
 
 
 def trend(aged: Aged) -> Contrast | None:

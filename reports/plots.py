@@ -338,7 +338,7 @@ def _draw_bar(space: Axes, series: ChartLine, place: int, at: tuple[float, float
     x, estimate = series.points[place]
     below, end = at
     low, high = _ends_of(estimate)
-    (bar,) = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)
+    bar: Rectangle = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)[0]
     if series.dashed:
         bar.set(facecolor=(colour, _PALE), edgecolor=colour, linewidth=0.8, linestyle=_DASHES)
     space.hlines(below, low, estimate.median, color=GROUND.light, linewidth=2.2)

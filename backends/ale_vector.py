@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import BackendEntry, alive_per_row
+from vebench.backends.entry import BackendEntry, Library, Scope, alive_per_row
 from vebench.backends.environments import atari
 from vebench.backends.environments.making import THE_SIMULATOR, read_spaces
 from vebench.backends.environments.recipes import call, quoted
@@ -158,14 +158,14 @@ _SYNC = BackendEntry(
     "vebench.backends.ale_vector:AleVectorSync",
     "ale-py's own vector environment in C++, every environment in each batch",
     "threads",
-    packages=(ALE_PY,),
+    library=Library("ale-py's vector environment", (ALE_PY,), preloads=("gymnasium", "ale_py")),
+    scope=Scope(
+        frozenset({"atari"}),
+        lambda task: task.id if task.id in SUITES["atari"].tasks else None,
+        _chance,
+        no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none
+    ),
     steps_gymnasium=False,
-    suites=frozenset({"atari"}),
-    library="ale-py's vector environment",
-    preloads=("gymnasium", "ale_py"),
-    name_of=lambda task: task.id if task.suite == "atari" and task.id in SUITES["atari"].tasks else None,
-    chance=_chance,
-    no_ops=0,  # it draws from 0 to noop_max - 1, Gymnasium's wrapper from 1 to noop_max: both can be asked for none
     by_default=False,
     gymnasium_api=True,
     lines=_lines,

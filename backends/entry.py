@@ -116,48 +116,56 @@ def no_lines(_built: Built) -> tuple[str, ...]:
     return ()
 
 
-def without_arguments(task: Task) -> str | None:
-    """Return the task's id, None for a task with arguments, as what is no environment has none."""
-    return None if task.arguments else task.id
+@dataclass(frozen=True)
+class Library:
+    """The library that an adapter uses."""
+
+    title: str = ""  # what people call it
+    packages: tuple[Package, ...] = ()  # that the backend itself needs
+    installation: Installation | None = None  # into a virtual environment of its own, for other projects' libraries
+    # Modules to import before cells are forked. They start no threads and keep nothing that breaks in a forked process.
+    # None: each cell needs a fresh interpreter, as do cells of other projects' libraries.
+    preloads: tuple[str, ...] | None = ()
+    import_bytes: int = 0  # memory that it takes once
+    worker_bytes: int | None = None  # memory of one more worker process, None: depends on the start method
+    spins: bool = False  # its processes poll without sleeping, so rates on CPUs that others use mean nothing
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tasks that a backend can step, and how comparable its rows are with the reference's."""
+
+    suites: frozenset[str] | None = None  # names of suites, None for all
+    name_of: Callable[[Task], str | None] = attrgetter("id")  # the library's name for a task, None if it has none
+    # Why rows differ from the reference's by chance alone, even with the same seed; None if they must be the same. Only
+    # this excuses a backend from being compared, never what its adapter says.
+    chance: Callable[[Task], str | None] = lambda _task: None
+    no_ops: int = 1  # at each reset of a game's exact variant
+    # The own environment class that steps a task, as far as that is known before it is loaded. None: there are none.
+    own_classes: Callable[[Task], OwnClasses | None] | None = None
+    without_own: str = ""  # the backend that does the same with Gymnasium's classes
 
 
 @dataclass(frozen=True)
 class BackendEntry:
-    """One backend: everything that is true of it and not of others."""
+    """One row of the table of backends."""
 
     name: str
     target: str  # ``module:Class`` of the adapter
     summary: str  # one line for users
     steppers: Steppers = "caller"
     role: Role = "contestant"
-    packages: tuple[Package, ...] = ()  # that the backend itself needs
-    steps_gymnasium: bool = True  # environments that Gymnasium makes: it needs the packages of the task's suite, too
-    suites: frozenset[str] | None = None  # names of the suites that it can step, None for all
-    library: str = ""  # what people call its library
-    name_of: Callable[[Task], str | None] = attrgetter("id")  # what its library calls a task, None if it has none
+    library: Library = Library()
+    scope: Scope = Scope()
+    steps_gymnasium: bool = True  # environments that Gymnasium makes, so it needs the packages of the task's suite
     # ``ratio``: environments alive for each row of a batch; ``max_concurrency``: how many step at the same time;
     # ``context``: the start method of processes. Other options are the adapter's own.
     options: Mapping[str, Option] = field(default_factory=dict)
-    worth_trying: tuple[Options, ...] = ()  # options that may be faster on some machine or task: ``tune`` tries each
-    # Which of its own environment classes it steps a task with here, as far as that is known before they are loaded;
-    # None for a backend without any. ``name_of`` has no task without a class.
-    own_classes: Callable[[Task], OwnClasses | None] | None = None
-    without_own: str = ""  # the backend that steps as this one does with Gymnasium's classes
-    # Why its rows differ from the reference's on a task by chance alone, with the same seed, None if they must not.
-    # Only this excuses a backend from being compared, never what its adapter says.
-    chance: Callable[[Task], str | None] = lambda _task: None
-    no_ops: int = 1  # of each reset in the exact variant of a game on which it is compared
+    worth_trying: tuple[Options, ...] = ()  # options that ``tune`` tries, since they are faster on some machines
     asynchronous: bool = False  # environments outside the last batch step while a policy acts
     by_default: bool = True  # a run that names no backends measures it
-    gymnasium_api: bool = False  # what steps with it needs Gymnasium's own ``Env`` or ``VectorEnv`` alone
-    lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build what a cell built with the library
-    installation: Installation | None = None  # of its library in an interpreter of its own
-    spins: bool = False  # its processes poll without sleeping: on CPUs that others use, too, a rate says nothing of it
-    # Modules of its library that a process imports before cells are forked from it: they start no threads, and keep
-    # nothing that a forked process cannot use. None: each cell needs a fresh interpreter, as do those of peers.
-    preloads: tuple[str, ...] | None = ()
-    import_bytes: int = 0  # memory that its library takes once
-    worker_bytes: int | None = None  # of one worker process more with its environment, None: by the start method
+    gymnasium_api: bool = False  # users need Gymnasium's ``Env`` or ``VectorEnv`` only
+    lines: Callable[[Built], tuple[str, ...]] = no_lines  # of Python, that build the same with the library alone
 
     def shape_of(self, workers: int, envs_per_worker: int, cpus: int, options: Options) -> Shape:
         """Return the planned counts. An option that was not given has the backend's default."""
@@ -177,10 +185,10 @@ class BackendEntry:
 
     def preloaded(self, task: Task) -> tuple[str, ...] | None:
         """Return what is imported before cells on ``task`` are forked, None if each needs a fresh interpreter."""
-        if self.preloads is None or self.installation is not None:
+        if self.library.preloads is None or self.library.installation is not None:
             return None
         needed = SUITES[task.suite].packages if self.steps_gymnasium else ()
-        return (*self.preloads, *(package.module for package in needed))
+        return (*self.library.preloads, *(package.module for package in needed))
 
     def at_work(self, processes: int, threads: int, options: Options) -> int:
         """Return how many of the threads in these processes step environments at the same time."""
@@ -189,8 +197,8 @@ class BackendEntry:
 
     def process_bytes(self, options: Options) -> int:
         """Return the memory of one worker process more, its environment included."""
-        if self.worker_bytes is not None:
-            return self.worker_bytes
+        if self.library.worker_bytes is not None:
+            return self.library.worker_bytes
         return FORKED_PROCESS if options.get("context", "fork") == "fork" else FRESH_PROCESS
 
     @property
@@ -216,7 +224,7 @@ class BackendEntry:
     @property
     def is_peer(self) -> bool:
         """Whether a user may pick it: it is a backend that a run measures by default, or another project's."""
-        of_others = bool(self.library) or self.installation is not None
+        of_others = bool(self.library.title) or self.library.installation is not None
         return not self.reference_row and (self.by_default or of_others)
 
     @property
@@ -230,9 +238,9 @@ class BackendEntry:
         So is a reference row that says nothing about the task's suite, and a backend whose own classes have none for
         the task: with Gymnasium's it would be another backend, measured again.
         """
-        if self.own_classes is not None:
-            return self.name_of(task) is None
-        return self.reference_row and (not self._steps(task.suite) or self.name_of(task) is None)
+        if self.scope.own_classes is not None:
+            return self.scope.name_of(task) is None
+        return self.reference_row and (not self._steps(task.suite) or self.scope.name_of(task) is None)
 
     def why_not(self, task: Task, has: Callable[[str], bool] | None = None) -> str | None:
         """Return why this backend cannot step ``task``, or None if it can.
@@ -240,23 +248,27 @@ class BackendEntry:
         ``has`` says whether another interpreter can import a module; without it, this interpreter is meant.
         """
         if not self._steps(task.suite):
-            steps = f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.suites or ()))} only"
-            return f"{self.library or self.family} has no {task.id}: {self._instead(task) or steps}"
-        if self.name_of(task) is None:
-            what = f"{self.library or self.family} has no" if self.own_classes is None else "vebench has no class for"
+            steps = f"it steps {', '.join(sorted(SUITES[suite].title for suite in self.scope.suites or ()))} only"
+            return f"{self.library.title or self.family} has no {task.id}: {self._instead(task) or steps}"
+        if self.scope.name_of(task) is None:
+            what = (
+                f"{self.library.title or self.family} has no"
+                if self.scope.own_classes is None
+                else "vebench has no class for"
+            )
             instead = self._instead(task)
             return f"{what} {task.id}{f': {instead}' if instead else ''}"
         missing = self.missing(task, has or importable)
         if not missing:
             return None
-        if self.installation is not None and any(package in self.packages for package in missing):
+        if self.library.installation is not None and any(package in self.library.packages for package in missing):
             return "not installed (vebench peers setup NAME)"  # the same for all, which are then one line of a report
         names = ", ".join(package.name for package in missing)
         return f"not installed: {names} ({how_to_install(missing, beside_vebench=has is None)})"
 
     def missing(self, task: Task, has: Callable[[str], bool] = importable) -> tuple[Package, ...]:
         """Return the packages that it needs for ``task`` and that are not installed."""
-        needed = (*self.packages, *(SUITES[task.suite].packages if self.steps_gymnasium else ()))
+        needed = (*self.library.packages, *(SUITES[task.suite].packages if self.steps_gymnasium else ()))
         return tuple(package for package in dict.fromkeys(needed) if not has(package.module))
 
     def _instead(self, task: Task) -> str:
@@ -268,4 +280,4 @@ class BackendEntry:
         return f"it steps {known}, which is --env {short_name(known)}" if known is not None and steps else ""
 
     def _steps(self, suite: str) -> bool:
-        return self.suites is None or suite in self.suites
+        return self.scope.suites is None or suite in self.scope.suites

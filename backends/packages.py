@@ -86,9 +86,6 @@ TORCH = Package("torch", "torch", "torch", places=0)
 MATPLOTLIB = Package("matplotlib", "matplotlib", "report")
 JINJA2 = Package("jinja2", "jinja2", "report")
 
-# What torch is pinned to in interpreters of peers.
-TORCH_OF_PEERS = "torch==2.13.0"
-
 # What the reference is made of, and with it every comparison.
 BASE = (NUMPY, GYMNASIUM)
 # Policies need it, as environments and adapters of users may, and it decides how fast those are.

@@ -7,18 +7,16 @@ Nothing here imports a simulator or a vectoriser; that happens when a cell build
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vebench.backends import ale_vector, env_pool, peers
-from vebench.backends.entry import BackendEntry, Built, Option, alive_per_row, whole, without_arguments
+from vebench.backends import ale_vector, env_pool
+from vebench.backends.entry import BackendEntry, Built, Library, Option, Scope, alive_per_row, whole
 from vebench.backends.environments.recipes import call, fast_settings, full_id, literal, quoted
 from vebench.backends.environments.suites import SUITES
 from vebench.backends.fast import classes
 from vebench.backends.interface import Task
 from vebench.backends.packages import BASE, RECORDED_BESIDES, TORCH, importable
-from vebench.backends.peers.ray import COLLECTORS
+from vebench.backends.peers import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,9 +121,11 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
     folder, family = ("fast", "Fast") if fast else ("shared_memory", "Shm")
     options = {**first, **_SHARED_MEMORY_OPTIONS}
     facts: dict[str, Any] = {
-        "name_of": lambda task: None if classes.class_of(task.id) is None else task.id,
-        "own_classes": classes.expected_classes,
-        "without_own": f"shm-{style}",
+        "scope": Scope(
+            name_of=lambda task: None if classes.class_of(task.id) is None else task.id,
+            own_classes=classes.expected_classes,
+            without_own=f"shm-{style}",
+        )
     }
     return BackendEntry(
         f"{'fast' if fast else 'shm'}-{style}",
@@ -142,12 +142,6 @@ def _ours(style: str, *, fast: bool) -> BackendEntry:
 
 
 _STYLES = ("sync", "async")
-# Another project's backends, in the order of their modules' names.
-_PEERS = tuple(
-    entry
-    for module in iter_modules(peers.__path__)
-    for entry in import_module(f"{peers.__name__}.{module.name}").ENTRIES
-)
 
 ENTRIES: tuple[BackendEntry, ...] = (
     BackendEntry(
@@ -186,25 +180,24 @@ ENTRIES: tuple[BackendEntry, ...] = (
     *ale_vector.ENTRIES,
     BackendEntry(
         "threads",
-        "vebench.backends.threads:Threads",
+        "vebench.backends.workers:Threads",
         "a thread for each CPU owned, from a pool, in one process",
         "threads",
         by_default=False,
     ),
     BackendEntry(
         "queue",
-        "vebench.backends.processes:QueueBackend",
+        "vebench.backends.workers:QueueBackend",
         "a process for each CPU owned, coordinated through multiprocessing.Queue",
         "processes",
-        options=_WAITING_OPTIONS,
         by_default=False,
     ),
     BackendEntry(
         "torch-mp",
-        "vebench.backends.processes:TorchMultiprocessing",
+        "vebench.backends.workers:TorchMultiprocessing",
         "a process for each CPU owned, with torch's shared tensors and semaphores",
         "processes",
-        packages=(TORCH,),
+        library=Library(packages=(TORCH,)),
         by_default=False,
     ),
     BackendEntry(
@@ -212,8 +205,10 @@ ENTRIES: tuple[BackendEntry, ...] = (
         "vebench.backends.ceiling:Ceiling",
         "the bare simulator on every CPU owned: the bound to expect",
         role="ceiling",
-        name_of=without_arguments,
-        suites=frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
+        scope=Scope(
+            frozenset(suite.name for suite in SUITES.values() if suite.simulator is not None),
+            name_of=lambda task: None if task.arguments else task.id,  # it makes no environment to give them to
+        ),
     ),
     BackendEntry(
         "null",
@@ -230,7 +225,7 @@ ENTRIES: tuple[BackendEntry, ...] = (
         steps_gymnasium=False,
         by_default=False,
     ),
-    *_PEERS,
+    *table.ENTRIES,
 )
 
 
@@ -244,7 +239,7 @@ PACKAGES: tuple[Package, ...] = tuple(
         (
             *BASE,
             *(package for suite in SUITES.values() for package in suite.packages),
-            *(package for entry in ENTRIES for package in entry.packages),
+            *(package for entry in ENTRIES for package in entry.library.packages),
         )
     )
 )
@@ -252,8 +247,12 @@ PACKAGES: tuple[Package, ...] = tuple(
 # How interpreters are made for other projects' backends and collectors, each once.
 INSTALLATIONS: tuple[Installation, ...] = tuple(
     {
-        **{entry.installation.name: entry.installation for entry in ENTRIES if entry.installation is not None},
-        **{one.name: one for one in COLLECTORS},
+        **{
+            entry.library.installation.name: entry.library.installation
+            for entry in ENTRIES
+            if entry.library.installation
+        },
+        **{one.name: one for one in table.COLLECTORS},
     }.values()
 )
 
@@ -270,7 +269,9 @@ def find(name: str) -> BackendEntry:
     takes any option, and may run any task.
     """
     known = BY_NAME.get(name)
-    return known or BackendEntry(name, name, "a third party's adapter", steps_gymnasium=False, preloads=None)
+    return known or BackendEntry(
+        name, name, "a third party's adapter", steps_gymnasium=False, library=Library(preloads=None)
+    )
 
 
 class Standing(NamedTuple):
@@ -290,7 +291,7 @@ def standings() -> tuple[Standing, ...]:
 
     Tasks of a suite that are stepped alike are in one.
     """
-    entries = [entry for entry in ENTRIES if entry.own_classes is not None and entry.by_default]
+    entries = [entry for entry in ENTRIES if entry.scope.own_classes is not None and entry.by_default]
     names = tuple(entry.name for entry in entries)
     found = []
     for suite in SUITES.values():
@@ -308,5 +309,5 @@ def missing_packages() -> tuple[Package, ...]:
     """Return the packages without which some backend that is measured by default cannot step some task here."""
     usual = {package for suite in SUITES.values() if suite.usual for package in suite.packages}
     seldom = {package for suite in SUITES.values() if not suite.usual for package in suite.packages} - usual
-    seldom |= {package for entry in ENTRIES if not entry.by_default for package in entry.packages}
+    seldom |= {package for entry in ENTRIES if not entry.by_default for package in entry.library.packages}
     return tuple(package for package in PACKAGES if package not in seldom and not importable(package.module))

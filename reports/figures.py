@@ -210,7 +210,7 @@ def environments_of(cell: CellSummary) -> str:
         return INSTEAD if cell.built.own_classes.refused else OWN
     if entry.steps_gymnasium:
         return _ANY
-    return f"{entry.library}'s own environments" if entry.library else "environments of its adapter"
+    return f"{entry.library.title}'s own environments" if entry.library.title else "environments of its adapter"
 
 
 def what_it_steps(cell: CellSummary) -> str | None:

@@ -120,9 +120,9 @@ def test_timeout_finds_where_it_pays_and_where_it_costs(ran: Ran) -> None:
         return {**acted, **latencies, **few}
 
     printed = ran("timeout", seconds=seconds, counts=counts)
-    assert re.search(r"x 400 envs, queue\[recv_timeout=0.0001\]: 1\.2\dx ±[\d.]+%, faster\n", printed)
-    assert re.search(r"x 20 envs, queue\[recv_timeout=0.0001\]: 0\.6\dx ±[\d.]+%, slower\n", printed)
-    assert re.search(r"x 20 envs, queue\[recv_timeout=0.1\]: .*, inconclusive\n", printed)
+    assert re.search(r"x 400 envs, shm-async\[ratio=1,recv_timeout=0.0001\]: 1\.2\dx ±[\d.]+%, faster\n", printed)
+    assert re.search(r"x 20 envs, shm-async\[ratio=1,recv_timeout=0.0001\]: 0\.6\dx ±[\d.]+%, slower\n", printed)
+    assert re.search(r"x 20 envs, shm-async\[ratio=1,recv_timeout=0.1\]: .*, inconclusive\n", printed)
     assert re.search(r"waits 20% of the time, without the timeout 50%; it acts on (39|40|41)\d of 1600 rows", printed)
 
 

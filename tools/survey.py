@@ -76,7 +76,7 @@ COLUMNS = (*SAME, "different", "unverified")
 LABELS = tuple(
     entry.name for entry in ENTRIES if entry.by_default and not entry.reference_row and entry.name != REFERENCE
 )
-OWN = {entry.name for entry in ENTRIES if entry.own_classes is not None}
+OWN = {entry.name for entry in ENTRIES if entry.scope.own_classes is not None}
 OWN_CLASS = "own class"  # in place of a backend's label, in the answer on a class of ours beside Gymnasium's
 # Our own class steps this, too, which is of no suite.
 OLDER = replace(TASKS["CartPole-v1"], id="CartPole-v0")
@@ -145,7 +145,7 @@ def jobs(
 def steps(backend: BackendChoice, task: Task) -> bool:
     """Return whether a backend has a task."""
     entry = backend.entry
-    return task is not OLDER and task.suite in (entry.suites or SUITES) and entry.name_of(task) is not None
+    return task is not OLDER and task.suite in (entry.scope.suites or SUITES) and entry.scope.name_of(task) is not None
 
 
 def compared(work: Iterable[Job], processes: int) -> Iterator[list[Answer]]:
@@ -218,7 +218,7 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
         if (problem := entry.why_not(task)) is not None:
             found[backend.label] = Proof("unverified", reason=problem, failed=True)
             continue
-        if (chance := entry.chance(replace(task, exact=True))) is not None:
+        if (chance := entry.scope.chance(replace(task, exact=True))) is not None:
             found[backend.label] = _of_episodes(task, backend, chance)
             continue
         setup = Setup(
@@ -242,7 +242,7 @@ def _proofs(task: Task, backends: Sequence[BackendChoice], steps: int, num_envs:
 
 def _of_episodes(task: Task, backend: BackendChoice, chance: str) -> Proof:
     """Return whether episodes of a backend that draws its own starts are those of Gymnasium's environment."""
-    pool = f"pools:{POOLS[backend.name]}[task_id={backend.entry.name_of(task)}]"
+    pool = f"pools:{POOLS[backend.name]}[task_id={backend.entry.scope.name_of(task)}]"
     with chdir(HERE / "tools"):
         try:
             limit = gymnasium.spec(task.id).max_episode_steps or STEPS

@@ -105,10 +105,10 @@ class PhysicsBatch:
         def numbers(part: Slice) -> NDArray[np.float64]:
             return np.zeros((count, _view_of(task.data, part).size))
 
-        around = numbers(rules.around), numbers(rules.around)
+        around = np.stack([numbers(rules.around)] * 2)
         parts = {name: numbers(part) for name, part in self._parts.items()}
         (observations,), rewards, _, _, (actions,) = rows
-        self._seen = Seen(actions, *around, parts, np.ones(count), observations, rewards, infos)
+        self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
         # What infos tell of the last rewards of each environment. Here it is only the form.
         self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
         self._cameras: dict[int, Any] = {}
@@ -127,12 +127,12 @@ class PhysicsBatch:
         before: list[tuple[object, ...]] = []
         after: list[tuple[object, ...]] = []
         for index, data in enumerate(self._data):
-            before.append(_part(data, rules.around, seen.before[index]))
+            before.append(_part(data, rules.around, seen.around[0, index]))
             at = 0
             for part in rules.row:
                 after.append(_part(data, part, seen.observations[index, at:]))
                 at += _view_of(data, part).size
-            after.append(_part(data, rules.around, seen.after[index]))
+            after.append(_part(data, rules.around, seen.around[1, index]))
             after += [_part(data, part, seen.parts[name][index]) for name, part in self._parts.items()]
         bounds = [_bound(data, bound) for data in self._data for bound in rules.healthy]
         return (
@@ -218,6 +218,8 @@ class PhysicsBatch:
         some = seen.rows(indices)
         told = self._task.rules.reward(some)
         seen.observations[indices], seen.rewards[indices] = some.observations, some.rewards
+        # Copies, since ``infos`` has given the arrays away.
+        self._told = {name: values.copy() for name, values in self._told.items()}
         for name, values in told.items():
             self._told[name][indices] = values
 
@@ -227,7 +229,7 @@ class PhysicsBatch:
         for name, info in self._infos.items():
             infos[name] = info.told(self._seen.parts[name])
         if not first:
-            infos |= {name: values.copy() for name, values in self._told.items()}
+            infos |= self._told
         return infos if rows is None else {name: values[rows] for name, values in infos.items()}
 
     def frames(self, index: int) -> int:

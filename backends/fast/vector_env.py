@@ -12,7 +12,6 @@ import gymnasium
 import numpy as np
 from gymnasium import logger
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
-from gymnasium.error import UnregisteredEnv
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation
@@ -110,14 +109,8 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
         raise ValueError(f"own_classes must be True, False or None, not {own_classes!r}")
     if settings.get("render_mode") == "human":
         raise ValueError("make_vec opens no windows: use render_mode='rgb_array'")
-    try:
-        name = _known_name(id)
-        example = _make_env(id, settings)
-    except (UnregisteredEnv, ImportError) as error:
-        known = known_as(id)
-        if known is None:
-            raise
-        raise type(error)(f"{error} There is {known}.") from error
+    name = _known_name(id)
+    example = _make_env(id, settings)
     own, steps = _own_class(name, settings, own_classes=own_classes)
     if own is None and own_classes:
         raise ValueError(f"own_classes=True: {steps.refused}")

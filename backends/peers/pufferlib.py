@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import TORCH_BYTES, BackendEntry
+import numpy as np
+
 from vebench.backends.environments.making import make
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, reseed, restrict_worker, spaces_of
-from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
     import gymnasium
@@ -91,46 +89,3 @@ def _emulated(task: Task, cpu: int | None, caller: int, offset: int, **given: ob
     reseed(environment, lambda seed: None if seed is None else seed + offset)
     wrapped: gymnasium.Env[Any, Any] = GymnasiumPufferEnv(env=environment, **given)
     return wrapped
-
-
-# Its setup.py names a variable that it has not set where its own environments are left out.
-_WITHOUT_OCEAN = "import builtins\n\nbuiltins.c_extension_paths = []\n"
-_NEEDED = ("setuptools", "wheel", "Cython", "psutil", "pettingzoo==1.25.0", "gym==0.26.2", "rich", "cloudpickle")
-_PUFFERLIB = BackendEntry(
-    "pufferlib",
-    "vebench.backends.peers.pufferlib:Multiprocessing",
-    "PufferLib's Multiprocessing, several environments for each worker",
-    "process per worker",
-    packages=(Package("pufferlib", "pufferlib"),),
-    by_default=False,
-    installation=Installation(
-        "pufferlib",
-        "PufferLib 3.0.0, without its own environments",
-        (
-            Step((TORCH_OF_PEERS, *_NEEDED)),
-            Step(
-                ("pufferlib==3.0.0",),
-                ("--no-deps", "--no-build-isolation"),
-                {"NO_OCEAN": "1", "NO_TRAIN": "1", "PYTHONPATH": "{folder}/build"},
-            ),
-        ),
-        files={"build/sitecustomize.py": _WITHOUT_OCEAN},
-        note="built from source; its wheels do not support machines without a GPU",
-    ),
-    spins=True,
-    import_bytes=TORCH_BYTES,
-)
-ENTRIES = (
-    _PUFFERLIB,
-    replace(
-        _PUFFERLIB,
-        name="pufferlib-core",
-        summary="pufferlib-core's Multiprocessing: another package, of the same origin",
-        packages=(Package("pufferlib-core", "pufferlib"),),
-        installation=Installation(
-            "pufferlib-core",
-            "pufferlib-core 3.0.19, which is not PufferLib",
-            (Step((TORCH_OF_PEERS, "pufferlib-core==3.0.19")),),
-        ),
-    ),
-)

@@ -8,14 +8,12 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import BackendEntry
+import numpy as np
+
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, frames_of, make
-from vebench.backends.environments.suites import MIB
 from vebench.backends.for_loop import loop_over
 from vebench.backends.interface import Batch
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import OneInFlight, spaces_of
-from vebench.backends.packages import RAY, TORCH_OF_PEERS, Installation, Step
 from vebench.backends.trees import as_rows, mapped, part
 from vebench.machine import pinning
 
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
 _ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 256 << 20  # for the rows of a few batches; it is taken as it is used
-RAY_BYTES = 512 * MIB  # of Ray's own processes
 
 
 @contextmanager
@@ -168,27 +165,3 @@ class _Actor:
 
     def frames(self) -> list[int | None]:
         return [frames_of(self._task, environment) for environment in self._environments]
-
-
-ENTRIES = (
-    BackendEntry(
-        "ray",
-        "vebench.backends.peers.ray:RayActors",
-        "Ray's actors, one for each worker, rows through the object store",
-        "process per worker",
-        packages=(RAY,),
-        by_default=False,
-        installation=Installation("ray", "Ray", (Step(("ray==2.60.0",)),)),
-        import_bytes=RAY_BYTES,
-        worker_bytes=128 * MIB,
-    ),
-)
-# What carries a policy of its own, and so has no backend.
-COLLECTORS = (
-    Installation(
-        "rllib",
-        "RLlib 2.60.0, whose environment runners carry a policy of their own",
-        (Step((TORCH_OF_PEERS, "ray[rllib]==2.60.0", "gymnasium==1.2.2")),),
-        without=("gymnasium",),
-    ),
-)

@@ -9,11 +9,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import TORCH_BYTES, BackendEntry, Option, whole
+import numpy as np
+
 from vebench.backends.environments.making import make, sample
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, spaces_of
-from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -182,23 +181,3 @@ class _Environment:
 
     def close(self) -> None:
         self._environment.close()
-
-
-ENTRIES = (
-    BackendEntry(
-        "rlpyt",
-        "vebench.backends.peers.rlpyt:GpuSampler",
-        "rlpyt's GpuSampler, from a checkout; the adapter serves the actions",
-        "process per worker",
-        packages=(TORCH, Package("psutil", "psutil", places=0), Package("PyPrind", "pyprind", places=0)),
-        options={"steps_per_batch": Option(whole, 64, "steps after which all workers meet at barriers")},
-        by_default=False,
-        installation=Installation(
-            "rlpyt",
-            "the packages that rlpyt needs",
-            (Step((TORCH_OF_PEERS, "psutil==7.1.3", "PyPrind==2.11.3")),),
-            note="clone github.com/astooke/rlpyt, and set the variable RLPYT to the folder",
-        ),
-        import_bytes=TORCH_BYTES,
-    ),
-)

@@ -13,11 +13,10 @@ from queue import Empty
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import TORCH_BYTES, BackendEntry, Option, whole
+import numpy as np
+
 from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, kill_all, makers, reseed, spaces_of
-from vebench.backends.packages import TORCH, TORCH_OF_PEERS, Installation, Package, Step
 from vebench.backends.trees import form, in_words, is_leaf
 
 if TYPE_CHECKING:
@@ -186,29 +185,3 @@ def _environment(
             environment, lambda action: action.reshape(taken.shape).astype(taken.dtype), flat
         )
     return environment
-
-
-# Its metadata wants a gymnasium and a numpy of years ago; with numpy 2.4 its workers fail.
-_NEEDED = (
-    *("numpy==2.3.5", "signal-slot-mp==1.0.5", "faster-fifo==1.5.2", "psutil==7.1.3"),
-    *("threadpoolctl==3.6.0", "colorlog==6.10.1"),
-)
-ENTRIES = (
-    BackendEntry(
-        "sample-factory",
-        "vebench.backends.peers.sample_factory:SampleFactory",
-        "Sample Factory's rollout workers; the adapter is their inference worker",
-        "process per worker",
-        packages=(Package("sample-factory", "sample_factory"), TORCH),
-        options={"rollout": Option(whole, 32, "steps after which a worker hands its trajectories over")},
-        by_default=False,
-        installation=Installation(
-            "sample-factory",
-            "Sample Factory 2.1.1, with newer versions of Gymnasium and NumPy than it asks for",
-            (Step((TORCH_OF_PEERS, *_NEEDED)), Step(("sample-factory==2.1.1",), ("--no-deps",))),
-            without=("numpy",),
-        ),
-        import_bytes=TORCH_BYTES,
-        worker_bytes=TORCH_BYTES,
-    ),
-)

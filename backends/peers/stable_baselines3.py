@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import TORCH_BYTES, BackendEntry
+import numpy as np
+
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts, make
 from vebench.backends.interface import ActionSpace, Difference
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, CountsInside, OneInFlight, kill_all, makers, spaces_of
-from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
@@ -102,29 +100,3 @@ class SB3Subproc(_VecEnv):
             for remote in self._vector.remotes:
                 remote.close()
             self._vector.closed = True
-
-
-_INSTALLATION = Installation("sb3", "Stable-Baselines3", (Step((TORCH_OF_PEERS, "stable-baselines3==2.9.2")),))
-_MODULE = "stable_baselines3.common.vec_env"
-_DUMMY = BackendEntry(
-    "sb3-dummy",
-    "vebench.backends.peers.stable_baselines3:SB3Dummy",
-    "Stable-Baselines3's DummyVecEnv",
-    packages=(Package("stable-baselines3", "stable_baselines3", places=2),),
-    by_default=False,
-    lines=lambda built: built.listed(_MODULE, "DummyVecEnv"),
-    installation=_INSTALLATION,
-    import_bytes=TORCH_BYTES,
-)
-ENTRIES = (
-    _DUMMY,
-    replace(
-        _DUMMY,
-        name="sb3-subproc",
-        target="vebench.backends.peers.stable_baselines3:SB3Subproc",
-        summary="Stable-Baselines3's SubprocVecEnv",
-        steppers="process each",
-        lines=lambda built: built.listed(_MODULE, "SubprocVecEnv", forks=False),
-        worker_bytes=TORCH_BYTES,
-    ),
-)

@@ -7,18 +7,15 @@ have ended, in the step that ends them.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import BackendEntry, no_lines
+import numpy as np
+
 from vebench.backends.environments.making import make
-from vebench.backends.environments.suites import MIB
 from vebench.backends.interface import ActionSpace
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import CountsInside, OneInFlight, makers, spaces_of
-from vebench.backends.packages import RAY, TORCH_OF_PEERS, Installation, Package, Step
-from vebench.backends.peers.ray import RAY_BYTES, local_ray
+from vebench.backends.peers.ray import local_ray
 from vebench.backends.trees import is_leaf
 
 if TYPE_CHECKING:
@@ -120,46 +117,3 @@ class _ToBeMade:
 
     def __reduce__(self) -> tuple[Callable[[], gymnasium.Env[Any, Any]], tuple[()]]:
         return self._maker, ()
-
-
-_BYTES = 300 * MIB  # with pandas and what else tianshou imports
-_MODULE = "tianshou.env"
-_DUMMY = BackendEntry(
-    "tianshou-dummy",
-    "vebench.backends.peers.tianshou:TianshouDummy",
-    "tianshou's DummyVectorEnv",
-    packages=(Package("tianshou", "tianshou", places=2),),
-    by_default=False,
-    lines=lambda built: built.listed(_MODULE, "DummyVectorEnv"),
-    installation=Installation("tianshou", "tianshou", (Step((TORCH_OF_PEERS, "tianshou==2.0.1", "ray==2.60.0")),)),
-    import_bytes=_BYTES,
-)
-_SUBPROC = replace(
-    _DUMMY,
-    name="tianshou-subproc",
-    target="vebench.backends.peers.tianshou:TianshouSubproc",
-    summary="tianshou's SubprocVectorEnv",
-    steppers="process each",
-    lines=lambda built: built.listed(_MODULE, "SubprocVectorEnv"),
-)
-ENTRIES = (
-    _DUMMY,
-    _SUBPROC,
-    replace(
-        _SUBPROC,
-        name="tianshou-shmem",
-        target="vebench.backends.peers.tianshou:TianshouShmem",
-        summary="tianshou's ShmemVectorEnv, observations in shared memory",
-        lines=lambda built: built.listed(_MODULE, "ShmemVectorEnv"),
-    ),
-    replace(
-        _SUBPROC,
-        name="tianshou-ray",
-        target="vebench.backends.peers.tianshou:TianshouRay",
-        summary="tianshou's RayVectorEnv, an actor for each environment",
-        packages=(*_SUBPROC.packages, RAY),
-        lines=no_lines,
-        import_bytes=_BYTES + RAY_BYTES,
-        worker_bytes=_BYTES,
-    ),
-)

@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vebench.backends.entry import TORCH_BYTES, BackendEntry, alive_per_row
+import numpy as np
+
 from vebench.backends.environments.making import THE_SIMULATOR, as_counts
 from vebench.backends.interface import ActionSpace, Batch, NothingToReceiveError
-from vebench.backends.lazy import np
 from vebench.backends.one_in_flight import FLOAT32_REWARDS, OneInFlight, makers, reseed, spaces_of
-from vebench.backends.packages import TORCH_OF_PEERS, Installation, Package, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,28 +221,3 @@ class TorchRLAsync:
             self._pool._SHUTDOWN_TIMEOUT = _CLOSE_SECONDS  # noqa: SLF001 - it has no other means, and would wait a minute
             self._pool.close(raise_if_closed=False)
             self._pool = self._root = None
-
-
-_PARALLEL = BackendEntry(
-    "torchrl-parallel",
-    "vebench.backends.peers.torchrl:TorchRLParallel",
-    "TorchRL's ParallelEnv, shared buffers",
-    "process each",
-    packages=(Package("torchrl", "torchrl", places=2), Package("tensordict", "tensordict", places=2)),
-    by_default=False,
-    installation=Installation("torchrl", "TorchRL", (Step((TORCH_OF_PEERS, "torchrl==0.14.1", "tensordict==0.14.3")),)),
-    spins=True,  # the caller, while it waits
-    import_bytes=TORCH_BYTES,
-)
-ENTRIES = (
-    _PARALLEL,
-    replace(
-        _PARALLEL,
-        name="torchrl-async",
-        target="vebench.backends.peers.torchrl:TorchRLAsync",
-        summary="TorchRL's AsyncEnvPool, shared slots, more environments than a batch takes",
-        options=alive_per_row(2),
-        asynchronous=True,
-        spins=False,
-    ),
-)

@@ -19,8 +19,8 @@ PLAN = {
     "envs": "HalfCheetah",
     # All environments are in a whole batch, so that as many are alive with a timeout as without.
     "backends": [
-        *("queue", *(f"queue[{TIMEOUT}={seconds}]" for seconds in SECONDS)),
-        *("shm-async[ratio=1]", *(f"shm-async[ratio=1,{TIMEOUT}={seconds}]" for seconds in SECONDS)),
+        "shm-async[ratio=1]",
+        *(f"shm-async[ratio=1,{TIMEOUT}={seconds}]" for seconds in SECONDS),
     ],
     "workers": 2,
     "envs_per_worker": [20, 400],

@@ -55,7 +55,7 @@ def _row(label: str, text: str) -> TableRow:
 def _backends() -> Table:
     rows = []
     for entry in sorted(ENTRIES, key=lambda entry: (entry.reference_row, not entry.by_default)):
-        if entry.installation is None:
+        if entry.library.installation is None:
             named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
             texts = _steps(entry), Text((f"{entry.summary}{named}",))
             rows.append(TableRow(entry.name, texts, entry.reference_row))
@@ -73,7 +73,7 @@ def _steps(entry: BackendEntry) -> Text:
 def _of_suite(entry: BackendEntry, suite: Suite) -> str:
     """Return a kind of task if a backend steps it here, with how many of them if not all; empty if it does not."""
     tasks = [Task(name, suite.name, skip) for name, skip in suite.tasks.items()] or [Task("any other", suite.name, 1)]
-    named = [task for task in tasks if entry.name_of(task) is not None]
+    named = [task for task in tasks if entry.scope.name_of(task) is not None]
     if not named or entry.why_not(named[0]) is not None:
         return ""
     return suite.title if len(named) == len(tasks) else f"{len(named)} of {len(tasks)} {suite.title}"
@@ -105,7 +105,7 @@ def _tasks() -> Table:
 
 def _missing() -> Iterator[Remark]:
     every = [(suite.title, suite.packages) for suite in SUITES.values() if suite.usual]
-    every += [(entry.name, entry.packages) for entry in ENTRIES if entry.installation is None]
+    every += [(entry.name, entry.library.packages) for entry in ENTRIES if entry.library.installation is None]
     lacking = ((tuple(one for one in packages if not importable(one.module)), name) for name, packages in every)
     needed = by_key((missing, name) for missing, name in lacking if missing)
     for missing, names in needed.items():
@@ -115,8 +115,8 @@ def _missing() -> Iterator[Remark]:
 
 
 def _peer(one: Installation) -> tuple[Text, ...]:
-    entries = [entry for entry in ENTRIES if entry.installation == one]
-    packages = {package for entry in entries for package in entry.packages}
+    entries = [entry for entry in ENTRIES if entry.library.installation == one]
+    packages = {package for entry in entries for package in entry.library.packages}
     here = Text((f"vebench peers setup {one.name}",), "missing")
     if packages and all(importable(package.module) for package in packages):
         here = Text(("installed",))

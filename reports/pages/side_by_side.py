@@ -137,7 +137,7 @@ def _differing(sides: Sequence[Section]) -> dict[str, list[str | None]]:
 
 def _differences(sides: Sequence[Section], differing: Mapping[str, list[str | None]]) -> Table:
     always = {name: [fact(side.head.host) for side in sides] for name, fact in _HOST if name in _ALWAYS}
-    shown: dict[str, list[str | None]] = {
+    shown: dict[str, Sequence[str | None]] = {
         "file": [side.name for side in sides],
         "started": [side.head.started for side in sides],
         **always,

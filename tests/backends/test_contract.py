@@ -68,7 +68,11 @@ FEW = 3  # batches of what is no contestant, which need not have rows of every e
 LONG = 20.0  # seconds after which a test that waits gives up
 
 # Another project's library is seldom here: only then are its backends tried (make test-peers has them all).
-HERE = [one for one in ENTRIES if not one.installation or all(importable(each.module) for each in one.packages)]
+HERE = [
+    one
+    for one in ENTRIES
+    if not one.library.installation or all(importable(each.module) for each in one.library.packages)
+]
 CONTESTANTS = [entry for entry in HERE if not entry.reference_row]
 ON_GYMNASIUM = [entry.name for entry in CONTESTANTS if entry.steps_gymnasium]
 
@@ -129,7 +133,7 @@ def build_one(
     try:
         backend: VectorBackend = factory(Setup(task, workers, envs_per_worker, cpus=(0, 1)), **options)
     except ValueError as refused:
-        if entry.installation is None or task != NESTED:
+        if entry.library.installation is None or task != NESTED:
             raise
         pytest.skip(str(refused))
     return backend
@@ -156,7 +160,7 @@ LEAVING = [
     (name, task)
     for name, task in EVERY
     if (name, task) in FIRST
-    or ((not BY_NAME[name].steps_gymnasium or BY_NAME[name].own_classes) and task not in (PENDULUM, NESTED))
+    or ((not BY_NAME[name].steps_gymnasium or BY_NAME[name].scope.own_classes) and task not in (PENDULUM, NESTED))
     if task != PONG or ((name, task) not in FIRST and not in_step(name))
 ]
 
@@ -543,7 +547,9 @@ def test_a_backend_is_laid_out_as_it_was_planned(build: Build, name: str, worker
     assert (info.num_envs, info.batch_size) == (planned.num_envs, planned.batch_size)
     assert (info.processes, info.threads) == (planned.processes, planned.threads)
     assert info.frame_skip == CARTPOLE.frame_skip
-    if info.processes > 1 and not any(package.name == "ray" for package in BY_NAME[name].packages):  # its daemon's
+    if info.processes > 1 and not any(
+        package.name == "ray" for package in BY_NAME[name].library.packages
+    ):  # its daemon's
         caller_steps = bool(defaults(name).get("caller_steps", False))
         assert running()[1] - before[1] == info.processes - caller_steps
 

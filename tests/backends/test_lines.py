@@ -52,7 +52,7 @@ def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("entry", "task", "options"),
     [
-        *((entry, None, {}) for entry in PASTED if entry.installation is None),
+        *((entry, None, {}) for entry in PASTED if entry.library.installation is None),
         *((BY_NAME[name], OWN, {}) for name in ("for-loop", "gym-sync", "gym-async", "shm-sync", "shm-async")),
         (BY_NAME["gym-async"], CARTPOLE, {"max_concurrency": 1, "context": "fork"}),
         (BY_NAME["shm-sync"], CARTPOLE, {"spin": 0, "caller_steps": False}),

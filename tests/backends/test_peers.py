@@ -21,7 +21,7 @@ from vebench.plan.verdicts import SAME
 pytestmark = [pytest.mark.peers, pytest.mark.whole_machine]
 
 MADE = folder_of("any").parent  # before tests get a cache of their own
-PEERS = [entry for entry in ENTRIES if entry.installation is not None]
+PEERS = [entry for entry in ENTRIES if entry.library.installation is not None]
 USUAL_TASKS = [TASKS[name] for name in ("Pong", "HalfCheetah", "CartPole")]
 LAYOUT = (*("-w", "2", "--envs-per-worker", "3", "--windows", "3"), *("--duration", "0.3", "--passes", "1"))
 LAYOUT += ("--set", "interleave=false")
@@ -33,9 +33,9 @@ def peer(request: pytest.FixtureRequest, cache: Path) -> BackendEntry:
     entry: BackendEntry = request.param
     (cache / "vebench").mkdir(parents=True, exist_ok=True)
     (cache / "vebench" / "peers").symlink_to(MADE)
-    here = all(importable(package.module) for package in entry.packages)
-    if entry.installation is not None and not here and python_of(entry.installation.name) is None:
-        pytest.skip(f"not set up: vebench peers setup {entry.installation.name}")
+    here = all(importable(package.module) for package in entry.library.packages)
+    if entry.library.installation is not None and not here and python_of(entry.library.installation.name) is None:
+        pytest.skip(f"not set up: vebench peers setup {entry.library.installation.name}")
     return entry
 
 
@@ -66,7 +66,7 @@ def test_a_peer_does_the_same_work_and_leaves_nothing(vebench: Command, peer: Ba
 def test_a_failing_environment_ends_its_cell_with_a_reason(
     vebench: Command, peer: BackendEntry, fault: str, tmp_path: Path
 ) -> None:
-    if peer.suites is not None:
+    if peer.scope.suites is not None:
         pytest.skip(f"{peer.name} makes its environments itself")
     done = vebench(
         "run", "-e", f"odd:odd/Faulty-{fault}-v0", "-b", peer.name, *LAYOUT, "--timeout", "60", "-q", "-o", "run.jsonl"
@@ -76,9 +76,9 @@ def test_a_failing_environment_ends_its_cell_with_a_reason(
     assert line["reason"]
 
 
-@pytest.mark.parametrize("entry", [one for one in PASTED if one.installation], ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [one for one in PASTED if one.library.installation], ids=lambda entry: entry.name)
 def test_its_lines_to_paste_step_as_many_environments_as_was_promised(entry: BackendEntry, tmp_path: Path) -> None:
-    python = MADE / str(entry.installation and entry.installation.name) / "bin" / "python"
+    python = MADE / str(entry.library.installation and entry.library.installation.name) / "bin" / "python"
     if not python.exists():
         pytest.skip("not set up")
     planned = built(entry, TASKS["CartPole"], envs=2)

@@ -4,9 +4,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -15,36 +14,10 @@ from support.waiting import PATIENCE_S
 
 from vebench.backends.environments.suites import OTHER
 from vebench.backends.interface import Setup, Task
-from vebench.backends.processes import Bells, Processes, QueueBackend, _in_memory, _Queues, _Semaphores
-from vebench.backends.threads import Threads
+from vebench.backends.workers import QueueBackend, Threads, _Queues, _Semaphores
 
 CARTPOLE = Task("CartPole-v1", "classic", 1)
 VERBOSE = Task("odd/Verbose-v0", OTHER.name, 1, module="odd")
-HELD = Task("odd/Held-v0", OTHER.name, 1, module="odd")
-
-
-@pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """Return four environments of two workers, of which number 3 does not step until there is a file ``go``."""
-    monkeypatch.chdir(tmp_path)
-    with closing(QueueBackend(Setup(HELD, 2, 2, (0, 1)), recv_timeout=0.005)) as backend:
-        yield backend
-        Path("go").touch()
-
-
-def test_after_the_timeout_those_workers_go_on_that_are_done(held: Processes) -> None:
-    held.reset(0)
-    assert held.recv().env_ids.tolist() == [0, 1, 2, 3]
-    held.send(np.zeros(4, np.int64))
-    for step in range(1, 5):
-        rows = held.recv()
-        assert rows.env_ids.tolist() == [0, 1]
-        assert rows.observations.tolist() == [step] * 2
-        held.send(np.zeros(2, np.int64))
-    Path("go").touch()
-    while 3 not in (rows := held.recv()).env_ids:
-        held.send(np.zeros(len(rows.env_ids), np.int64))
-    assert rows.observations[rows.env_ids == 3].tolist() == [1]
 
 
 def test_a_worker_that_dies_is_named_by_its_environments() -> None:
@@ -73,7 +46,7 @@ def patience() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def until_all_fail(backend: Processes) -> None:
+def until_all_fail(backend: QueueBackend) -> None:
     """Leave three workers, one environment each, when all of them fail in the next ``recv``."""
     backend.reset(0)
     backend.recv()
@@ -84,9 +57,10 @@ def until_all_fail(backend: Processes) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-@pytest.mark.parametrize("bells", [_Queues, _Semaphores])
-def test_each_worker_that_fails_is_heard_however_much_they_say_at_once(bells: Callable[[int], Bells]) -> None:
-    with closing(Processes(Setup(VERBOSE, 3, 1, (0, 1, 2)), _in_memory, bells)) as backend:
+@pytest.mark.parametrize("signals", [_Queues, _Semaphores])
+def test_each_worker_that_fails_is_heard_however_much_they_say_at_once(signals: type[_Queues]) -> None:
+    kind = type("Kind", (QueueBackend,), {"signals": signals})
+    with closing(kind(Setup(VERBOSE, 3, 1, (0, 1, 2)))) as backend:
         for _ in range(2):  # a reset begins anew
             until_all_fail(backend)
             failures = []

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +41,12 @@ def test_what_a_suite_names_is_there(suite: Suite) -> None:
     assert all(callable(load_target(target)) for target in targets)
 
 
-OF_PEERS = {package for entry in registry.ENTRIES if entry.installation is not None for package in entry.packages}
+OF_PEERS = {
+    package
+    for entry in registry.ENTRIES
+    if entry.library.installation is not None
+    for package in entry.library.packages
+}
 OWN = [package for package in registry.PACKAGES if package not in OF_PEERS]
 
 
@@ -57,7 +61,7 @@ def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_lo
     assert names(PROJECT["dependencies"]) == {"gymnasium", "msgspec", "numpy", "rich", "scipy", "typer"}
     (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == PROJECT["name"] == "vebench-rl"
-    usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.packages}
+    usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.library.packages}
     usual |= {package for suite in SUITES.values() if suite.usual for package in suite.packages}
     assert everything.extras == {"report", *(package.extra for package in usual if package.extra)}
 
@@ -138,7 +142,7 @@ def test_what_cannot_take_arguments_has_no_task_with_them(name: str, task: str, 
     suite = "mujoco" if task.startswith("Half") else "classic"
     refused = registry.BY_NAME[name].why_not(Task(task, suite, 5), lambda _module: True)
     plain = task.partition("[")[0]
-    has_plain = registry.BY_NAME[name].name_of(Task(plain, suite, 5)) is not None
+    has_plain = registry.BY_NAME[name].scope.name_of(Task(plain, suite, 5)) is not None
     assert refused is not None
     assert refused.startswith(why)
     assert refused.endswith(f": it has {plain} only without arguments") == has_plain
@@ -161,18 +165,3 @@ def test_the_tables_are_read_without_numpy_or_anything_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True)
     assert {name for name in done.stdout.split() if not name.startswith("_")} <= {"vebench", "sitecustomize"}
-
-
-def test_another_projects_backend_takes_one_module(tmp_path: Path) -> None:
-    (tmp_path / "theirs.py").write_text(
-        "from vebench.backends.entry import BackendEntry\n"
-        'ENTRIES = (BackendEntry("theirs", "vebench.backends.peers.theirs:Theirs", "somebody\'s", by_default=False),)\n'
-        "class Theirs: ...\n"
-    )
-    script = (
-        f"from vebench.backends import peers; peers.__path__.append({str(tmp_path)!r}); "
-        "from vebench.backends.environments.suites import load_target; from vebench.backends.registry import find; "
-        "print(load_target(find('theirs').target).__name__)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert done.stdout == "Theirs\n"

@@ -203,7 +203,7 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("backend", "policy"), [("shm-async", "policies:by_the_camera"), ("queue[recv_timeout=0.001]", "sleep:10us")]
+    ("backend", "policy"), [("shm-async", "policies:by_the_camera"), ("shm-async[recv_timeout=0.001]", "sleep:10us")]
 )
 def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(vebench: Command, backend: str, policy: str) -> None:
     run = ("run", *NESTED, "-b", backend, "--set", "base=false", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl")

@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 from vebench.backends import registry
 from vebench.backends.packages import Installation, Step
-from vebench.backends.peers.ray import COLLECTORS
+from vebench.backends.peers.table import COLLECTORS
 from vebench.commands import peers as command
 from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import packages_here
@@ -155,20 +155,20 @@ def test_the_list_has_each_installation_with_its_backends_and_what_makes_it_run(
     for installation in registry.INSTALLATIONS:
         assert installation.name in shown
     for entry in registry.ENTRIES:
-        if entry.installation is not None:
+        if entry.library.installation is not None:
             assert entry.name in shown
 
 
 def test_every_installation_is_of_a_backend_or_collector_and_pins_what_it_names_first() -> None:
     for installation in registry.INSTALLATIONS:
-        backends = [entry for entry in registry.ENTRIES if entry.installation == installation]
+        backends = [entry for entry in registry.ENTRIES if entry.library.installation == installation]
         assert backends or installation in COLLECTORS
         assert installation.name not in registry.BY_NAME or installation.steps
 
 
 def test_what_a_peer_needs_is_installed_with_it() -> None:
     for entry in registry.ENTRIES:
-        if entry.installation is not None:
-            wanted = [text for step in entry.installation.steps for text in step.requirements]
+        if entry.library.installation is not None:
+            wanted = [text for step in entry.library.installation.steps for text in step.requirements]
             named = {Requirement(text).name for text in wanted if "://" not in text}
-            assert {package.name for package in entry.packages if package.extra is None} <= named, entry.name
+            assert {package.name for package in entry.library.packages if package.extra is None} <= named, entry.name

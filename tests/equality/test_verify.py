@@ -1,7 +1,10 @@
 """``vebench verify``: backends that do the same work pass, and every liar is caught, by the name of its fault."""
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -377,3 +380,27 @@ def test_below_the_table_is_why_and_what_to_paste(vebench: Command, monkeypatch:
     ]
     again = vebench(*shlex.split(commands[0])[1:], world=fake_world(start)).out
     assert commands[0] in again.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "task", "environments"),
+    [
+        ("wrong_rewards:HalfPrecision", "Pendulum", 1),
+        ("liars:RowZero", "CartPole", 2),
+        ("nested:Deaf", "odd:odd/Nested-v0", 1),
+    ],
+)
+def test_a_liar_has_a_smallest_example_that_fails_by_itself(
+    vebench: Command, adapter: str, task: str, environments: int
+) -> None:
+    asked = ("-e", task, "-b", adapter, "--num-envs", "3", "--steps", "40", "--seed", "1", "-f", "json")
+    done = vebench("verify", *asked, world=world_here())
+    (found,) = json.loads(done.out)
+    script = Path(".vebench/example.py")
+    assert (done.status, script.read_text()) == (1, found["script"])
+    assert found["script"].count(f"workers={environments},") == 2
+    path = os.pathsep.join([".", os.environ["PYTHONPATH"]])
+    failed = subprocess.run(
+        [sys.executable, script], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert failed.stderr.splitlines()[-1] == "AssertionError: they differ"

@@ -102,14 +102,6 @@ def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
     )
 
 
-def test_of_a_lost_node_the_line_with_the_reason_is_kept() -> None:
-    error = RuntimeError(
-        "The actor died unexpectedly before finishing this task.\n\tclass_name: Far\n\tip: 10.0.0.2\n"
-        "The actor died because its node has died. Node Id: 5d1a"
-    )
-    assert over_ray.reason(error) == "The actor died because its node has died. Node Id: 5d1a"
-
-
 def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: pytest.MonkeyPatch) -> None:
     nodes.setenv("FAKE_RAY_NODES", "b,a,b,b")
     import ray  # noqa: PLC0415 - the one that the fixture has put there

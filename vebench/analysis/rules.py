@@ -254,7 +254,7 @@ def _work(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
 def why_never(cell: CellSummary, head: RunRecord) -> str | None:
     """Return why rows of a cell's backend cannot be compared with the reference's, None if they can."""
     task = recorded_task(cell.env, cell.built.frame_skip, head.spec.envs)
-    return cell.entry.chance(replace(task, exact=True))
+    return cell.entry.scope.chance(replace(task, exact=True))
 
 
 def _precision(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -369,7 +369,7 @@ def _machine(cell: CellSummary, _sweep: Sweep) -> Iterator[Finding]:
     too_few_cpus = (
         not cell.conditions.strayed and cell.built.processes + 1 > cell.built.cpus_owned
     )  # the caller polls, too
-    if cell.status == "ok" and not cell.excluded and backend.spins and too_few_cpus:
+    if cell.status == "ok" and not cell.excluded and backend.library.spins and too_few_cpus:
         yield Finding(
             Code.POLLING,
             "its processes or the caller busy-wait and outnumber their CPUs: this is the worst case, not the rate with "

@@ -212,12 +212,12 @@ def _cell(records: Sequence[CellRecord], counted: Counting, header: RunRecord) -
     if cell.conditions.strayed and header.spec.pin.pins and header.host.pinning:
         return replace(cell, excluded_for=Exclusion.NOT_PINNED)
     contested = cell.conditions.disturbed or cell.conditions.throttled or cell.workers > usable
-    return replace(cell, excluded_for=Exclusion.CONTESTED) if contested and cell.entry.spins else cell
+    return replace(cell, excluded_for=Exclusion.CONTESTED) if contested and cell.entry.library.spins else cell
 
 
 def _conditions(records: Sequence[CellRecord], built: Built, counted: Counting, usable: int) -> Conditions:
     every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
-    shaken = [(cpus, window) for cpus, window in every if not window.calm(cpus)]
+    shaken = [(cpus, window) for cpus, window in every if not window.undisturbed(cpus)]
     span = sum([len(record.cpus) * sum([window.ns for window in windows]) for record, windows in counted])
     stolen = sum([window.steal_ns or 0 for _, windows in counted for window in windows])
     others = sum([window.others_ns or 0 for _, windows in counted for window in windows])

@@ -254,7 +254,7 @@ def _calm(record: CellRecord) -> Sequence[Window]:
     Windows with a slow reset are longer, so they are disturbed more often. The other windows alone would be too fast.
     """
     windows = record.windows
-    calm = [window for window in windows if window.calm(len(record.cpus))]
+    calm = [window for window in windows if window.undisturbed(len(record.cpus))]
     spans = [window.ns for window in windows]
     if len(calm) == len(windows) or max(spans) < _UNEVEN * min(spans):
         return calm

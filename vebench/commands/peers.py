@@ -33,7 +33,9 @@ def peers(words: Sequence[str]) -> int:
     first, *names = words
     if first != _SETUP:
         raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {_SETUP} NAME")
-    of_backends = {entry.name: entry.installation for entry in ENTRIES if entry.installation is not None}
+    of_backends = {
+        entry.name: entry.library.installation for entry in ENTRIES if entry.library.installation is not None
+    }
     known = of_backends | {one.name: one for one in INSTALLATIONS}
     if not names:
         raise UsageError(f"name what to set up: {', '.join(one.name for one in INSTALLATIONS)}, or {ALL}")

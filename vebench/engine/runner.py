@@ -27,8 +27,6 @@ from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
     CellFinished,
-    CellReady,
-    CellStarted,
     CellWarm,
     Event,
     FirstLook,
@@ -190,7 +188,6 @@ class _RunningCell:
             yield CellFinished(cell, Outcome("failed", why))
             return
         stack.push(self._own)
-        yield CellStarted(cell)
         try:
             self._conversation = self._own.enter_context(launch(cell))
         except OSError as error:
@@ -225,9 +222,8 @@ class _RunningCell:
                 match message:
                     case Ready():
                         self._ready = message
-                        yield CellReady(cell, message.startup_ns)
                     case Warm():
-                        yield CellWarm(cell, message.rows_per_second)
+                        yield CellWarm(cell)
                     case Window():
                         self.windows.append(message)
                         yield WindowDone(cell, message)
@@ -321,9 +317,9 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
         where = (replica,) if replica.host else ()  # recordings stay on their host
         job = Replaying(tuple(recorded for *_, recorded in batch))
         with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as answers:
-            for cell, recording, recorded in batch:
+            for cell, recording, _ in batch:
                 began = time.monotonic()
-                yield ProofStarted(cell, recorded.seconds)
+                yield ProofStarted(cell)
                 proof = next(answer for answer in answers if isinstance(answer, CellProof | Failure))
                 together = together and not isinstance(proof, Failure)
                 if isinstance(proof, Failure):
@@ -348,7 +344,7 @@ def verified(cells: Sequence[Cell], launch: Launch) -> Generator[tuple[Cell, Pro
         if cell.skip is not None or not isinstance(job, Proving):
             yield cell, Proof("unverified", reason=cell.skip, failed=True)
             continue
-        chance = cell.entry.chance(replace(task, exact=True))
+        chance = cell.entry.scope.chance(replace(task, exact=True))
         if chance is not None:
             yield cell, Proof("unverified", reason=chance)
             continue

@@ -122,7 +122,9 @@ def _install(installation: Installation, folder: Path, say: Callable[[str], None
         except NotHadError as error:
             raise NotHadError(f"{error}; full log: {log_file}") from None
     found = examine_python("its Python", str(_python_in(folder)))
-    needed = {package for entry in ENTRIES if entry.installation == installation for package in entry.packages}
+    needed = {
+        package for entry in ENTRIES if entry.library.installation == installation for package in entry.library.packages
+    }
     if missing := sorted(package.name for package in needed if not found.has(package.module)):
         raise NotHadError(f"was installed, but lacks {', '.join(missing)}")
     (folder / f"new-{_MARK}").write_bytes(msgspec.json.encode(planned))

@@ -351,7 +351,7 @@ def _memory(task: Task, choice: BackendChoice, shape: Shape) -> int:
     entry = choice.entry
     environment = SUITES[task.suite].environment_bytes if entry.builds_environments else _ROW
     workers = (shape.processes - 1) * entry.process_bytes(choice.options)
-    return _INTERPRETER + entry.import_bytes + workers + shape.num_envs * environment
+    return _INTERPRETER + entry.library.import_bytes + workers + shape.num_envs * environment
 
 
 def _too_large(needed: int, least: int, available: int | None, most: int | None) -> str | None:

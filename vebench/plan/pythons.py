@@ -45,9 +45,9 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
 
     ``pythons`` are those of the configuration. Raises UsageError if there is none of the name that the user gave.
     """
-    name, installation = choice.python, choice.entry.installation
+    name, installation = choice.python, choice.entry.library.installation
     if not name:
-        there = installation is None or all(importable(package.module) for package in choice.entry.packages)
+        there = installation is None or all(importable(package.module) for package in choice.entry.library.packages)
         return None if installation is None or there else venvs.python_of(installation.name)
     if os.sep in name or name in pythons:
         return str(Path(name if os.sep in name else pythons[name]).expanduser())

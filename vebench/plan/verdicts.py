@@ -87,7 +87,7 @@ def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None =
     """Return what a verdict on this backend and task is valid for, with these package versions, or with those here."""
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
-    counted = _deciding((*shared, *backend.entry.packages), versions)
+    counted = _deciding((*shared, *backend.entry.library.packages), versions)
     if "vebench" in versions:
         counted["vebench"] = versions["vebench"]
     if backend.python:  # the reference that it is compared with is still stepped here
@@ -108,10 +108,10 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
     """Return the choice as it steps a task: that with Gymnasium's class, if ``own``, or what is known here, refuses."""
     entry = backend.entry
-    own = None if entry.own_classes is None else own or entry.own_classes(task)
+    own = None if entry.scope.own_classes is None else own or entry.scope.own_classes(task)
     if own is None or not own.refused:
         return backend
-    return BackendChoice(entry.without_own, backend.options)
+    return BackendChoice(entry.scope.without_own, backend.options)
 
 
 def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:

@@ -54,10 +54,10 @@ _AS_READ = (
 
 # The backends that alone use a package.
 _USED_BY = {
-    name: {user.name for user in ENTRIES if package in user.packages}
+    name: {user.name for user in ENTRIES if package in user.library.packages}
     for entry in ENTRIES
-    if entry.installation is not None
-    for package in entry.packages
+    if entry.library.installation is not None
+    for package in entry.library.packages
     for name in package.deciding_names
 }
 # The measured work does not depend on these.

@@ -183,7 +183,7 @@ class TunePage(DataPage):
             "processes": built.processes,
             "threads": built.threads,
             "memory_bytes": cell.figures.peak_rss_bytes,
-            "needs": [package.name for package in cell.entry.packages],
+            "needs": [package.name for package in cell.entry.library.packages],
             "verdict": cell.verdict,
             "repeats": cell.repeats,
         }

@@ -40,7 +40,7 @@ def words(result: Result) -> str:
 
 
 @pytest.mark.parametrize("changed", [another_version, no_metadata])
-def test_where_anything_differs_gymnasiums_class_steps_and_run_list_and_doctor_say_why_and_what_to_do(
+def test_run_list_and_doctor_say_why_gymnasiums_class_steps_and_what_to_do(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, changed: Callable[[pytest.MonkeyPatch], str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
@@ -84,7 +84,7 @@ def test_a_check_says_that_the_runs_stepped_other_classes(vebench: Command, tmp_
 
 @pytest.mark.skipif(classes.refusal(TASK) is not None, reason="own classes were not verified with what is installed")
 @pytest.mark.parametrize("compiled", [True, False])
-def test_where_all_is_as_verified_list_and_doctor_say_that_own_classes_step_unless_they_are_not_compiled(
+def test_list_and_doctor_say_whether_own_classes_step(
     vebench: Command, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
@@ -109,7 +109,7 @@ def test_a_setting_that_our_class_does_not_know_is_refused_by_its_name() -> None
     assert refused.refused == "our own class for HalfCheetah-v5 does not support xml_file"
 
 
-def test_a_task_without_a_class_is_no_task_of_the_fast_backends_and_left_out_unless_asked_for(vebench: Command) -> None:
+def test_a_task_without_an_own_class_is_left_out_unless_asked_for(vebench: Command) -> None:
     lake = ("run", "-e", "FrozenLake-v1", "-w", "1", "--dry-run")
     assert "fast-" not in words(vebench(*lake))
     asked = words(vebench(*lake, "-b", "for-loop,fast-sync"))

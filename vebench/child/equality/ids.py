@@ -1,7 +1,7 @@
-"""Which environments were in which batch since the reset of a cell that is timed, and how often each has ended.
+"""Notes which environments were in which batch of a timed cell, and how often each has ended.
 
-Rows may come in any order, and the order decides which actions one got. So the ids of every batch are noted,
-unless the adapter declares their order: one that is only usual may be another in one of thousands.
+Rows may come in any order, and the order decides which actions an environment got. So the ids of every batch are noted,
+unless the adapter declares their order.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ _SILENT_SHARE = 0.25
 
 
 class Ids:
-    """Notes the ids of batches, ``first`` those of the reset, and the ends in them.
+    """Notes the ids of batches, and the ends in them.
 
     The loop calls ``note`` with the bytes of each batch's ids, and ``note_end`` with the flags of each batch that has
-    ends; None where nothing is to be noted. ``ends``: those of each environment. ``in_order``: every batch so far had
-    all environments in the order of their ids. ``is_full``: nothing is noted any more.
+    ends, unless they are None. ``first``: the ids of the reset's batch.
     """
 
     def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
         count = info.num_envs
-        self.ends = np.zeros(count, np.int64)
-        self.in_order = info.in_order or not out_of_order(first, count)
-        self.is_full = False
+        self.ends = np.zeros(count, np.int64)  # of each environment
+        self.in_order = info.in_order or not out_of_order(first, count)  # every batch so far
+        self.is_full = False  # nothing is noted any more
         self._declared = info.in_order
         self._batch_size, self._fewest_rows = info.batch_size, info.fewest_rows
         self._ids, self._type = np.arange(count), first.dtype
         self._kept_type = np.min_scalar_type(count if info.fewest_rows is None else -count)
-        self._noted: list[bytes] = []  # since they were put together last
-        self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch among those, and its flags
-        self._ordered = 0  # batches that were in order, before any that were not
+        self._noted: list[bytes] = []  # since ids were joined last
+        self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
+        self._ordered = 0  # batches that were in order, before the first that was not
         self._joined: list[NDArray[Any]] = []
-        self._silent: dict[int, int] = {}  # environments, and the batches for which each has been silent
+        self._silent: dict[int, int] = {}  # environments, and for how many batches each has been silent
         self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._note_end
         self.note: Callable[[bytes], None] | None = None if self._declared else self._noted.append
         if self.note is not None:
@@ -66,7 +65,7 @@ class Ids:
         self.is_full, self.note, self.note_end = True, None, None
 
     def tidy(self, at_least: int = 0) -> None:
-        """Put noted ids together to save memory, and count ends, if there are more than a limit."""
+        """Join noted ids to save memory, and count ends, if there are more than ``at_least``."""
         if len(self._noted) + len(self._ended) <= at_least:
             return
         noted, ended = [*self._noted], [*self._ended]
@@ -78,14 +77,13 @@ class Ids:
                 flags = np.concatenate([flags for _, flags in ended])
                 rows = [self._ids if joined is None else joined[place, : len(flags)] for place, flags in ended]
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
-        except (ValueError, IndexError):  # batches of odd lengths or types, which is noticed elsewhere
+        except (ValueError, IndexError):  # odd lengths or types are found by the copies
             self.is_full = True
 
     def _join(self, noted: list[bytes]) -> NDArray[Any]:
         """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
 
-        Where all must have as many rows, those from the first batch of another length on are left out, and no more
-        are noted.
+        Where all batches must have the same length, the first of another length ends the notes.
         """
         if self._fewest_rows is None:
             size = self._batch_size * self._type.itemsize
@@ -131,7 +129,7 @@ class Ids:
             there = part.ravel() != NO_ROW
             env_ids = part.ravel()[there]
             if env_ids.max(initial=0) >= count:
-                return frozenset()  # which is noticed elsewhere
+                return frozenset()  # such ids are found by the copies
             rows += np.bincount(env_ids, minlength=count)
             last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
             batches += len(part)
@@ -145,8 +143,8 @@ class Ids:
         return next((_left_behind(*each, seconds) for each in self._silent.items() if each[0] in missing), None)
 
 
-# An environment is silent after this many batches without an answer, plus this many times as many as it used to need
-# for one. If it does not answer for this many seconds of stepping either, it is left behind.
+# An environment is silent after _SILENT batches without an answer, plus _TIMES_SILENT times the batches that it usually
+# needs for one. If it does not answer within PATIENCE_S seconds of stepping either, it is left behind.
 _SILENT, _TIMES_SILENT = 1000, 50
 PATIENCE_S = 20.0
 # Of the time between two batches no more than this counts: the consumer may have paused.

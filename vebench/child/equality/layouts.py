@@ -1,6 +1,6 @@
-"""What a comparison steps: a few trials, each a backend built anew in a layout of its own, with several resets.
+"""The trials of a comparison: in each, a backend is built anew in another layout, and reset several times.
 
-Everything is drawn from one seed, so that the same comparison can be asked for again.
+All is drawn from one seed, so that a comparison can be repeated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Trial:
     exact: bool
 
     def setup(self, asked: Setup) -> Setup:
-        """Return what the adapter is built with; the rest is as in ``asked``."""
+        """Return the setup of the adapter in this trial."""
         return replace(
             asked,
             task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
@@ -83,19 +83,19 @@ def planned(request: Request, proving: Proving | Judging) -> tuple[Trial, ...]:
     """Return the trials of a request's backend."""
     setup, entry = request.setup, request.entry
     shape = entry.shape_of(setup.workers, setup.envs_per_worker, len(setup.cpus), request.options)
-    chance = entry.chance(replace(setup.task, exact=False)) is None
-    return draw(setup, proving, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.no_ops)
+    chance = entry.scope.chance(replace(setup.task, exact=False)) is None
+    return draw(setup, proving, chance=chance, alive=shape.num_envs // shape.batch_size, no_ops=entry.scope.no_ops)
 
 
 def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, no_ops: int = 1) -> tuple[Trial, ...]:
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
-    many environments the backend has for each row of a batch. ``no_ops``: what its entry says.
+    many environments the backend has for each row of a batch. ``no_ops``: those of its entry.
     """
     steps, exact = how.steps, not chance
     rng = Random(how.seed)  # noqa: S311 - it is to be repeated
-    lengths = Random(f"{how.seed} lengths")  # noqa: S311 - same reason; with other steps, all else is to be the same
+    lengths = Random(f"{how.seed} lengths")  # noqa: S311 - to be repeated; other steps change lengths alone
     seeds = _seeds(rng)
 
     def short(least: int, end: int) -> Reset:

@@ -1,0 +1,248 @@
+"""Vectorisers as people write them: ``threads``, ``queue`` and ``torch-mp``. Each worker steps a share in a loop."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import queue
+import traceback
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vebench.backends import trees
+from vebench.backends.environments.making import make, read_spaces
+from vebench.backends.for_loop import loop_over
+from vebench.backends.interface import Batch, Setup, Task
+from vebench.backends.one_in_flight import CountsInside, OneInFlight, kill_all, restrict_worker, spaces_of
+from vebench.backends.shared_memory.errors import ignore_sigint, sigint_blocked
+from vebench.errors import message_of
+from vebench.machine import pinning
+
+if TYPE_CHECKING:
+    from vebench.backends.interface import ArrayTree
+    from vebench.backends.one_in_flight import RowsOfAll
+
+_STEP, _CLOSE = -1, -2  # commands to a worker process; any other number is the seed of a reset
+_LOOK_S = 0.5  # how often the caller looks whether worker processes are alive
+_CLOSE_S = 2.0  # how long they may take to close their environments
+_FORK = multiprocessing.get_context("fork")
+
+
+def _shares(setup: Setup) -> list[slice]:
+    """Return the rows of each of ``min(workers, CPUs owned)`` workers."""
+    count, workers = setup.batch_size, min(setup.workers, len(setup.cpus))
+    return [slice(count * number // workers, count * (number + 1) // workers) for number in range(workers)]
+
+
+class Threads(CountsInside, OneInFlight):
+    """A pool of threads, each pinned to a CPU. They overlap where environments release the GIL. Rewards are float64."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._task = setup.task
+        self._inside = [make(setup.task) for _ in range(setup.batch_size)]
+        spaces = read_spaces(setup.task, self._inside[0].observation_space, self._inside[0].action_space)
+        self._rows = spaces.rows(setup.batch_size)
+        self._shares = _shares(setup)
+        self._loops = [loop_over(self._inside[share], self._rows.part(share)) for share in self._shares]
+        cpus = deque((cpu,) if setup.pinned else () for cpu in setup.cpus[: len(self._shares)])
+        self._pool = ThreadPoolExecutor(len(self._shares), initializer=lambda: pinning.restrict(cpus.popleft()))
+        self._report(setup, spaces, threads=len(self._shares), reuses_buffers=True)
+
+    def _reset(self, seed: int) -> ArrayTree:
+        for resetting in [self._pool.submit(loop.reset, seed) for loop in self._loops]:
+            resetting.result()
+        return self._rows.observations
+
+    def _send(self, actions: ArrayTree) -> None:
+        shares = map(trees.as_rows(actions).__getitem__, self._shares)
+        self._steps = [self._pool.submit(loop.step, share) for loop, share in zip(self._loops, shares, strict=True)]
+
+    def _receive(self) -> RowsOfAll:
+        for step in self._steps:
+            step.result()
+        return self._rows[:4]
+
+    def _end(self) -> None:
+        self._pool.shutdown()
+        while self._inside:
+            self._inside.pop().close()
+
+
+class _Queues:
+    """A ``multiprocessing.Queue`` to each worker, and one back. Workers call ``wait`` and ``answer``."""
+
+    def __init__(self, workers: int) -> None:
+        self._words = [_FORK.Queue() for _ in range(workers)]
+        self._done = _FORK.Queue()
+
+    def call(self, worker: int, word: int) -> None:
+        self._words[worker].put(word)
+
+    def wait(self, worker: int) -> int:
+        return int(self._words[worker].get())
+
+    def answer(self, worker: int) -> None:
+        self._done.put(worker)
+
+    def answered(self) -> int | None:
+        """Return a worker that is done, None if there is none after a while."""
+        try:
+            return int(self._done.get(timeout=_LOOK_S))
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """Close the queues, once no worker is left."""
+        for words in self._words:
+            words.close()
+            words.join_thread()
+        self._done.close()
+        del self._words, self._done  # the caller's unused ends are closed with the last reference
+
+
+class _Semaphores(_Queues):
+    """A semaphore to each worker and one back, as in rlpyt. The caller waits for workers in the order of its calls."""
+
+    def __init__(self, workers: int) -> None:
+        self._go = [_FORK.Semaphore(0) for _ in range(workers)]
+        self._ready = [_FORK.Semaphore(0) for _ in range(workers)]
+        self._word = _FORK.Array("q", workers, lock=False)
+        self._called: deque[int] = deque()
+
+    def call(self, worker: int, word: int) -> None:
+        self._word[worker] = word
+        self._called.append(worker)
+        self._go[worker].release()
+
+    def wait(self, worker: int) -> int:
+        self._go[worker].acquire()
+        return int(self._word[worker])
+
+    def answer(self, worker: int) -> None:
+        self._ready[worker].release()
+
+    def answered(self) -> int | None:
+        return self._called.popleft() if self._ready[self._called[0]].acquire(timeout=_LOOK_S) else None
+
+    def close(self) -> None:
+        return
+
+
+def _in_memory(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return a copy of an array in unnamed memory, which forked processes share."""
+    shared: NDArray[np.generic] = np.ndarray(array.shape, array.dtype, mmap.mmap(-1, max(1, array.nbytes)))
+    shared[...] = array
+    return shared
+
+
+def _in_tensor(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return NumPy's view of a copy in a tensor that processes share."""
+    import torch
+
+    torch.multiprocessing.set_sharing_strategy("file_descriptor")  # leaves no named segment behind
+    view: NDArray[np.generic] = torch.from_numpy(array).share_memory_().numpy()
+    return view
+
+
+class QueueBackend(OneInFlight):
+    """Forked processes that step rows in shared memory, notified by queues. Rewards are float64."""
+
+    share = staticmethod(_in_memory)
+    signals: type[_Queues] = _Queues
+
+    def __init__(self, setup: Setup) -> None:
+        self._shares = _shares(setup)
+        spaces, count = spaces_of(setup.task), setup.batch_size
+        self._rows = Batch._make(trees.mapped(self.share, array) for array in spaces.rows(count))
+        blank = trees.mapped(lambda space: np.zeros((count, *space.low.shape), space.low.dtype), spaces.actions)
+        self._shared_actions = trees.as_rows(trees.mapped(self.share, blank))
+        self._signals = self.signals(len(self._shares))
+        self._failures = _FORK.SimpleQueue()
+        self._failed = _FORK.Array("b", len(self._shares), lock=False)
+        self._awaited = 0  # workers that have not answered the last call
+        self._report(setup, spaces, processes=len(self._shares), reuses_buffers=True)
+        cpus = setup.cpus if setup.pinned else [None] * len(self._shares)
+        arguments = [(setup.task, number, cpus[number], os.getpid()) for number in range(len(self._shares))]
+        self._processes = [_FORK.Process(target=self._work, args=each, daemon=True) for each in arguments]
+        with sigint_blocked():
+            for process in self._processes:
+                process.start()
+
+    def _reset(self, seed: int) -> ArrayTree:
+        self._receive()
+        self._call(seed)
+        self._receive()
+        return self._rows.observations
+
+    def _send(self, actions: ArrayTree) -> None:
+        self._shared_actions[:] = actions
+        self._call(_STEP)
+
+    def _call(self, word: int) -> None:
+        self._awaited = len(self._shares)
+        for worker in range(len(self._shares)):
+            self._signals.call(worker, word)
+
+    def _receive(self) -> RowsOfAll:
+        while self._awaited:
+            worker = self._signals.answered()
+            if worker is None:
+                self._raise_if_one_died()
+                continue
+            self._awaited -= 1
+            if self._failed[worker]:
+                raise RuntimeError(self._failures.get())
+        return self._rows[:4]
+
+    def _raise_if_one_died(self) -> None:
+        for share, process in zip(self._shares, self._processes, strict=True):
+            if not process.is_alive():
+                whose = f"the process of environments {share.start} to {share.stop - 1}"
+                raise RuntimeError(f"{whose} died (exit status {process.exitcode})")
+
+    def _work(self, task: Task, number: int, cpu: int | None, caller: int) -> None:
+        """Step one share of the environments, in its process."""
+        ignore_sigint()
+        restrict_worker(cpu, caller)
+        rows, actions = self._rows.part(self._shares[number]), trees.as_rows(self._shared_actions[self._shares[number]])
+        environments, loop = [], None
+        while os.getppid() == caller and (word := self._signals.wait(number)) != _CLOSE:
+            failure = ""
+            try:
+                if loop is None:
+                    environments = [make(task) for _ in rows.env_ids]
+                    loop = loop_over(environments, rows)
+                if word == _STEP:
+                    loop.step(actions.copy())  # an environment may keep its action
+                else:
+                    loop.reset(word)
+            except Exception as error:  # noqa: BLE001 - an environment may raise anything
+                failure = f"{message_of(error)}\n{traceback.format_exc()}"
+            self._failed[number] = bool(failure)
+            self._signals.answer(number)
+            if failure:
+                self._failures.put(failure)  # blocks until the caller reads
+        for environment in environments:
+            environment.close()
+
+    def _end(self) -> None:
+        if not self._processes:
+            return
+        for worker in range(len(self._processes)):
+            self._signals.call(worker, _CLOSE)
+        kill_all(self._processes, _CLOSE_S)
+        self._processes.clear()
+        self._signals.close()
+        self._failures.close()
+
+
+class TorchMultiprocessing(QueueBackend):
+    """Processes whose rows and actions are tensors of ``torch.multiprocessing``, notified by semaphores."""
+
+    share = staticmethod(_in_tensor)
+    signals = _Semaphores

@@ -1,0 +1,30 @@
+"""The worked example of ``CONTRIBUTING.md``: its adapter does the same work as a plain loop."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.commands import Command
+from support.in_this_process import world_here
+from support.places import TESTS
+
+from vebench.backends.entry import BackendEntry
+
+TEXT = (TESTS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ADAPTER, ROW = re.findall(r"```python\n# backends/.*?\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_contributing_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 80
+
+
+def test_the_example_adapter_does_the_same_work(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry: BackendEntry = eval(ROW, {"BackendEntry": BackendEntry})  # noqa: S307 - our own document
+    module, _, name = entry.target.rpartition(".")[2].partition(":")
+    Path(f"{module}.py").write_text(ADAPTER)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    asked = ("verify", "-e", "CartPole", "-b", f"{module}:{name}", "--steps", "100", "-f", "json")
+    (found,) = json.loads(vebench(*asked, world=world_here()).out)
+    assert (found["backend"], found["verdict"]) == (f"{module}:{name}", "identical")
+    assert (entry.shape_of(2, 3, 2, {}).num_envs, entry.by_default) == (6, False)

@@ -233,8 +233,8 @@ def _result(event: CellFinished) -> str:
     if outcome.status != "ok":
         return f"{outcome.status}: {one_line(outcome.reason or 'no reason was given')}"
     cell = record(event.cell, outcome)
-    loop = estimate(batch_times([cell])) if cell.backend == NULL else None
-    frames = estimate(frame_rates([cell]))
+    loop = estimate(batch_times(cell)) if cell.backend == NULL else None
+    frames = estimate(frame_rates(cell))
     rate = "no window"
     if loop is not None:
         rate = f"{figures.short_time(loop.median)} a batch"

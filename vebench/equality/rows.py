@@ -23,7 +23,7 @@ _KINDS = {RESET: "reset", STEP: "step"}
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first row that differs, and what the two sides have there."""
+    """The first row that differs."""
 
     env: int
     segment: int
@@ -40,7 +40,7 @@ class FirstDifference:
 
 @dataclass
 class DiffStats:
-    """What was compared, and what made rows equal."""
+    """Counts of compared rows."""
 
     comparer: Comparer = field(default_factory=lambda: Comparer(may_cast=True))
     rows: int = 0

@@ -70,7 +70,7 @@ def test_a_cell_shows_its_rate_and_its_speedup_with_intervals_if_it_has_them(pag
 
 
 @pytest.mark.parametrize(
-    ("loop", "note"), [((2, "ok"), "was not measured (leave out --set base=false)"), ((1, "failed"), "has no rate")]
+    ("loop", "note"), [((2, "ok"), "was not measured (leave out --no-base)"), ((1, "failed"), "has no rate")]
 )
 def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tuple[int, str], note: str) -> None:
     workers, status = loop

@@ -41,7 +41,7 @@ def test_two_hosts_are_measured_and_compared_together_and_rates_are_the_sum(vebe
     Path("zipfile.py").write_text("raise SystemExit('a module of whatever folder this is')")
     done, run = measured(vebench, "--hosts", "a,greets-b", backend="gym-sync")
     (cell,) = run.cells
-    assert (done.status, cell.status, cell.workers, cell.replica_hosts) == (0, "ok", 2, ("a", "greets-b"))
+    assert (done.status, cell.status, cell.workers, cell.replica_hosts) == (0, "ok", 2, ("a", "greets-b")), cell.reason
     assert cell.proof is not None
     assert cell.proof.verdict == "identical"
     assert cell.hosts is not None

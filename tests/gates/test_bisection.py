@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from vebench.analysis.statistics import Estimate
-from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, mean_of, pooled, posterior, to_ask, unclear
+from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, judge, mean_of, pooled, posterior, to_ask
 
 MOST_STEPS = 40
 
@@ -29,17 +29,13 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
         )
 
     steps: list[tuple[int, Ratio]] = []
-    change, askable = (
-        Ratio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS)),
-        range(1, last),
-    )
+    change = Ratio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS))
     while True:
-        chances = posterior(last, change, steps)
-        found, ratios = answer(chances, askable), pooled(steps)
-        at = unclear(found, change, ratios) if found.found else to_ask(chances, askable)
-        if at is None or len(steps) == MOST_STEPS:
-            return true, found if at is None else found._replace(found=False), len(steps)
-        steps.append((at, measured(at)))
+        found = judge(last, change, steps)
+        if found.next is None or len(steps) == MOST_STEPS:
+            sure = found.answer.found and found.one_change
+            return true, found.answer._replace(found=sure), len(steps)
+        steps.append((found.next, measured(found.next)))
 
 
 @pytest.mark.parametrize(

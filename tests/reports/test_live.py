@@ -27,7 +27,8 @@ from vebench.engine.interface import (
     WindowDone,
 )
 from vebench.plan.cells import Cell, CellPython, Plan
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import OurConsole
 from vebench.reports.live import ProofScreen, RunScreen
 

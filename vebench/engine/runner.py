@@ -39,7 +39,8 @@ from vebench.engine.interface import (
     WindowDone,
 )
 from vebench.plan.cells import Cell, CellPython, Plan, is_proven
-from vebench.plan.spec import PASSES_OF_ALL, BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _SEED_BITS = 62  # a run file's integers have 63
 # A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.

@@ -43,7 +43,7 @@ _Log = Annotated[float, Meta(ge=-50, le=50)]
 
 @dataclass(frozen=True)
 class BisectRequest:
-    """What to bisect."""
+    """The options of a bisection."""
 
     good: str
     bad: str
@@ -173,26 +173,23 @@ class _Bisection:
         while True:
             skipped = {step.at: step.skipped for step in self._steps if step.skipped}
             measured = [(step.at, step.ratio) for step in self._steps if step.log is not None and not step.changed]
-            chances = bisection.posterior(self._last, change, measured)
-            askable = [at for at in range(1, self._last) if at not in skipped]
-            found = bisection.answer(chances, askable)
-            ratios = bisection.pooled(measured)
-            at = bisection.unclear(found, change, ratios) if found.found else bisection.to_ask(chances, askable)
-            if at is None or self._world.clock() > deadline or (found.found and not bisection.helps(ratios[at])):
+            found = bisection.judge(self._last, change, measured, skipped)
+            if found.next is None or self._world.clock() > deadline:
                 break
-            self._keep(self._step(at, spec, ends.changed))
-        decided = found.found and at is None and found.first == found.last
+            self._keep(self._step(found.next, spec, ends.changed))
+        answer = found.answer
+        decided = answer.found and found.one_change and answer.first == answer.last
         return BisectPage(
             self._known,
             "release" if self._request.package else "commit",
             self._file.name,
             ends.changed,
-            ratios | {self._last: change},
+            found.ratios | {self._last: change},
             {at: sum(step.at == at for step in self._steps) for at in range(1, self._last + 1)},
             skipped,
-            chances,
-            found,
-            at is None,
+            found.chances,
+            answer,
+            found.one_change,
             Status.DONE if decided else Status.UNDECIDED,
         )
 

@@ -34,7 +34,7 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import Pinning
+from vebench.plan.grammar import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 from vebench.results.records import Run, RunRecord
 
@@ -75,7 +75,7 @@ class Change:
 def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
     """Return the changes in ``levels``, which are logarithms of rates, the first one first.
 
-    ``level`` is that of the test of one place in a long series.
+    ``level`` is the level of the test of one place in a long series.
     """
     level *= min(len(levels) / WINDOW, 1.0) ** 2
     places = _candidates(levels, _LENIENT * level)

@@ -27,7 +27,8 @@ from vebench.errors import UsageError, shown
 from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, ProcessGuard
 from vebench.interpreters.waiting import Interrupts, wakeful
 from vebench.machine.host import Host
-from vebench.plan.spec import Hosts, RunSpec
+from vebench.plan.grammar import Hosts
+from vebench.plan.spec import RunSpec
 
 _REACHED_S = 60.0  # to be reached and to report facts; a thousand logins take a while
 _FEED_S = 0.005  # between two attempts to send more of the payload, which is larger than a pipe

@@ -1,4 +1,4 @@
-"""The interpreters of ``vebench peers setup``: a virtual environment for each installation, in the user's cache."""
+"""The interpreters of ``vebench install``: a virtual environment for each installation, in the user's cache."""
 
 from __future__ import annotations
 

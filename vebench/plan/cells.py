@@ -14,8 +14,10 @@ from vebench.backends.environments.suites import KIB, MIB, SUITES, short_name
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.kinds import doubled
 from vebench.plan.pythons import engines_in
-from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, BackendChoice, check_spec
+from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, check_spec
 from vebench.plan.tasks import asked_as
 
 if TYPE_CHECKING:
@@ -207,6 +209,8 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     for more than ``_MAX_CELLS`` cells.
     """
     check_spec(spec)
+    if not spec.workers:
+        spec = replace(spec, workers=doubled(placement.usable))
     usual = [entry for entry in registry.ENTRIES if entry.by_default]
     pairs = [
         (task, choice)

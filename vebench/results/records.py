@@ -21,7 +21,8 @@ from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
 from vebench.plan.verdicts import UNKNOWN, KnownVerdict, as_stepped
 

@@ -273,11 +273,8 @@ def test_what_takes_the_place_of_a_run_file_is_left_alone_and_status_is_2(vebenc
 
     world = fake_world(FakeStart({"shm-sync": replacing}))
     found = vebench("run", *PONG, "-w", "1", "-o", path, *ONE_PASS, "-q", world=world)
-    kept = tmp_path / "run-kept.jsonl"
-    words = f"{path} was replaced while cells were measured: its contents are now in {kept}"
     assert (found.status, path.read_text()) == (2, "another\n")
-    assert found.refusal == f"vebench: {words}; to continue: vebench run --resume {kept}\n"
-    assert kept.read_bytes() == away.read_bytes()
+    assert "run.jsonl was deleted or replaced" in found.refusal
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:

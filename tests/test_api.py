@@ -247,7 +247,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(vebench: Command)
     assert {cell.status for cell in load("a.jsonl").cells} == {"ok"}
 
 
-def test_effort_repeats_and_budget_mean_what_they_mean_on_the_command_line() -> None:
+def test_effort_passes_and_budget_mean_the_same_as_on_the_command_line() -> None:
     asked = {"workers": 1, "backends": [*TRUTH], "world": fake_world()}
     quick = measure("CartPole", effort="low", **asked).page.sections[0].head
     assert " --effort low" in quick.command

@@ -90,7 +90,7 @@ def test_passes_are_added_until_it_is_decided_or_the_budget_is_spent(suite: Suit
     assert counts["1s"] < counts["60s"]
 
 
-def test_each_cell_takes_turns_with_that_in_its_place_in_the_baseline_of_another_python(suite: Suite) -> None:
+def test_each_cell_is_interleaved_with_its_cell_in_the_other_python(suite: Suite) -> None:
     start = FakeStart()
     named = 'vector_env_rate("CartPole", backends="gym-sync,for-loop", workers=[1, 2], passes=2)'
     body = f'{named}.not_slower_than(env="Acrobot", python="old")'

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vebench.backends.environments.making import THE_SIMULATOR, frames_of_all, make, make_counting, read_spaces
-from vebench.backends.interface import BackendInfo, Batch, Difference, NothingToReceiveError
+from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference, NothingToReceiveError
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from vebench.backends.environments.making import Spaces
     from vebench.backends.interface import ArrayTree, Setup, Task
+    from vebench.backends.trees import Tree
 
     # Observations, rewards, terminated and truncated of all environments, in the order of their ids.
     RowsOfAll = tuple[ArrayTree, NDArray[np.floating[Any]], NDArray[np.bool_], NDArray[np.bool_]]
@@ -64,6 +65,14 @@ def spaces_of(task: Task) -> Spaces:
     """Return what an environment of ``task`` gives and takes, from one that is made to be looked at."""
     with closing(make(task)) as example:
         return read_spaces(task, example.observation_space, example.action_space)
+
+
+def spaces_for(setup: Setup, library: str, takes: Callable[[Tree], bool]) -> Spaces:
+    """Return the spaces of a task. Raises ValueError if the library takes other observations, or actions in parts."""
+    spaces = spaces_of(setup.task)
+    if not isinstance(spaces.actions, ActionSpace) or not takes(spaces.observations):
+        raise ValueError(f"{library} takes neither these observations nor actions of several arrays")
+    return spaces
 
 
 def kill_all(processes: Iterable[Any], patience: float = 0.0) -> None:

@@ -1,8 +1,7 @@
 """The columns of a cell as data: one table for JSON, CSV and every other format of that kind.
 
-A new figure or counter is one line at the end of ``COLUMNS``. Pages show all columns on demand, and one that has a
-``head`` in the table of all cells. What identifies a cell (file, environment, backend, workers) is not in it: each
-format writes that in its own way.
+A new result or counter is one line at the end of ``COLUMNS``. Each format writes in its own way what identifies a cell:
+file, environment, backend, workers.
 """
 
 from __future__ import annotations
@@ -32,21 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a cell.
-
-    ``meaning`` describes the column in one line; ``unit`` is empty if the value has none. ``head`` is the heading in
-    the table of all cells, empty if that table omits it. ``of`` is a function that returns the value, or the path of
-    an attribute, by default the name. With ``bounds`` the value is an estimate, and flat formats write its bounds as
-    columns. With ``text`` the value is a list, and ``text`` returns it as one string for formats without lists.
-    """
+    """One column of the data."""
 
     name: str
     meaning: str
     unit: str = ""
     head: str = ""
+    """The heading in the table of all cells, empty if that table omits it."""
     of: str | Callable[[CellSummary], object] = ""
+    """A function that returns the value, or the path of an attribute, by default the name."""
     bounds: bool = False
+    """The value is an estimate, and flat formats write its bounds as columns."""
     text: Callable[[CellSummary], str] | None = None
+    """Returns a value that is a list as one text, for formats without lists."""
 
     @cached_property
     def value(self) -> Callable[[CellSummary], Any]:
@@ -55,7 +52,7 @@ class Column:
             return self.of
         path = (self.of or self.name).split(".")
 
-        def value(cell: CellSummary) -> Any:  # noqa: ANN401 - values of any type
+        def value(cell: CellSummary) -> Any:
             found: Any = cell
             for attribute in path:
                 found = None if found is None else getattr(found, attribute)
@@ -64,158 +61,154 @@ class Column:
         return value
 
 
-_estimate = partial(Column, bounds=True)
+def _at(path: str, meaning: str, unit: str = "", head: str = "", *, name: str = "", bounds: bool = False) -> Column:
+    """Return a column whose value is at this path, by default named as the last part."""
+    return Column(name or path.rpartition(".")[2], meaning, unit, head, path, bounds)
+
+
+def _estimate(path: str, meaning: str, unit: str, head: str = "") -> Column:
+    return _at(path, meaning, unit, head, bounds=True)
+
+
+def _cpus(cell: CellSummary) -> str:
+    return format_cpu_list(cell.built.cpus)
+
+
+def _codes(cell: CellSummary) -> str:
+    return " ".join(finding.code for finding in cell.findings)
+
+
+def _hosts(cell: CellSummary) -> list[dict[str, object]]:
+    return [{"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.conditions.host_rates.items()]
+
+
+def _host_rates(cell: CellSummary) -> str:
+    return " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.conditions.host_rates.items())
+
+
+def _differences(cell: CellSummary) -> str:
+    return "; ".join(cell.built.differences)
+
+
+def _exclusion(cell: CellSummary) -> str:
+    return cell.exclusion or ""
+
+
+def _proof_share(cell: CellSummary) -> float | None:
+    proof = cell.work.proof
+    return None if proof is None else proof.steps / max(1, proof.of_steps)
+
+
+def _proof_reason(cell: CellSummary) -> str | None:
+    return None if cell.work.proof is None else why_not_same(cell.work.proof)
+
+
+_ACTING, _LEARNING = "figures.acting", "figures.learning"
 COLUMNS: tuple[Column, ...] = (
-    Column("num_envs", "environments alive at the same time", "environments", of="built.num_envs"),
-    Column("batch_size", "rows that one recv() returns", "rows", of="built.batch_size"),
-    Column("processes", "processes that step environments", of="built.processes"),
-    Column("threads", "threads that step environments, in each process", of="built.threads"),
-    Column(
-        "cpus", "numbers of the CPUs that it owns", of="built.cpus", text=lambda cell: format_cpu_list(cell.built.cpus)
-    ),
-    Column("frame_skip", "frames in each step", "frames", of="built.frame_skip"),
-    Column("status", "ok, failed or skipped; ok if any pass went well"),
-    Column("reason", "why it failed or was skipped"),
-    Column("repeats", "passes in which it was measured, each in a fresh process"),
-    Column("windows", "timed windows over all passes that went well", of="conditions.windows"),
-    Column("rows", "rows received in these windows: steps and resets", "rows", of="figures.rows"),
-    Column("resets", "rows that only report a reset and are not steps", "rows", of="figures.resets"),
-    _estimate("steps_per_second", "steps of all environments together", "steps/s", of="figures.steps_per_second"),
+    _at("built.num_envs", "environments alive at the same time", "environments"),
+    _at("built.batch_size", "rows that one recv() returns", "rows"),
+    _at("built.processes", "processes that step environments"),
+    _at("built.threads", "threads that step environments, in each process"),
+    Column("cpus", "numbers of the CPUs that it owns", of="built.cpus", text=_cpus),
+    _at("built.frame_skip", "frames in each step", "frames"),
+    _at("status", "ok, failed or skipped; ok if any pass went well"),
+    _at("reason", "why it failed or was skipped"),
+    _at("repeats", "passes in which it was measured, each in a fresh process"),
+    _at("conditions.windows", "timed windows over all passes that went well"),
+    _at("figures.rows", "rows received in these windows: steps and resets", "rows"),
+    _at("figures.resets", "rows that only report a reset and are not steps", "rows"),
+    _estimate("figures.steps_per_second", "steps of all environments together", "steps/s"),
     _estimate("frames_per_second", "the rate of the tables: steps x frame skip", "frames/s", "frames/s"),
+    _estimate("figures.speedup", f"frames/s over those of {REFERENCE} with one worker, same run", "times", "speedup"),
+    _estimate("figures.efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency"),
     _estimate(
-        "speedup",
-        f"frames/s over those of {REFERENCE} with one worker, same run",
-        "times",
-        "speedup",
-        of="figures.speedup",
-    ),
-    _estimate("efficiency", "speedup over the number of CPUs owned", "ratio", "efficiency", of="figures.efficiency"),
-    _estimate(
-        "of_ceiling",
-        "frames/s over those of the bare simulator on the same CPUs",
-        "ratio",
-        "of ceiling",
-        of="figures.of_ceiling",
+        "figures.of_ceiling", "frames/s over those of the bare simulator on the same CPUs", "ratio", "of ceiling"
     ),
     _estimate(
-        "frames_per_cpu_second",
+        "figures.frames_per_cpu_second",
         "frames per second of CPU time of the whole process tree",
         "frames/s",
         "frames/CPU s",
-        of="figures.frames_per_cpu_second",
     ),
-    _estimate("ns_per_batch", "wall time from one batch to the next", "ns", of="figures.ns_per_batch"),
-    Column(
-        "startup_seconds",
+    _estimate("figures.ns_per_batch", "wall time from one batch to the next", "ns"),
+    _at(
+        "figures.startup_seconds",
         "from the process's start to the first batch, the median over passes",
         "s",
         "start-up",
-        of="figures.startup_seconds",
     ),
-    Column("peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory", of="figures.peak_rss_bytes"),
-    Column(
-        "oversubscribed",
-        "more workers, processes or threads than CPUs",
-        of="conditions.oversubscribed",
-    ),
-    Column("verdict", f"whether it does the same work as {REFERENCE}; none for a reference row", head=SAME_WORK),
-    Column(
-        "findings",
-        "findings, each with a code, a message and a remedy",
-        head="findings",
-        text=lambda cell: " ".join(finding.code for finding in cell.findings),
-    ),
-    Column("verdict_reason", "why the verdict is unverified or different, or what it is based on", of="work.reason"),
+    _at("figures.peak_rss_bytes", "peak memory of the whole process tree", "bytes", "memory"),
+    _at("conditions.oversubscribed", "more workers, processes or threads than CPUs"),
+    _at("verdict", f"whether it does the same work as {REFERENCE}; none for a reference row", head=SAME_WORK),
+    Column("findings", "findings, each with a code, a message and a remedy", head="findings", text=_codes),
+    _at("work.reason", "why the verdict is unverified or different, or what it is based on", name="verdict_reason"),
     _estimate("loop_ns_per_batch", "cost of the measuring loop itself, for the backend null only", "ns"),
-    Column("disturbed_windows", "windows in which other processes used its CPUs", of="conditions.disturbed_windows"),
+    _at("conditions.disturbed_windows", "windows in which other processes used its CPUs"),
     Column("steps", "what it steps: any Gymnasium environment, its own classes, or others", of=what_it_steps),
-    Column(
-        "differences",
-        f"differences from {REFERENCE} that its adapter declares",
-        of=lambda cell: "; ".join(cell.built.differences),
+    Column("differences", f"differences from {REFERENCE} that its adapter declares", of=_differences),
+    Column("struck", "why its rate is excluded from comparisons; empty if it is not", of=_exclusion),
+    _at(
+        "work.proof.verdict",
+        "verdict on its rows while it was measured; none if none were to be compared",
+        name="proof",
     ),
-    Column(
-        "struck", "why its rate is excluded from comparisons; empty if it is not", of=lambda cell: cell.exclusion or ""
-    ),
-    Column(
-        "proof", "verdict on its rows while it was measured; none if none were to be compared", of="work.proof.verdict"
-    ),
-    Column("proof_rows", "rows recorded in the cell that were compared", "rows", "rows compared", of="work.proof.rows"),
-    Column(
-        "proof_share",
-        "share of its steps that were replayed for the comparison",
-        "ratio",
-        of=lambda cell: (proof := cell.work.proof) and proof.steps / max(1, proof.of_steps),
-    ),
-    Column(
-        "proof_reason",
-        "why its rows were not compared, or how they differ",
-        of=lambda cell: why_not_same(cell.work.proof) if cell.work.proof else None,
-    ),
-    Column(
-        "waiting_share",
+    _at("work.proof.rows", "rows recorded in the cell that were compared", "rows", "rows compared", name="proof_rows"),
+    Column("proof_share", "share of its steps that were replayed for the comparison", "ratio", of=_proof_share),
+    Column("proof_reason", "why its rows were not compared, or how they differ", of=_proof_reason),
+    _at(
+        f"{_ACTING}.waiting",
         "share of the loop's time spent waiting for rows; none without --policy",
         "ratio",
-        of="figures.acting.waiting",
+        name="waiting_share",
     ),
-    Column(
-        "inference_share", "share of the loop's time spent choosing actions", "ratio", of="figures.acting.inference"
-    ),
-    Column(
-        "copy_share",
+    _at(f"{_ACTING}.inference", "share of the loop's time spent choosing actions", "ratio", name="inference_share"),
+    _at(
+        f"{_ACTING}.copies",
         "share of the loop's time spent copying observations to the policy and actions back",
         "ratio",
-        of="figures.acting.copies",
+        name="copy_share",
     ),
-    Column(
-        "latency_p50_ns",
-        "from the actions of a batch to the next batch, the median",
-        "ns",
-        of="figures.acting.latency_p50_ns",
+    _at(f"{_ACTING}.latency_p50_ns", "from the actions of a batch to the next batch, the median", "ns"),
+    _at(f"{_ACTING}.latency_p99_ns", "the same, the 99th percentile", "ns"),
+    _at(f"{_ACTING}.age", "how often the policy acts between choosing an action and receiving its row, the mean"),
+    _at(
+        "figures.batch_sizes.mean",
+        "rows per batch, the mean; none if all have batch_size",
+        "rows",
+        name="rows_per_batch",
     ),
-    Column("latency_p99_ns", "the same, the 99th percentile", "ns", of="figures.acting.latency_p99_ns"),
-    Column(
-        "age",
-        "how often the policy acts between choosing an action and receiving its row, the mean",
-        of="figures.acting.age",
-    ),
-    Column(
-        "rows_per_batch", "rows per batch, the mean; none if all have batch_size", "rows", of="figures.batch_sizes.mean"
-    ),
-    Column(
-        "sampling_share",
+    _at(
+        f"{_LEARNING}.sampling",
         "share of training time spent sampling, given --learner",
         "ratio",
-        of="figures.learning.sampling",
+        name="sampling_share",
     ),
-    Column(
-        "training_steps_per_second",
+    _at(
+        f"{_LEARNING}.steps_per_second",
         "steps sampled and learned from per second, given --learner",
         "steps/s",
-        of="figures.learning.steps_per_second",
+        name="training_steps_per_second",
     ),
-    Column(
-        "at_most_faster",
+    _at(
+        f"{_LEARNING}.at_most",
         "how many times faster training would be if sampling took no time",
         "times",
-        of="figures.learning.at_most",
+        name="at_most_faster",
     ),
-    Column(
-        "proof_envs",
+    _at(
+        "work.proof.environments",
         "environments that were replayed to compare its rows",
         "environments",
-        of="work.proof.environments",
+        name="proof_envs",
     ),
     Column(
         "hosts",
         "the rate of the replica on each host, with an interval if repeated; empty if it ran on one machine",
         "steps/s",
-        of=lambda cell: [
-            {"host": host, "steps_per_second": asdict(rate)} for host, rate in cell.conditions.host_rates.items()
-        ],
-        text=lambda cell: " ".join(f"{host}={rate.median:.0f}" for host, rate in cell.conditions.host_rates.items()),
+        of=_hosts,
+        text=_host_rates,
     ),
-    Column("work", "the verdict, with (before) if no row of the cell itself was compared", of="work_in_words"),
+    _at("work_in_words", "the verdict, with (before) if no row of the cell itself was compared", name="work"),
 )
 
 
@@ -261,35 +254,26 @@ def all_cells(cells: Sequence[CellSummary]) -> Table:
     if len({cell.envs_per_worker for cell in cells}) > 1:
         identity.append(("envs per worker", lambda cell: cell.envs_per_worker))
     values = sorted((column for column in COLUMNS if column.head), key=lambda column: column.name == "findings")
-    return Table(
-        title="All cells",
-        columns=(*(name for name, _ in identity), *(column.head for column in values)),
-        rows=tuple(
-            TableRow(
-                one_line(cell.label),
-                (
-                    *(Text((str(value(cell)),), value=value(cell)) for _, value in identity),
-                    *(_value(column, cell) for column in values),
-                ),
-                cell.reference_row,
-            )
-            for cell in cells
-        ),
-        notes=(" ".join(f"{column.head}: {column.meaning}." for column in values if column.unit),),
-    )
+    rows = []
+    for cell in cells:
+        texts = [Text((str(value(cell)),), value=value(cell)) for _, value in identity]
+        texts += [_value(column, cell) for column in values]
+        rows.append(TableRow(one_line(cell.label), tuple(texts), cell.reference_row))
+    heads = (*(name for name, _ in identity), *(column.head for column in values))
+    notes = (" ".join(f"{column.head}: {column.meaning}." for column in values if column.unit),)
+    return Table("All cells", heads, tuple(rows), notes=notes)
 
 
 def _value(column: Column, cell: CellSummary) -> Text:
+    rate, loop = cell.frames_per_second, cell.loop_ns_per_batch
     if column.name == "frames_per_second":
-        if (rate := cell.frames_per_second) is None:
+        if rate is None:
             return Text(("no window" if cell.status == "ok" else cell.status,), "missing")
-        if (loop := cell.loop_ns_per_batch) is not None:  # it has no frames: this is what the measuring loop costs
+        if loop is not None:  # it has no frames, but shows the cost of the measuring loop
             return Text((figures.time(loop), "a batch"), "reference_row")
         return Text((figures.rate(rate),), "struck" if cell.excluded else "plain", rate)
-    # A reference row is no backend: its ratios would read as those of a backend. The loop alone has no frames.
-    if (cell.reference_row and column.unit in ("times", "ratio")) or (
-        cell.loop_ns_per_batch and column.unit == "frames/s"
-    ):
+    # The ratios of a reference row would read as a backend's. The loop alone has no frames.
+    if (cell.reference_row and column.unit in ("times", "ratio")) or (loop and column.unit == "frames/s"):
         return Text((figures.DASH,))
     return replace(of_column(column, cell), tone="plain")  # the whole row of a reference row is set apart
 

@@ -1,6 +1,6 @@
 """Charts drawn with matplotlib: as SVG for documents and HTML pages, and as PNG and PDF.
 
-The same charts give the same bytes. All text is drawn as it is: nothing in a name means a formula, or a style.
+The same charts give the same bytes. All text is drawn as it is: nothing in a name is a formula or a style.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
     from vebench.analysis.statistics import Estimate
     from vebench.reports.document import Chart, ChartLine, LineRole, Page
@@ -45,7 +46,7 @@ INK = Colour("#1f2328", "#f0f6fc")
 MUTED = Colour("#59636e", "#9198a1")
 _GRID = Colour("#d1d9e0", "#30363d")
 # They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
-# without one kind of cones, are at least 20 apart in CIELAB, and the first five, those of the default backends, 27.
+# without one kind of cones, are at least 20 apart in CIELAB, and the first five, for the default backends, 27.
 # Each has a contrast of 3 to 1 or more with its ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
 SERIES = (
     Colour("#5e69fc", "#4f99de"),
@@ -99,21 +100,25 @@ METADATA: Mapping[str, Mapping[str, None]] = {
 }
 _DOTS_PER_INCH = 200
 _WIDTH, _HEIGHT = 5.2, 3.6  # of a chart, in inches: the texts of a narrow one can be read on a phone
-_MOST_FOR_BARS = 3  # numbers of workers: more are curves
-_BAR, _GAP, _AROUND = 0.125, 0.7, 0.8  # the height of a bar in inches, the gap between groups in bars, what is around
-_LONGEST_BESIDE_BARS = 22  # characters of a name
 _LINE = 0.19  # of the key, in inches: a chart with many series is higher
-_FARTHEST = 2.0  # an interval widens the axis by this factor at most: one that says nothing must not flatten the others
+_MOST_FOR_BARS = 3  # numbers of workers: more are curves
+_BAR, _GAP, _AROUND = (
+    0.125,
+    0.7,
+    0.8,
+)  # a bar's height in inches, the gap between groups in bars, and the rest in inches
+_LONGEST_BESIDE_BARS = 22  # characters of a name
+_FARTHEST = 2.0  # an interval widens the axis by this factor at most: a wide one must not flatten the others
 _ROOM = 1.25  # the same for a linear axis, over the highest value
 _MARGIN = 1.1  # of an axis, at either end
 _DASHES, _PALE = (0.0, (5.0, 1.5)), 0.25  # of asynchronous backends: their lines, and the inside of their bars
 _FORECAST: Mapping[str, Any] = {"linestyle": (0.0, (4.0, 2.5)), "markerfacecolor": GROUND.light}
 # Ticks within a decade, from which ratio of the highest value to the lowest; below the first, they are evenly spaced.
 _STEPS = ((1e4, (1.0,)), (100.0, (1.0, 3.0)), (4.0, (1.0, 2.0, 5.0)))
-_MOST_TICKS = 10  # of numbers of workers that were measured, if they are this far apart at least
+_MOST_TICKS = 10  # of numbers of workers, if they are this far apart at least
 _LEAST_RATIO = 1.4
 PREDICTED = "predicted"
-LONGEST = 34  # characters of a name in a figure; reports have it in full
+LONGEST = 34  # characters of a name in a chart; reports have it in full
 
 
 class NoFigureError(UsageError):
@@ -121,27 +126,27 @@ class NoFigureError(UsageError):
 
 
 def missing() -> str:
-    """Return why there can be no figures here and what to do, in a line; empty if they can be drawn."""
+    """Return in a line why no chart can be drawn here, and what to do; empty if they can."""
     return "" if importable(MATPLOTLIB.module) else f"figures need {MATPLOTLIB.name} ({how_to_install([MATPLOTLIB])})"
 
 
 def svg_of(page: Page) -> str:
-    """Return all figures of ``page`` as SVG. Raises NoFigureError if it has none."""
+    """Return all charts of ``page`` as SVG. Raises NoFigureError if it has none."""
     return svg(_charts_of(page))
 
 
 def png_of(page: Page) -> bytes:
-    """Return all figures of ``page`` as PNG. Raises NoFigureError as ``svg_of`` does."""
+    """Return all charts of ``page`` as PNG. Raises NoFigureError if it has none."""
     return picture(_charts_of(page), "png")
 
 
 def pdf_of(page: Page) -> bytes:
-    """Return all figures of ``page`` as PDF. Raises NoFigureError as ``svg_of`` does."""
+    """Return all charts of ``page`` as PDF. Raises NoFigureError if it has none."""
     return picture(_charts_of(page), "pdf")
 
 
 def _charts_of(page: Page) -> list[Chart]:
-    """Return the charts of all documents, those of each in rows of their own."""
+    """Return the charts of all documents, with groups that no two documents share."""
     documents = page.documents
     plain = figures.without_folders(document.file for document in documents)
     charts = [
@@ -158,37 +163,14 @@ def svg(charts: Sequence[Chart], *, among: Sequence[Chart] = (), part: str = "")
     """Return ``charts``, at least one, as one SVG: a row for each group, a column for each of its charts.
 
     Its colours follow the reader's scheme, light or dark. Each series looks as in all charts ``among`` which these are.
-    It is a file of its own; with ``part``, it is that part of an HTML page: without a ground, with ids that no other
-    part has, and its style touches nothing else.
+    With ``part`` it belongs into an HTML page: without a ground, with ids that no other part has, and its style touches
+    nothing else.
     """
     drawn = _file(partial(_figure, charts, among or charts, ground=not part), "svg", salt=part).decode()
-    title = "; ".join(chart.title for chart in charts)
-    return _finished(_pointed_at(drawn, charts), title, _description(charts), part)
-
-
-def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
-    """Return ``charts``, at least one, on light ground."""
-    return _file(partial(_figure, charts, charts), form)
-
-
-def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
-    """Return the file of this form that matplotlib writes."""
-    from matplotlib import style  # noqa: PLC0415 - imported on use: only figures need it
-
-    out = BytesIO()
-    # What the user has set for figures of his own must not change these.
-    with warnings.catch_warnings(), style.context(["default", {**_SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box, and SVG has the letter itself
-        draw().savefig(out, format=form, dpi=_DOTS_PER_INCH, metadata=METADATA[form])
-    return out.getvalue()
-
-
-def _finished(drawn: str, title: str, description: str, part: str) -> str:
-    """Return matplotlib's SVG with texts for screen readers, rules for dark screens, and without ids of others."""
     size = re.search(r'width="\S*" height="\S*" viewBox="[^"]*"', drawn)
-    _, _, body = drawn.partition("</defs>")  # the first ones hold the style, which would be that of the whole page
-    body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", body)
-    title = escape(one_line(title))
+    _, _, body = drawn.partition("</defs>")  # the first ones hold a style for the whole page
+    body = re.sub(r'<(\w+) id="[\w.]+_\d+"', r"<\1", _with_tips(body, charts))
+    title = escape(one_line("; ".join(chart.title for chart in charts)))
     # With an element around these in the selector, rules would not hold for markers, which are drawn by reference.
     rules = (
         f'[style*="{name}: {colour.light}"]{{{name}:{colour.dark}!important}}'
@@ -198,41 +180,80 @@ def _finished(drawn: str, title: str, description: str, part: str) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{size[0] if size else ""} role="img" aria-label="{title}">\n'
-        f"<title>{title}</title>\n<desc>{escape(description)}</desc>\n"
+        f"<title>{title}</title>\n<desc>{escape(_description(charts))}</desc>\n"
         f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
     )
     return f"{head}{body}" if part else f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{body}'
 
 
+def picture(charts: Sequence[Chart], form: Literal["png", "pdf"]) -> bytes:
+    """Return ``charts``, at least one, on light ground."""
+    return _file(partial(_figure, charts, charts), form)
+
+
+def _file(draw: Callable[[], Figure], form: Literal["svg", "png", "pdf"], *, salt: str = "") -> bytes:
+    """Return the file that matplotlib writes."""
+    from matplotlib import style
+
+    out = BytesIO()
+    # The user's own settings must not change these charts.
+    with warnings.catch_warnings(), style.context(["default", {**_SETTINGS, "svg.hashsalt": f"vebench {salt}"}]):
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box, and SVG has the letter itself
+        draw().savefig(out, format=form, dpi=_DOTS_PER_INCH, metadata=METADATA[form])
+    return out.getvalue()
+
+
 def _description(charts: Sequence[Chart]) -> str:
-    def described(series: ChartLine) -> str:
-        points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
-        return f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}"
+    """Return the numbers of charts, for readers who cannot see them."""
+    texts = []
+    for chart in charts:
+        lines = []
+        for series in with_points(chart):
+            points = ", ".join(f"{figures.number(estimate.median)} at {x:g}" for x, estimate in series.points)
+            lines.append(f"{series.name}{f' ({PREDICTED})' if series.role == 'forecast' else ''}: {points}")
+        texts.append(one_line(f"{chart.title}, over {chart.x_label}. {'. '.join(lines)}."))
+    return " ".join(texts)
 
-    lines = ((chart, ". ".join(map(described, with_points(chart)))) for chart in charts)
-    return " ".join(one_line(f"{chart.title}, over {chart.x_label}. {text}.") for chart, text in lines)
 
-
-def _pointed_at(body: str, charts: Sequence[Chart]) -> str:
+def _with_tips(body: str, charts: Sequence[Chart]) -> str:
     """Give each point, or bar, a text that browsers show beside the pointer."""
     for number, chart in enumerate(charts):
         bars = _as_bars(chart)
+        tag = "path" if bars else "use"
         for index, series in enumerate(with_points(chart)):
             group = f'<g id="points_{number}_{index}'
             at = body.index(group)
-            for place in _own_points(series, chart) if series.role != "ideal" else ():
+            for place in _own_points(series) if series.role != "ideal" else ():
                 x, estimate = series.points[place]
                 text = one_line(f"{_name(series)}: {figures.rate(estimate)}, {chart.x_label}: {x:g}")
                 at = body.index(f'{group}_{place}"', at) if bars else body.index("<use ", at + 1)
                 end = body.index("/>", at)
-                tag = "path" if bars else "use"
                 body = f"{body[:end]}><title>{escape(text)}</title></{tag}>{body[end + 2 :]}"
     return body
 
 
+def with_points(chart: Chart) -> list[ChartLine]:
+    """Return the series that are drawn."""
+    return [one for one in chart.series if one.points and not (one.role == "ideal" and _as_bars(chart))]
+
+
+def _as_bars(chart: Chart) -> bool:
+    """Return whether a chart has so few numbers of workers that it is drawn as bars."""
+    return len({x for one in chart.series if one.role != "ideal" for x, _ in one.points}) <= _MOST_FOR_BARS
+
+
+def _name(series: ChartLine) -> str:
+    return f"{_shortened(series.name)}{f', {PREDICTED}' if series.role == 'forecast' else ''}"
+
+
+def _own_points(series: ChartLine) -> list[int]:
+    """Return the indices of the points of a series. A forecast begins with a point that was measured."""
+    return [*range(1 if series.role == "forecast" else 0, len(series.points))]
+
+
 def _figure(charts: Sequence[Chart], among: Sequence[Chart], *, ground: bool = True) -> Figure:
     """Return ``charts`` as a figure, transparent without ``ground``."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - imported on use
+    from matplotlib.figure import Figure
 
     groups = figures.by_key((chart.group, number) for number, chart in enumerate(charts))
     columns = max(map(len, groups.values()))
@@ -245,13 +266,9 @@ def _figure(charts: Sequence[Chart], among: Sequence[Chart], *, ground: bool = T
             chart = charts[number]
             place.set_facecolor("none")
             place.suptitle(_shortened(chart.title, 2 * LONGEST), x=0.02, ha="left")
-            (_draw_bars if _as_bars(chart) else _draw_curves)(place.subplots(), chart, number, looks)
+            draw = _draw_bars if _as_bars(chart) else _draw_curves
+            draw(place.subplots(), chart, number, looks)
     return whole
-
-
-def _as_bars(chart: Chart) -> bool:
-    """Return whether a chart is drawn as bars, and not as curves: it has few numbers of workers."""
-    return len({x for one in chart.series if one.role != "ideal" for x, _ in one.points}) <= _MOST_FOR_BARS
 
 
 def _height(chart: Chart) -> float:
@@ -260,48 +277,88 @@ def _height(chart: Chart) -> float:
     return _AROUND + _BAR * sum(len(series.points) + _GAP for series in with_points(chart))
 
 
+def _looks(charts: Sequence[Chart]) -> Looks:
+    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
+
+    The families of default backends always have the same colours.
+    """
+    lines = [series for chart in charts for series in chart.series]
+    bounds = {series.name for series in lines if series.role == "bound"}
+    shown: dict[str, ChartLine] = {}
+    for series in lines:
+        if series.role == "measured" and series.name not in bounds:
+            shown.setdefault(series.name, series)
+    usual = (entry.family for entry in ENTRIES if entry.by_default and not entry.reference_row)
+    families = dict.fromkeys((*usual, *(one.family or one.name for one in shown.values())))
+    colours = dict(zip(families, cycle(SERIES), strict=False))
+    looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
+    for (name, series), marker in zip(shown.items(), cycle(_MARKERS), strict=False):
+        colour = colours[series.family or name].light
+        dashes = _DASHES if series.dashed else "solid"
+        looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
+        looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
+    for name in bounds:
+        looks[name, "bound"] = {"color": MUTED.light, "marker": "_"}
+        looks[name, "forecast"] = {"color": MUTED.light, "marker": "_", **_FORECAST}
+    ideal = {"color": MUTED.light, "linestyle": (0.0, (1.0, 2.5))}
+    return looks | {(series.name, series.role): ideal for series in lines if series.role == "ideal"}
+
+
 def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     """Draw a group of bars for each series, one for each number of workers: the winner first, the bounds last."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - imported on use
 
-    def last(found: tuple[int, ChartLine]) -> tuple[bool, bool, float]:
+    def order(found: tuple[int, ChartLine]) -> tuple[bool, bool, float]:
         series = found[1]
-        best = max(estimate.median for _, estimate in series.points)
-        return series.role == "bound", not (series.mark and series.mark.wins), -best
+        highest = max(estimate.median for _, estimate in series.points)
+        return series.role == "bound", not (series.mark and series.mark.wins), -highest
 
-    shown = sorted(enumerate(with_points(chart)), key=last)
+    shown = sorted(enumerate(with_points(chart)), key=order)
     estimates = [estimate for _, series in shown for _, estimate in series.points]
     end = min(max(_ends_of(one)[1] for one in estimates), _ROOM * max(one.median for one in estimates))
     short = {_shortened(series.name, _LONGEST_BESIDE_BARS) for _, series in shown}
     longest = _LONGEST_BESIDE_BARS if len(short) == len(shown) else LONGEST
     below, places, counts = 0.0, [], []
     for index, series in shown:
-        colour = looks[series.name, series.role]["color"]
-        beside = series.mark.x if series.mark else max(series.points, key=lambda point: point[1].median)[0]
         middle = below + (len(series.points) - 1) / 2
-        name, axis = _shortened(series.name, longest), space.get_yaxis_transform()
-        _write(space, name, (0, middle), (-16, 0), xycoords=axis, ha="right", va="center")
-        for place, (x, estimate) in enumerate(series.points):
-            (bar,) = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)
-            if series.dashed:
-                bar.set(facecolor=(colour, _PALE), edgecolor=colour, linewidth=0.8, linestyle=_DASHES)
+        where = {"xycoords": space.get_yaxis_transform(), "ha": "right", "va": "center"}
+        _write(space, _shortened(series.name, longest), (0, middle), (-16, 0), **where)
+        for place, (x, _) in enumerate(series.points):
+            bar = _draw_bar(space, series, place, (below, end), looks[series.name, series.role]["color"])
             bar.set_gid(f"points_{number}_{index}_{place}")
-            low, high = _ends_of(estimate)
-            space.hlines(below, low, estimate.median, color=GROUND.light, linewidth=2.2)
-            space.hlines(below, low, min(high, end), color=INK.light, linewidth=0.9)
-            if high > end:
-                space.plot(end, below, color=INK.light, marker=">", markersize=3.5, clip_on=False)
-            if x == beside:
-                text = f"{figures.number(estimate.median)}{f'  {series.mark.text}' if series.mark else ''}"
-                wins = {"weight": "bold"} if series.mark and series.mark.wins else {"color": MUTED.light}
-                at, away = (min(high, end), below), (7 if high > end else 3, 0)
-                _write(space, text, at, away, va="center", fontsize=8, **wins)
             places.append(below)
             counts.append(f"{x:g}")
             below += 1
         below += _GAP
-    space.set_xlabel(f"{_shortened(chart.y_label)}, with 95 % intervals")
+    _lay_bar_axes(space, chart, end, below)
     space.set_yticks(places, counts, fontsize=7)
+
+
+def _draw_bar(space: Axes, series: ChartLine, place: int, at: tuple[float, float], colour: str) -> Rectangle:
+    """Draw one bar with its interval, and the rate beside the bar that is marked, or else the highest."""
+    x, estimate = series.points[place]
+    below, end = at
+    low, high = _ends_of(estimate)
+    bar: Rectangle = space.barh([below], [estimate.median], 0.8, color=colour, linewidth=0.0)[0]
+    if series.dashed:
+        bar.set(facecolor=(colour, _PALE), edgecolor=colour, linewidth=0.8, linestyle=_DASHES)
+    space.hlines(below, low, estimate.median, color=GROUND.light, linewidth=2.2)
+    space.hlines(below, low, min(high, end), color=INK.light, linewidth=0.9)
+    if high > end:
+        space.plot(end, below, color=INK.light, marker=">", markersize=3.5, clip_on=False)
+    highest = max(series.points, key=lambda point: point[1].median)[0]
+    if x == (series.mark.x if series.mark else highest):
+        words = f"  {series.mark.text}" if series.mark else ""
+        wins = {"weight": "bold"} if series.mark and series.mark.wins else {"color": MUTED.light}
+        away = (7 if high > end else 3, 0)
+        text = f"{figures.number(estimate.median)}{words}"
+        _write(space, text, (min(high, end), below), away, va="center", fontsize=8, **wins)
+    return bar
+
+
+def _lay_bar_axes(space: Axes, chart: Chart, end: float, below: float) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    space.set_xlabel(f"{_shortened(chart.y_label)}, with 95 % intervals")
     head = {"ha": "right", "color": MUTED.light, "fontsize": 7}
     _write(space, chart.x_label, (0, 1), (-3, 1), xycoords="axes fraction", **head)
     space.set_ylim(below - _GAP - 0.3, -0.7)
@@ -313,13 +370,13 @@ def _draw_bars(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     space.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _plain(x)))
 
 
-def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:  # noqa: ANN401 - as matplotlib has it
-    """Write a text so far from a place, in points."""
+def _write(space: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **how: Any) -> None:
+    """Write a text at a distance from a place, in points."""
     space.annotate(text, at, xytext=away, textcoords="offset points", **how)
 
 
 def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - imported on use
+    from matplotlib.lines import Line2D
 
     _lay_axes(space, chart)
     left, right = space.get_xlim()
@@ -333,16 +390,16 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
     for index, series in enumerate(with_points(chart)):
         look = looks[series.name, series.role]
         places = [x for x, _ in series.points]
+        medians = [estimate.median for _, estimate in series.points]
         if series.banded or series.role == "forecast":
             ends = [[min(max(end, low), high) for end in _ends_of(estimate)] for _, estimate in series.points]
             lows, highs = zip(*ends, strict=True)
             space.fill_between(places, lows, highs, color=look["color"], alpha=0.15, linewidth=0)
-        medians = [estimate.median for _, estimate in series.points]
-        own, group = _own_points(series, chart), f"points_{number}_{index}"
-        (line,) = space.plot(places, medians, gid=group, markevery=own, clip_on=False, **look)
+        group = f"points_{number}_{index}"
+        (line,) = space.plot(places, medians, gid=group, markevery=_own_points(series), clip_on=False, **look)
         name = _name(series)
-        line.set_label(f" {name}" if name.startswith("_") else name)  # a legend leaves out what begins so
-        if _continued(series, chart) is None:
+        line.set_label(f" {name}" if name.startswith("_") else name)  # a legend leaves out names that begin so
+        if series.role != "forecast":
             named.append((medians[-1], line))
         if series.mark and series.mark.wins:
             place = series.mark.x, dict(series.points)[series.mark.x].median
@@ -355,8 +412,8 @@ def _draw_curves(space: Axes, chart: Chart, number: int, looks: Looks) -> None:
 
 
 def _lay_axes(space: Axes, chart: Chart) -> None:
-    """Set title, names, limits and ticks. Numbers of workers are logarithmic, because most sweeps double them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator  # noqa: PLC0415 - imported on use
+    """Set names, limits and ticks. Numbers of workers are logarithmic, because most sweeps double them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     space.set_xlabel(f"{_shortened(chart.x_label)} (log scale)")
     space.set_ylabel(f"{_shortened(chart.y_label)}{'' if chart.linear else ' (log scale)'}")
@@ -382,59 +439,9 @@ def _lay_axes(space: Axes, chart: Chart) -> None:
     space.minorticks_off()
 
 
-def with_points(chart: Chart) -> list[ChartLine]:
-    """Return the series that the figure of a chart shows."""
-    return [one for one in chart.series if one.points and not (one.role == "ideal" and _as_bars(chart))]
-
-
-def _name(series: ChartLine) -> str:
-    """Return what a series is called in a figure. What a model expects is called so."""
-    return f"{_shortened(series.name)}{f', {PREDICTED}' if series.role == 'forecast' else ''}"
-
-
-def _continued(series: ChartLine, chart: Chart) -> ChartLine | None:
-    """Return what a forecast continues, by its name; None if that is not in the chart, or ``series`` is no forecast."""
-    known = (one for one in with_points(chart) if one.name == series.name and one.role in ("measured", "bound"))
-    return next(known, None) if series.role == "forecast" else None
-
-
-def _own_points(series: ChartLine, chart: Chart) -> list[int]:
-    """Return the indices of the points of a series, without those that a forecast shares with what it continues."""
-    before = _continued(series, chart)
-    known = {x for x, _ in before.points} if before else set()
-    return [index for index, (x, _) in enumerate(series.points) if x not in known]
-
-
-def _looks(charts: Sequence[Chart]) -> Looks:
-    """Return how each series is drawn, by its name and role: the same in all charts, a forecast as its curve.
-
-    The families of default backends always have the same colours.
-    """
-    lines = [series for chart in charts for series in chart.series]
-    bounds = {series.name for series in lines if series.role == "bound"}
-    shown: dict[str, ChartLine] = {}
-    for role in ("measured", "forecast"):
-        for series in lines:
-            if series.role == role and series.name not in bounds:
-                shown.setdefault(series.name, series)
-    usual = (entry.family for entry in ENTRIES if entry.by_default and not entry.reference_row)
-    families = dict.fromkeys((*usual, *(one.family or one.name for one in shown.values())))
-    colours = dict(zip(families, cycle(SERIES), strict=False))
-    looks: dict[tuple[str, LineRole], dict[str, Any]] = {}
-    for (name, series), marker in zip(shown.items(), cycle(_MARKERS), strict=False):
-        colour = colours[series.family or name].light
-        dashes = _DASHES if series.dashed else "solid"
-        looks[name, "measured"] = {"color": colour, "marker": marker, "markeredgewidth": 0.0, "linestyle": dashes}
-        looks[name, "forecast"] = {"color": colour, "marker": marker, **_FORECAST}
-    for name in bounds:
-        looks[name, "bound"] = {"color": MUTED.light, "marker": "_"}
-        looks[name, "forecast"] = {"color": MUTED.light, "marker": "_", **_FORECAST}
-    ideal = {"color": MUTED.light, "linestyle": (0.0, (1.0, 2.5))}
-    return looks | {(series.name, series.role): ideal for series in lines if series.role == "ideal"}
-
-
 def _ends_of(estimate: Estimate) -> tuple[float, float]:
-    low, high = (estimate.median if end is None else end for end in (estimate.low, estimate.high))
+    low = estimate.median if estimate.low is None else estimate.low
+    high = estimate.median if estimate.high is None else estimate.high
     return low, high
 
 

@@ -29,7 +29,6 @@ GAMES = {
     "PendulumEnv": ("g", 256),
     "AcrobotEnv": ("", 64),
 }
-_NO_LIMIT = 1 << 62  # of the steps of an episode
 _BEGINS, _HAS_BEGUN = -1, -2  # in place of the steps of an episode: see ``classic.c``
 
 
@@ -49,8 +48,7 @@ class ClassicTask:
             raise ValueError("the C library computes other bytes here than numpy and Python")
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         self.origin: Any = environment.unwrapped
-        limit = episode_limit(environment)
-        self.limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
+        self.limit = episode_limit(environment)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         self.name = type(self.origin).__name__
         attribute, self.chunk = GAMES[self.name]
@@ -65,7 +63,7 @@ class ClassicTask:
         return {}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> ClassicBatch:  # noqa: ARG002 - there are none
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return ClassicBatch(self, rows)
 
 
@@ -84,17 +82,6 @@ def _computes_the_same() -> bool:
     return True
 
 
-class _CClassic(ctypes.Structure):
-    """``struct classic`` of ``classic.c``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("game", "limit", "single")),
-        ("setting", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("actions", "observations", "rewards", "terminated", "truncated")),
-        *((name, ctypes.c_void_p) for name in ("state", "ages", "random")),
-    )
-
-
 class ClassicBatch:
     """Environments whose episodes C restarts after an end, except Acrobot's."""
 
@@ -107,9 +94,11 @@ class ClassicBatch:
         self._random: list[np.random.Generator | None] = [None] * count
         self._ages, self._bits = np.zeros(count, np.int64), np.zeros(count, np.uintp)
         self._arrays = (self._actions, self._observations, *results, self._state, self._ages, self._bits)
-        numbers = list(GAMES).index(task.name), task.limit, self._actions.dtype == np.float32, task.setting
-        self._all = _CClassic(*numbers, *(array.ctypes.data for array in self._arrays))
-        self.context = ctypes.addressof(self._all)
+        setting = int(np.float64(task.setting).view(np.int64))
+        numbers = list(GAMES).index(task.name), task.limit, self._actions.dtype == np.float32, setting
+        # ``struct classic`` of ``classic.c``: 8 bytes for each field.
+        self._all = np.array([*numbers, *(array.ctypes.data for array in self._arrays)], np.int64)
+        self.context: int = self._all.ctypes.data
         self.work = address(native.vebench_classic)
         self._draw = native.vebench_classic_begin
 
@@ -122,7 +111,7 @@ class ClassicBatch:
         self._ages[index] = _BEGINS
         if not self.restarts:
             # Acrobot's first state is of float32, whose sines and cosines numpy computes in other ways.
-            self._draw(ctypes.byref(self._all), ctypes.c_int64(index))
+            self._draw(ctypes.c_void_p(self.context), ctypes.c_int64(index))
             origin = self._task.origin
             origin.state = self._state[index] = self._state[index].astype(np.float32)
             self._observations[index] = origin._get_ob()  # noqa: SLF001 - Gymnasium's own

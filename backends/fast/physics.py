@@ -30,7 +30,6 @@ from vebench.backends.shared_memory.memory_layout import RowArrays
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NO_LIMIT = 1 << 62  # of the steps of an episode
 _ERROR = 1024  # bytes of the text of an error, as in ``physics.c``
 # ``struct part`` and ``struct bound`` of ``physics.c``.
 _PART = np.dtype(
@@ -70,8 +69,7 @@ class PhysicsTask:
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
         self.frame_skip = int(origin.frame_skip)
-        limit = episode_limit(environment)
-        self.limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
+        self.limit = episode_limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         shown, declared = sum(_view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape
@@ -85,7 +83,7 @@ class PhysicsTask:
         return {"frame_skip": task.frame_skip, **noise}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return PhysicsBatch(self, rows, infos=infos)
 
 
@@ -105,11 +103,11 @@ class PhysicsBatch:
         def numbers(part: Slice) -> NDArray[np.float64]:
             return np.zeros((count, _view_of(task.data, part).size))
 
-        around = numbers(rules.around), numbers(rules.around)
+        around = np.stack([numbers(rules.around)] * 2)
         parts = {name: numbers(part) for name, part in self._parts.items()}
         (observations,), rewards, _, _, (actions,) = rows
-        self._seen = Seen(actions, *around, parts, np.ones(count), observations, rewards, infos)
-        # What infos tell of the last rewards of each environment. Here it is only the form.
+        self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
+        # Infos about the last rewards of each environment. Here only their names and types matter.
         self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
         self._cameras: dict[int, Any] = {}
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.
@@ -127,12 +125,12 @@ class PhysicsBatch:
         before: list[tuple[object, ...]] = []
         after: list[tuple[object, ...]] = []
         for index, data in enumerate(self._data):
-            before.append(_part(data, rules.around, seen.before[index]))
+            before.append(_part(data, rules.around, seen.around[0, index]))
             at = 0
             for part in rules.row:
                 after.append(_part(data, part, seen.observations[index, at:]))
                 at += _view_of(data, part).size
-            after.append(_part(data, rules.around, seen.after[index]))
+            after.append(_part(data, rules.around, seen.around[1, index]))
             after += [_part(data, part, seen.parts[name][index]) for name, part in self._parts.items()]
         bounds = [_bound(data, bound) for data in self._data for bound in rules.healthy]
         return (
@@ -218,6 +216,8 @@ class PhysicsBatch:
         some = seen.rows(indices)
         told = self._task.rules.reward(some)
         seen.observations[indices], seen.rewards[indices] = some.observations, some.rewards
+        # Copies, since ``infos`` has given the arrays away.
+        self._told = {name: values.copy() for name, values in self._told.items()}
         for name, values in told.items():
             self._told[name][indices] = values
 
@@ -227,7 +227,7 @@ class PhysicsBatch:
         for name, info in self._infos.items():
             infos[name] = info.told(self._seen.parts[name])
         if not first:
-            infos |= {name: values.copy() for name, values in self._told.items()}
+            infos |= self._told
         return infos if rows is None else {name: values[rows] for name, values in infos.items()}
 
     def frames(self, index: int) -> int:

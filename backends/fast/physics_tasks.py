@@ -51,11 +51,10 @@ class Info(NamedTuple):
 
 @dataclass
 class Seen:
-    """A batch after a step: what rewards are computed from. Each array has a row for each environment."""
+    """A batch after a step: rewards are computed from it. Each array has a row for each environment."""
 
     actions: NDArray[Any]
-    before: Numbers  # the part that the task reads before the physics, and ``after`` it
-    after: Numbers
+    around: Numbers  # the part that the task reads before and after the physics: ``(2, environments, numbers)``
     parts: Mapping[str, Numbers]  # the parts that the task reads only afterwards, by its names for them
     healthy: Numbers  # 1.0 or 0.0
     observations: Numbers  # rewritten where a task shows more than MuJoCo's own numbers
@@ -64,11 +63,10 @@ class Seen:
 
     def rows(self, indices: NDArray[np.int64]) -> Seen:
         """Return copies of these rows."""
-        arrays = (self.actions, self.before, self.after)
-        actions, before, after = (array.take(indices, 0) for array in arrays)
+        actions, around = self.actions.take(indices, 0), self.around.take(indices, 1)
         parts = {name: numbers.take(indices, 0) for name, numbers in self.parts.items()}
         healthy, observations = self.healthy.take(indices), self.observations.take(indices, 0)
-        return Seen(actions, before, after, parts, healthy, observations, np.empty(len(indices)), self.tells)
+        return Seen(actions, around, parts, healthy, observations, np.empty(len(indices)), self.tells)
 
 
 # Writes the rewards of a batch. Returns what infos tell of them, in new arrays; nothing unless the batch ``tells``.
@@ -126,18 +124,21 @@ def _limited(numbers: Numbers, low: Numbers, high: Numbers) -> Numbers:
     return np.minimum(np.maximum(numbers, low), high)
 
 
-def _centres(masses: Numbers, positions: Numbers) -> Numbers:
-    """Return x and y of the bodies' centre of mass, ``(environments, 2)``."""
+def _centres(masses: Numbers, total: float, positions: Numbers) -> Numbers:
+    """Return x and y of the bodies' centre of mass: ``(2, environments, 2)``."""
+    moments = masses[:, None] * positions.reshape(*positions.shape[:2], len(masses), 3)
     # All three coordinates, though two are enough: so numpy adds the bodies up one after another, as Gymnasium does.
-    moments = masses[:, None] * positions.reshape(len(positions), len(masses), 3)
-    centres: Numbers = np.add.reduce(moments, axis=1) / np.sum(masses)
-    return centres[:, :2]
+    centres: Numbers = np.add.reduce(moments, axis=2) / total
+    return centres[..., :2]
 
 
-def _each_row(function: Callable[[Any, Any], Any], rows: Numbers) -> None:
-    """Apply a function to each row by itself, in place: on a whole batch numpy may round otherwise."""
-    for row in rows:
-        function(row, row)
+def _turn(function: Callable[[Any, Any], Any], angles: Numbers) -> None:
+    """Replace angles by their sines or cosines.
+
+    They are columns of wider rows, which numpy computes row by row, as in the class. A contiguous array it would
+    compute as a whole, and may round otherwise.
+    """
+    function(angles, angles)
 
 
 def _lengths(vectors: Numbers) -> Numbers:
@@ -165,12 +166,11 @@ def _travel(
     survival_type = np.asarray(bonus).dtype
     bonus_each = None if bonus is None else _constant(bonus)
     least, most = map(_constant, contact_range)
+    total = np.sum(0.0 if masses is None else masses)
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
-        before, after = seen.before, seen.after
-        if masses is not None:
-            before, after = _centres(masses, before), _centres(masses, after)
-        velocity = (after - before) / dt
+        around = seen.around if masses is None else _centres(masses, total, seen.around)
+        velocity = (around[1] - around[0]) / dt
         gain = forward = velocity[:, 0] * forward_weight
         cost = control = _squared_cost(control_weight, seen.parts.get("control", seen.actions))
         if bonus_each is not None:
@@ -343,16 +343,16 @@ def _inverted_pendulum(_origin: Origin) -> Rules:
 
 def _inverted_double_pendulum(origin: Origin) -> Rules:
     alive: float = _Settings(origin).healthy_reward
-    angles, speeds = Slice("qpos", 1), Slice("qvel", 0, None, -10, 10)
-    row = (Slice("qpos", 0, 1), angles, angles, speeds, Slice("qfrc_constraint", 0, 1, -10, 10))
+    angles, velocities = Slice("qpos", 1), Slice("qvel", 0, None, -10, 10)
+    row = (Slice("qpos", 0, 1), angles, angles, velocities, Slice("qfrc_constraint", 0, 1, -10, 10))
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
-        rewards, healthy, tips = seen.rewards, seen.healthy, seen.parts["tip"]
-        _each_row(np.sin, seen.observations[:, 1:3])
-        _each_row(np.cos, seen.observations[:, 3:5])
+        rewards, healthy, tips, speeds = seen.rewards, seen.healthy, seen.parts["tip"], seen.parts["velocities"]
+        _turn(np.sin, seen.observations[:, 1:3])
+        _turn(np.cos, seen.observations[:, 3:5])
         distance, velocity = np.empty_like(rewards), np.empty_like(rewards)
         # With numbers of numpy, as in the class: powers of an array have other bytes than those of a number.
-        for index, (x, y, (v1, v2)) in enumerate(zip(tips[:, 0], tips[:, 2], seen.parts["velocities"], strict=True)):
+        for index, (x, y, v1, v2) in enumerate(zip(tips[:, 0], tips[:, 2], *speeds.T, strict=True)):
             distance[index] = far = 0.01 * x**2 + (y - 2) ** 2
             velocity[index] = fast = 1e-3 * v1**2 + 5e-3 * v2**2
             rewards[index] = alive * healthy[index] - far - fast
@@ -374,8 +374,8 @@ def _reacher(origin: Origin) -> Rules:
 
     def reward(seen: Seen) -> dict[str, NDArray[Any]]:
         observations, aim = seen.observations, seen.parts["target"]
-        _each_row(np.cos, observations[:, :2])
-        _each_row(np.sin, observations[:, 2:4])
+        _turn(np.cos, observations[:, :2])
+        _turn(np.sin, observations[:, 2:4])
         observations[:, -2:] -= aim[:, :2]
         distance = _lengths(seen.parts["tip"] - aim) * weight
         control = _squared_cost(control_weight, seen.actions)

@@ -85,14 +85,13 @@ class _Simulations:
         columns = [self._rows.observations[:, start:stop] for start, stop in pairwise(bounds)]
         self._shown = list(zip(rules.row, parts, columns, strict=True))
         self._moved = self._numbers(rules.around)
-        self._before, self._after = np.zeros(self._moved.shape), np.zeros(self._moved.shape)
+        self._around = np.zeros((2, *self._moved.shape))
         self._healthy = np.ones(setup.batch_size)
         self._healthy_parts = [(bound, self._numbers(bound.part)) for bound in rules.healthy]
         after = {name: self._numbers(part) for name, part in rules.after.items()}
         # A row's actions are its controls.
         observations, rewards = self._rows.observations, self._rows.rewards
-        around = self._before, self._after
-        self._seen = Seen(self._control, *around, after, self._healthy, observations, rewards, tells=False)
+        self._seen = Seen(self._control, self._around, after, self._healthy, observations, rewards, tells=False)
 
     def _numbers(self, part: Slice) -> NDArray[np.float64]:
         """Return a part of all simulations as a view, ``(simulations, numbers)``."""
@@ -115,7 +114,7 @@ class _Simulations:
         mujoco.mj_resetData(origin.model, origin.data)
         self._rows.observations[index] = origin.reset_model()
         around = self._rules.around
-        self._before[index] = getattr(origin.data, around.field).reshape(-1)[around.start : around.stop]
+        self._around[0, index] = getattr(origin.data, around.field).reshape(-1)[around.start : around.stop]
         # mjbatch takes from its array of controls only what has changed in it since the last step.
         origin.data.ctrl[:] = self._control[index]
         mujoco.mj_getState(origin.model, origin.data, self._state[index], mujoco.mjtState.mjSTATE_INTEGRATION)
@@ -143,11 +142,11 @@ class _Simulations:
                 np.clip(source, part.low, part.high, out=target)
             else:
                 target[:] = source
-        self._after[:] = self._moved
+        self._around[1] = self._moved
         if self._healthy_parts:
             self._healthy[:] = np.logical_and.reduce([_within(bound, at) for bound, at in self._healthy_parts])
         self._rules.reward(self._seen)
-        self._before[:] = self._after
+        self._around[0] = self._around[1]
         if self._rules.ends:
             np.equal(self._healthy, 0.0, out=self._rows.terminated)
         np.greater_equal(self._age, self._limit, out=self._rows.truncated)

@@ -21,7 +21,7 @@ from vebench.errors import one_line
 from vebench.plan.spec import PER_NODE, UNTIL_BUDGET
 from vebench.reports import columns, figures
 from vebench.reports.document import DEFAULT, AnswerText, DataPage, Document, Remark, Table, TableRow, Text, View
-from vebench.reports.pages.answer import Commands, answers, setting_of
+from vebench.reports.pages.answer import RunFacts, answers, setting_of
 from vebench.reports.pages.curves import forecast_tables, predictions, run_charts
 from vebench.reports.pages.rates import learner_words, rate_tables
 from vebench.reports.pages.side_by_side import Section, side_by_side
@@ -30,16 +30,29 @@ from vebench.results.header import what_differs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from vebench.analysis.answer import TaskAnswer
     from vebench.analysis.cell import CellSummary
     from vebench.results.records import Run, RunRecord
 
 
-# Of a cell's data, in the order in which users have always met them; the others follow.
+# The first keys of a cell's data. The others follow in the order of COLUMNS.
 _FIRST = (
-    *("env", "backend", "workers", "num_envs", "status", "steps_per_second", "frames_per_second", "speedup"),
-    *("efficiency", "of_ceiling", "frames_per_cpu_second", "startup_seconds", "peak_rss_bytes", "findings"),
+    "env",
+    "backend",
+    "workers",
+    "num_envs",
+    "status",
+    "steps_per_second",
+    "frames_per_second",
+    "speedup",
+    "efficiency",
+    "of_ceiling",
+    "frames_per_cpu_second",
+    "startup_seconds",
+    "peak_rss_bytes",
+    "findings",
 )
-# Findings on the run as a whole that its condition says, and those on cells that the notice says of all.
+# Findings on the run as a whole that its condition says, and findings on cells that the notice says about all.
 _OF_CONDITION = frozenset({Code.THROTTLED, Code.UNPINNED, Code.VIRTUAL_MACHINE})
 _TAKEN: frozenset[Code] = frozenset({Code.DISTURBED, Code.THROTTLED})
 _MOST_NAMED = 3  # tasks in a title
@@ -116,12 +129,45 @@ class EarlyPage(RunPage):
         return tuple(replace(one, facts=(), findings=(), answers=(*ahead.values(),)) for one in super().documents)
 
 
-def _beside(section: Section, first: Section) -> str:
-    """Return whether the figures of a run are comparable with those of the first; empty for that itself."""
+def _document(section: Section, sections: Sequence[Section], view: View, *, early: bool) -> Document:
+    head, cells = section.head, section.cells
+    letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
+    predicted = predictions(cells, head, view.forecast) if view.forecast else ()
+    shown = cells if view.every_finding else _needed(cells)
+    found: dict[str, TaskAnswer] = {}
+    tables: list[Table] = []
+    for env in dict.fromkeys(cell.env for cell in cells):
+        of_env = [cell for cell in cells if cell.env == env]
+        found[env] = answer(of_env, head.spec, head.usable_cpus, usable=not section.notice)
+        best = None if early else found[env].winner
+        tables += rate_tables(env, [cell for cell in shown if cell.env == env], head.spec, view, best=best)
+    marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
+    tables += forecast_tables(predicted)
+    if view.every_finding:
+        tables += _times(section.run)
+    facts = [("file", section.name), *run_facts(head, cells)]
+    facts += [("time", time_of_run(section.run)), ("compared", _comparable(section, sections[0]))]
+    return Document(
+        title=f"{letter}{_tasks([*found] or head.spec.envs)} on {where}",
+        facts=tuple(fact for fact in facts if fact[1]),
+        tables=tuple(tables),
+        legend=tuple(_legend(shown)),
+        findings=tuple(_findings(section, shown, view)),
+        best="the winner" if marked else "",
+        notice=section.notice,
+        answers=answers(found, RunFacts(head, section.name, section.findings)),
+        charts=run_charts(cells, head, found, predicted, view, (letter, where)),
+        file=section.name,
+        all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
+    )
+
+
+def _comparable(section: Section, first: Section) -> str:
+    """Return whether the results of a run are comparable with the first one's; empty for the first itself."""
     if section is first:
         return ""
-    of_each = [{cell.env for cell in one.cells} for one in (section, first)]
-    if all(of_each) and not set.intersection(*of_each):
+    mine, its = ({cell.env for cell in one.cells} for one in (section, first))
+    if mine and its and mine.isdisjoint(its):
         return f"with no other run: it has no task in common with {first.name}"
     differences = what_differs(first.head, section.head)
     if not differences:
@@ -129,55 +175,21 @@ def _beside(section: Section, first: Section) -> str:
     return one_line(f"under other conditions than {first.name}: {'; '.join(differences)}")
 
 
-def _document(section: Section, sections: Sequence[Section], view: View, *, early: bool) -> Document:
-    head, cells = section.head, section.cells
-    beside = _beside(section, sections[0])
-    letter, where = f"{section.letter}: " if len(sections) > 1 else "", _where(head)
-    predicted = predictions(cells, head, view.forecast) if view.forecast else ()
-    envs = dict.fromkeys(cell.env for cell in cells)
-    found = {
-        env: answer([cell for cell in cells if cell.env == env], head.spec, head.usable_cpus, usable=not section.notice)
-        for env in envs
-    }
-    matters = cells if view.every_finding else _that_matter(cells)
-    tables: list[Table] = []
-    for env in envs:
-        best = None if early else found[env].winner
-        tables += rate_tables(env, [cell for cell in matters if cell.env == env], head.spec, view, best=best)
-    marked = any(text.tone == "best" for table in tables for row in table.rows for text in row.texts)
-    # What others took of most cells is the notice, and need not be said of each.
+def _findings(section: Section, cells: Sequence[CellSummary], view: View) -> list[Remark]:
+    """Return the findings, the gravest first, without the ones that title, facts or notice say already.
+
+    Notes are left out unless everything was asked for.
+    """
     said = _TAKEN if section.notice and not view.every_finding else frozenset()
-    of_cells = grouped([
-        replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in matters
-    ])  # fmt: skip
-    of_run = ((finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE)  # that is the notice
-    pairs = [*((group.finding, group.places) for group in of_cells), *of_run]
-    gravest_first = sorted(pairs, key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
-    findings = [Remark.of(finding, places) for finding, places in gravest_first]
-    # A reader has to know all but notes, and what the condition of the run says.
-    shown = [
-        one
-        for one in findings
-        if view.every_finding or (one.gravity is not Gravity.NOTE and (one.places or one.label not in _OF_CONDITION))
-    ]
-    return Document(
-        title=f"{letter}{_tasks([*envs] or head.spec.envs)} on {where}",
-        facts=(
-            ("file", section.name),
-            *run_facts(head, cells),
-            *((("time", time),) if (time := time_of_run(section.run)) else ()),
-            *((("compared", beside),) if beside else ()),
-        ),
-        tables=(*tables, *forecast_tables(predicted), *(_times(section.run) if view.every_finding else ())),
-        legend=tuple(_legend(matters)),
-        findings=tuple(shown),
-        best="the winner" if marked else "",
-        notice=section.notice,
-        answers=answers(found, Commands(head, section.name, section.findings)),
-        charts=run_charts(cells, head, found, predicted, view, (letter, where)),
-        file=section.name,
-        all_notes="" if view.every_finding else shlex.join(("vebench", "report", "--all", section.name)),
-    )
+    left = [replace(cell, findings=tuple(one for one in cell.findings if one.code not in said)) for cell in cells]
+    pairs = [(group.finding, group.places) for group in grouped(left)]
+    pairs += [(finding, ()) for finding in section.findings if finding.code is not Code.UNUSABLE]
+    pairs.sort(key=lambda pair: GRAVEST_FIRST.index(pair[0].code))
+    remarks = [Remark.of(finding, places) for finding, places in pairs]
+    if view.every_finding:
+        return remarks
+    matter = [one for one in remarks if one.gravity is not Gravity.NOTE]
+    return [one for one in matter if one.places or one.label not in _OF_CONDITION]
 
 
 def _where(head: RunRecord) -> str:
@@ -192,7 +204,7 @@ def _tasks(envs: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= _MOST_NAMED else [*names[:2], f"{len(names) - 2} other tasks"])
 
 
-def _that_matter(cells: Sequence[CellSummary]) -> list[CellSummary]:
+def _needed(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Return the cells that a table needs: what the loop costs is left out if no backend's rate suffers from it."""
     suffers: dict[str, bool] = {}
     for cell in cells:
@@ -206,10 +218,8 @@ def _legend(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield "No cell has been measured yet."
         return
     as_many = " and as many environments" if len({cell.envs_per_worker for cell in cells}) > 1 else ""
-    yield (
-        "In each cell: frames/s with its 95 % confidence interval (±), and the speedup over "
-        f"{REFERENCE} with one worker{as_many}."
-    )
+    over = f"{REFERENCE} with one worker{as_many}"
+    yield f"In each cell: frames/s with its 95 % confidence interval (±), and the speedup over {over}."
     if any(cell.sample.one_process for cell in cells):
         yield f"One process each: {PROCESS_SPREAD:.0%} allowed for what others would differ by; --passes measures it."
 
@@ -267,16 +277,13 @@ def _times(run: Run) -> Iterator[Table]:
     labels = dict.fromkeys(cell.label for cell in run.cells)
     of_each = {label: spent(cell for cell in run.cells if cell.label == label) for label in labels}
     known = {label: (*found, sum(found)) for label, found in of_each.items() if found is not None}
-    if len(known) == len(labels):
-        yield Table(
-            title="Where the time went, in seconds",
-            columns=(*(name.replace("_", "-") for name in Spent._fields), "sum"),
-            rows=tuple(
-                TableRow(one_line(label), tuple(Text((f"{part:.1f}",), value=part) for part in parts))
-                for label, parts in sorted(known.items(), key=lambda each: -each[1][-1])
-            ),
-            further=True,
-        )
+    if len(known) < len(labels):
+        return
+    rows = []
+    for label, parts in sorted(known.items(), key=lambda each: -each[1][-1]):
+        rows.append(TableRow(one_line(label), tuple(Text((f"{part:.1f}",), value=part) for part in parts)))
+    heads = (*(name.replace("_", "-") for name in Spent._fields), "sum")
+    yield Table("Where the time went, in seconds", heads, tuple(rows), further=True)
 
 
 def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]:
@@ -287,8 +294,7 @@ def _condition(header: RunRecord, cells: Sequence[CellSummary]) -> Iterator[str]
         yield f"a quota of {host.quota_cpus:g} CPUs"
     if not host.pinning or not header.spec.pin.pins:
         yield "cells not held to CPUs of their own"
-    taken = [
-        cell.conditions.stolen_share + cell.conditions.others_share for cell in cells if cell.conditions.taken_is_known
-    ]
+    known = [cell.conditions for cell in cells if cell.conditions.taken_is_known]
+    taken = [one.stolen_share + one.others_share for one in known]
     if taken:
         yield f"others took {sum(taken) / len(taken):.1%} of CPU time, up to {max(taken):.1%} in a cell"

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import pytest
-import typer.main
 from support.pages import document_of, on_terminal
 from support.records import SECOND, make_cell, make_header, on_hosts
 
@@ -18,7 +17,6 @@ from vebench.analysis.summary import summarise
 from vebench.backends.interface import OwnClasses
 from vebench.backends.registry import ENTRIES
 from vebench.child.window import Window
-from vebench.plan.grammar import parse_backends
 from vebench.reports.document import AnswerText
 from vebench.reports.formats import markdown
 from vebench.reports.pages.answer import RULE
@@ -181,16 +179,16 @@ SITUATIONS = {
         f"{NONE}: only shm-sync was measured.",
         f"Its highest rate: {figure('shm-sync with 4 workers', 7600)}.",
         "2 workers reach 97% of it (±5.7%).",
-        f"Measure with: {COMMAND} --set base=false",
+        "Measure other backends, too: leave out --backend, or name more.",
         backends=[{"name": "shm-sync"}],
-        command=f"{COMMAND} -b shm-sync --set base=false -o one.jsonl",
+        command=f"{COMMAND} -b shm-sync --no-base -o one.jsonl",
     ),
     "a user's own backend alone, beside the loop that is there for speedups": situation(
         [*LOOP, *curve("threads:Threads", {1: 800, 2: 1300})],
         f"{NONE}: only threads:Threads was measured.",
         f"Its highest rate: {figure('threads:Threads with 2 workers', 5200, '1.30x')}.",
         "More may be faster: 2 workers is the most that was measured, on 4 CPUs.",
-        f"Measure with: {COMMAND} -b threads:Threads --verify -w 1..2 -b {','.join(CONTESTANTS)}",
+        "Measure other backends, too: leave out --backend, or name more.",
         backends=[{"name": "threads:Threads"}],
         command=f"{COMMAND} -b threads:Threads --verify -w 1..2 -o a.jsonl",
     ),
@@ -198,8 +196,7 @@ SITUATIONS = {
         [*curve("envpool-async", {2: 1300}, options={"ratio": 2}), *curve("ceiling", {2: 3000})],
         f"{NONE}: only envpool-async[ratio=2] was measured.",
         f"Its highest rate: {figure('envpool-async[ratio=2] with 2 workers', 5200)}.",
-        f"Measure with: {COMMAND} -b 'envpool-async[ratio=2],ceiling' "
-        f"-b {','.join(name for name in CONTESTANTS if name != 'envpool-async')}",
+        "Measure other backends, too: leave out --backend, or name more.",
         backends=[{"name": "envpool-async", "options": {"ratio": 2}}, {"name": "ceiling"}],
         command=f"{COMMAND} -b 'envpool-async[ratio=2],ceiling'",
     ),
@@ -207,13 +204,13 @@ SITUATIONS = {
         [*LOOP, *failed("gym-sync", 1), *failed("shm-sync", 1)],
         f"{NONE}: only for-loop has a rate.",
         f"Its highest rate: {figure('for-loop with 1 worker', 4000)}.",
-        f"Measure the others with: {RESUME}",
+        f"Measure with: {RESUME}",
     ),
     "the highest rate is known to nothing": situation(
         ONE_IS_WIDE,
         UNCERTAIN,
         KNOWN_BETTER,
-        f"Measure with: {COMMAND} --windows 4 --until 10%",
+        "Measure again with --until 10%.",
         command=f"{COMMAND} --windows 4 -o wide.jsonl",
     ),
     "the highest rate is known to nothing, and cells are missing": situation(
@@ -230,7 +227,7 @@ SITUATIONS = {
         ONE_IS_WIDE,
         UNCERTAIN,
         KNOWN_BETTER,
-        f"Measure with: {COMPARE} --budget 10m --passes 10",
+        "Measure again with --passes 10.",
         interpreter="new/python",
         command=f"{COMPARE} --budget 10m -o a.jsonl",
         passes=5,
@@ -258,7 +255,7 @@ SITUATIONS = {
         ],
         UNCERTAIN.replace("shm-sync", "GYM").replace("gym-async", "shm-sync").replace("GYM", "gym-async"),
         f"The fastest with a usable interval: {figure('shm-sync with 4 workers', 9200, '2.30x')}.",
-        f"Measure with: {COMMAND} --until 10%",
+        "Measure again with --until 10%.",
     ),
     "only a size of the best backend is known": situation(
         [
@@ -309,7 +306,7 @@ SITUATIONS = {
     "one window each": situation(
         [*noisy("for-loop", 1, 1000), *noisy("gym-sync", 1, 990), *noisy("shm-sync", 2, 1900)],
         f"{NONE}: no rate counts, since shm-sync, for-loop and gym-sync have only one window.",
-        f"Measure with: {COMMAND} --passes 10",
+        "Measure again with --passes 10.",
         passes=5,
     ),
     "one window of the fastest": situation(
@@ -335,7 +332,7 @@ SITUATIONS = {
         [*LOOP, *curve("gym-sync", {2: 1900}, **UNKNOWN_WORK)],
         f"{NONE}: only for-loop is left, since gym-sync {NOT_KNOWN}.",
         LOOP_COUNTS,
-        f"Measure with: {COMMAND} --verify",
+        "Measure again with --verify.",
     ),
     "nobody has compared the work of a user's own backend, and cells are missing": situation(
         [*LOOP, *curve("my.mod:Own", {2: 1900}, options={"mode": "a b"}, **UNKNOWN_WORK)],
@@ -372,17 +369,17 @@ SITUATIONS = {
         [*LOOP, *curve("shm-sync", {1: 2000}), *CEILING],
         f"{NONE}: only for-loop is left, since shm-sync {IMPOSSIBLE}.",
         LOOP_COUNTS,
-        f"Measure with: {COMMAND} --passes 6",
+        "Measure again with --passes 6.",
     ),
     "most cells were disturbed": situation(
         [*LOOP, *disturbed("gym-sync", 1, 1500), *disturbed("shm-sync", 2, 3000)],
         "No winner: this run is unusable.",
-        f"Measure on an idle machine: {COMMAND}",
+        "Measure on an idle machine.",
     ),
     "most cells of two tasks were held back": situation(
         [cell for env in ("Ant-v5", "Ant-v4") for cell in held_back("for-loop", 1, 1500, env=env)],
         "No winner: this run is unusable.",
-        f"Measure on more CPUs, or with fewer --workers: {COMMAND}",
+        "Measure on more CPUs, or with fewer --workers.",
         envs=["Ant-v5", "Ant-v4"],
     ),
     "the winner was disturbed": situation(
@@ -435,7 +432,7 @@ SITUATIONS = {
     "reference rows only": situation(
         [*curve("null", {1: 2_500_000}), *CEILING],
         f"{NONE}: only reference rows were measured.",
-        f"Measure with: {COMMAND}",
+        "Measure backends, too: leave out --backend.",
         backends=[{"name": "null"}, {"name": "ceiling"}],
         command=f"{COMMAND} --backend=null,ceiling",
     ),
@@ -542,14 +539,13 @@ def recommended() -> Iterator[str]:
 
 
 def test_every_command_that_is_recommended_is_one_that_can_be_typed() -> None:
-    group = typer.main.get_command(cli.app)
     lines = set(recommended())
     assert {line.split()[0] for line in lines} == {"run", "compare", "verify", "tune"}
     for line in lines:
         name, *words = shlex.split(line)
-        command = group.get_command(typer.Context(group), name)  # type: ignore[attr-defined]
+        command = cli.app.commands[name]
         context = command.make_context(name, words, obj=None)
-        parse_backends(context.params["backends"] or ())
+        assert not context.args
 
 
 def test_that_a_run_is_unusable_is_explained_once() -> None:
@@ -585,22 +581,6 @@ def test_there_is_no_code_without_a_winner_nor_for_a_third_party_nor_for_several
     assert code_of(curve("gym-sync", {1: 2000})) != ()
     assert code_of(curve("mine:Fast", {1: 2000})) == ()
     assert code_of(curve("gym-sync", {2: 2000}, replicas=((0,), (1,)))) == ()
-
-
-@pytest.mark.parametrize(
-    ("command", "again"),
-    [
-        ("vebench run -e Pong -o a.jsonl -w 2", "vebench run -e Pong -w 2 --passes 6"),
-        ("vebench run -e Pong -oa.jsonl --passes=1", "vebench run -e Pong --passes 6"),
-        ("vebench run -e Pong --output=a.jsonl --passes 1 -q", "vebench run -e Pong -q --passes 6"),
-        ("vebench run -b 'shm-async[ratio=3]' -e Pong", "vebench run -b 'shm-async[ratio=3]' -e Pong --passes 6"),
-        ("", "vebench run --env Pong --passes 6"),
-        ("vebench run -e 'Po\x1b[31mng", "vebench run -e ''\"'\"'Po [31mng' --passes 6"),
-    ],
-)
-def test_the_command_to_measure_with_is_the_runs_own_with_what_is_to_change(command: str, again: str) -> None:
-    (one,) = answers_of([*LOOP, *curve("shm-sync", {1: 2000}), *CEILING], command=command)
-    assert one.sentences[-1] == f"Measure with: {again}"
 
 
 def test_the_answer_is_last_on_a_terminal_and_first_in_markdown() -> None:

@@ -77,12 +77,6 @@ def test_one_batch_in_twenty_is_late_and_the_median_does_not_show_it() -> None:
     assert (times["latency_p50_ns"], times["latency_p99_ns"]) == (STEP, 10 * STEP)
 
 
-def test_each_stretch_counts_for_itself() -> None:
-    machine = Machine([[0, 1]], 2)
-    loop, first, _ = driven(machine, 10)
-    assert loop.run_for(10 * STEP, 10).times == first
-
-
 @pytest.mark.parametrize(
     ("ids", "num_envs", "age"),
     [

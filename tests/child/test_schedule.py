@@ -24,20 +24,12 @@ def throttles(throttled: Iterable[bool], windows: int, *, time_left: bool = True
     return [window.throttles for window in measured]
 
 
-def test_windows_that_nothing_holds_back_are_measured_once() -> None:
-    assert throttles(repeat(False), 3) == [0, 0, 0]
-
-
 def test_a_window_that_was_held_back_is_measured_again_and_both_are_reported() -> None:
     assert throttles(chain([False, True], repeat(False)), 3) == [0, 1, 0, 0]
 
 
 def test_a_window_is_measured_again_twice_at_most_and_then_no_other_is() -> None:
     assert throttles(repeat(True), 3) == [1, 1, 1, 1, 1]
-
-
-def test_a_quota_that_bites_now_and_then_does_not_end_the_tries() -> None:
-    assert throttles([True, True, False, False, True, False], 3) == [1, 1, 0, 0, 1, 0]
 
 
 def test_without_time_for_it_nothing_is_measured_again() -> None:
@@ -49,22 +41,6 @@ def test_a_quota_is_noticed_by_the_time_that_it_took_where_it_is_not_counted() -
 
 
 CALM, DISTURBED = Window(10**9, 5, 0, others_ns=0), Window(10**9, 5, 0, others_ns=5 * 10**8)
-
-
-@pytest.mark.parametrize(
-    ("tries", "windows", "measured"),
-    [
-        ([DISTURBED, CALM, CALM], 2, 3),
-        ([DISTURBED, DISTURBED, CALM, DISTURBED, CALM], 2, 5),
-        ([DISTURBED] * 5, 3, 5),
-        ([DISTURBED, Window(10, 5, 0, throttles=1), DISTURBED, CALM], 2, 4),
-    ],
-)
-def test_a_window_that_others_disturbed_is_measured_again_as_one_that_a_quota_held_back(
-    tries: list[Window], windows: int, measured: int
-) -> None:
-    fate = iter(tries)
-    assert list(valid(lambda: next(fate), windows, 1, lambda: True)) == tries[:measured]
 
 
 def test_whether_others_disturbed_a_window_depends_on_how_many_cpus_the_cell_has() -> None:
@@ -123,7 +99,7 @@ WINDOW = ["read", "begins", "10 ms, 3 batches", "read", "ends", "window"]
 @pytest.mark.parametrize(
     ("mode", "log"), [("alone", WINDOW * 2), ("in_turn", ["warm", *["8 batches", "10 ms, 3 batches", *WINDOW] * 2])]
 )
-def test_the_words_of_a_window_leave_out_the_counters_and_before_a_turn_comes_what_does_not_count(
+def test_a_window_is_announced_without_its_counters_and_lead(
     mode: Mode, log: list[str], monkeypatch: pytest.MonkeyPatch, request_of: Request
 ) -> None:
     loop = FakeLoop()
@@ -230,23 +206,6 @@ def test_a_replica_steps_on_until_the_windows_begin_and_keeps_to_their_times(req
     ends = [one.start_ns + one.window.ns - begin - 10_000_000 for one, begin in zip(found, due, strict=True)]
     assert [0 <= end < FakeLoop.BATCH for end in ends] == [True] * 3
     assert loop.now >= found[-1].start_ns + found[-1].window.ns + PAUSE_NS
-
-
-def test_a_replica_steps_while_it_is_not_told_when_the_windows_begin(request_of: Request) -> None:
-    reading, writing = os.pipe()
-
-    class Told(FakeLoop):
-        def run_for(self, span: int, batches_per_reading: int = 1) -> Stretch:
-            if len(self.log) == 3:
-                os.write(writing, b"90000000\n")
-            return super().run_for(span, batches_per_reading)
-
-    loop, asked = Told(), replace(request_of, mode="in_step", go_ahead=reading)
-    nothing = Watched([], (), ())
-    Windows(asked, loop, None, nothing, lambda _: None, loop.clock, 0, warmup=WARM, ahead=8, moments=1).measure()
-    assert loop.log[:5] == [*["2 ms, 3 batches"] * 4, "80 ms, 3 batches"]
-    os.close(reading)
-    os.close(writing)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from vebench.child.request import Judging, Proving, Recording
 from vebench.engine.interface import CellError, CellFinished, Outcome, ProofDone
 from vebench.engine.runner import replayed, verified
 from vebench.plan.cells import Cell, Replica
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 
 PONG, MINE = Task("ALE/Pong-v5", "atari", 4), Task("mine/Own-v0", OTHER.name, 1)
 SAME = Proof("identical", rows=9, ends=3)
@@ -76,7 +77,7 @@ def test_a_judge_that_gives_no_proof_costs_the_other_backends_nothing() -> None:
     assert found == ["gym-sync unverified it raised", f"shm-sync unverified {HANGS}", "fast-sync identical"]
 
 
-def test_a_backend_that_cannot_run_or_be_compared_is_told_in_its_place_and_starts_nothing() -> None:
+def test_a_backend_that_cannot_run_or_be_compared_starts_nothing() -> None:
     cells = [cell("gym-sync", skip="not installed"), cell("envpool-sync", Task("CartPole-v1", "classic", 1))]
     found, asked = proven(cells, {}, {})
     assert found[0] == "gym-sync unverified not installed"
@@ -93,7 +94,7 @@ def test_an_environment_that_hangs_is_waited_for_once_and_not_by_each_backend() 
     assert asked == ["step for-loop", f"judge for-loop ({HANGS})"]
 
 
-def test_an_environment_that_goes_well_is_tried_once_before_several_backends_and_not_before_one() -> None:
+def test_an_environment_is_tried_once_before_several_backends() -> None:
     _, asked = proven([cell("gym-sync", MINE), cell("shm-sync", MINE)], {}, {})
     assert asked[:3] == ["step for-loop", "judge for-loop", "step gym-sync"]
     assert len(asked) == 6

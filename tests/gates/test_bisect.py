@@ -22,7 +22,7 @@ from vebench.plan.spec import RunSpec
 
 RELEASES = [f"1.{minor}" for minor in range(12)]
 ENDS = ("--good", "1.0", "--bad", "1.11")
-CELL = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--set", "proof=off", "-f", "json")
+CELL = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--proof", "off", "-f", "json")
 PONG = ("bisect", "--package", "pong", *ENDS, *CELL)
 Rate = Callable[[str], float]
 
@@ -88,7 +88,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     ("version", "ratio", "stolen"),
     [("1.7", 0.9, 0.0), ("1.1", 0.8, 0.0), ("1.11", 0.9, 0.0), ("1.4", 1.2, 0.0), ("1.7", 0.9, 0.5)],
 )
-def test_the_release_that_changed_the_rate_is_found_with_the_ratio_also_if_others_disturb_all_cells(
+def test_the_release_that_changed_the_rate_is_found_with_the_ratio(
     vebench: Command, version: str, ratio: float, stolen: float
 ) -> None:
     here = Installed(slower_from(version, ratio))
@@ -104,7 +104,7 @@ def test_the_release_that_changed_the_rate_is_found_with_the_ratio_also_if_other
     assert {one["name"] for one in found["candidates"] if one["steps"]} <= {*here.installed}
 
 
-def test_what_cannot_be_installed_or_measured_is_skipped_until_it_is_resumed(vebench: Command) -> None:
+def test_candidates_that_fail_are_skipped_until_resumed(vebench: Command) -> None:
     here = Installed(slower_from("1.6"), lacking=["1.5"], broken=["1.6"])
     found = json.loads(vebench(*PONG, "-o", "steps.jsonl", world=here.world()).out)
     assert (found["status"], found["found"], found["first"], found["last"]) == (3, False, "1.5", "1.7")
@@ -129,7 +129,7 @@ def test_ends_that_do_not_differ_are_status_3(vebench: Command) -> None:
     assert "the ends do not differ" in done.err
 
 
-def test_without_time_the_range_is_told_and_resume_goes_on_with_the_steps(vebench: Command, tmp_path: Path) -> None:
+def test_without_time_a_range_is_the_answer_and_resume_continues(vebench: Command, tmp_path: Path) -> None:
     here = Installed(slower_from("1.7"))
     first = vebench(*PONG, "-o", "steps.jsonl", "--budget", "1s", world=here.world())
     found = json.loads(first.out)
@@ -182,7 +182,7 @@ class Repository(Installed):
         return (Path(requirement) / "rate").read_text()
 
 
-def test_of_a_repository_the_commit_on_the_path_of_first_parents_is_found(vebench: Command, tmp_path: Path) -> None:
+def test_the_commit_on_the_path_of_first_parents_is_found(vebench: Command, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     (repository / "python").mkdir(parents=True)
     git(repository, "init", "-q", "-b", "main")

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from vebench.analysis.statistics import Estimate
-from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, mean_of, pooled, posterior, to_ask, unclear
+from vebench.gates.bisection import BIAS, CERTAIN, Answer, Ratio, answer, judge, mean_of, pooled, posterior, to_ask
 
 MOST_STEPS = 40
 
@@ -29,17 +29,13 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
         )
 
     steps: list[tuple[int, Ratio]] = []
-    change, askable = (
-        Ratio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS)),
-        range(1, last),
-    )
+    change = Ratio(log(ratio) + builds[-1] - builds[0] + noise.gauss(0, 0.005), hypot(0.005, BIAS))
     while True:
-        chances = posterior(last, change, steps)
-        found, ratios = answer(chances, askable), pooled(steps)
-        at = unclear(found, change, ratios) if found.found else to_ask(chances, askable)
-        if at is None or len(steps) == MOST_STEPS:
-            return true, found if at is None else found._replace(found=False), len(steps)
-        steps.append((at, measured(at)))
+        found = judge(last, change, steps)
+        if found.next is None or len(steps) == MOST_STEPS:
+            sure = found.answer.found and found.one_change
+            return true, found.answer._replace(found=sure), len(steps)
+        steps.append((found.next, measured(found.next)))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,7 @@ def bisected(number: int, *, last: int, ratio: float, wild: float, bias: float) 
         (30, 0.95, 0.0, 0.007, 0.3, 40),  # builds differ by a seventh of the change
     ],
 )
-def test_of_100_bisections_99_percent_of_those_that_are_decided_are_right(
+def test_99_percent_of_decided_bisections_are_right(
     last: int, ratio: float, wild: float, bias: float, decided: float, most: float
 ) -> None:
     all_found = [bisected(number, last=last, ratio=ratio, wild=wild, bias=bias) for number in range(100)]
@@ -62,14 +58,14 @@ def test_of_100_bisections_99_percent_of_those_that_are_decided_are_right(
     assert sum(steps for _, _, steps in all_found) / len(all_found) <= most
 
 
-def test_without_a_step_every_position_is_as_likely_and_the_middle_is_compared_first() -> None:
+def test_without_a_step_the_middle_is_compared_first() -> None:
     chances = posterior(4, Ratio(log(0.9), 0.01), [])
     assert chances == [0, 0.25, 0.25, 0.25, 0.25]
     assert to_ask(chances, range(1, 4)) == 2
     assert answer(chances, range(1, 4)) == Answer(1, 4, 1.0, found=False)
 
 
-def test_what_cannot_be_compared_is_never_asked_and_stays_in_the_answer() -> None:
+def test_skipped_candidates_are_never_asked_and_stay_in_the_answer() -> None:
     askable = (1, 4, 5)  # 2 and 3 were skipped
     chances = posterior(6, Ratio(log(0.8), 0.01), 2 * [(1, Ratio(0.0, 0.01)), (4, Ratio(log(0.8), 0.01))])
     found = answer(chances, askable)
@@ -85,7 +81,7 @@ def test_no_single_ratio_decides_however_clear_and_two_that_agree_do() -> None:
         assert (twice > CERTAIN) == (found.log > change.log - 0.01)
 
 
-def test_ratios_of_several_cells_and_of_several_steps_are_averaged_with_their_errors() -> None:
+def test_ratios_of_cells_and_of_steps_are_averaged_with_their_errors() -> None:
     mean = mean_of([Estimate(median, median * exp(-0.0196), median * exp(0.0196)) for median in (0.8, 0.9)])
     assert mean.log == pytest.approx(log(0.8 * 0.9) / 2)
     assert mean.error == pytest.approx(0.01 / 2**0.5)

@@ -59,11 +59,10 @@ def edited(path: Path, change: Callable[[list[str]], list[str]]) -> Path:
     return write_lines(path, change(path.read_text().splitlines()))
 
 
-def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Check, runs: Runs) -> None:
+def test_a_baseline_of_other_hosts_is_not_measured_again(check: Check, runs: Runs) -> None:
     spec = make_header(envs=["Pong", "Ant"], workers=[1, 2], backends=BACKENDS, hosts={"names": ["a", "b"]}).spec
     refused = check(runs("base", spec=spec))
-    assert refused.status == 2
-    assert "measured on other hosts, which check does not repeat" in refused.refusal
+    assert (refused.status, "other hosts" in refused.refusal) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_a_baseline_of_other_hosts_is_refused_with_what_to_do_instead(check: Che
         (0.3, 5, RATES, 1),
     ],
 )
-def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(
+def test_the_status_is_1_if_a_backend_is_slower_and_3_if_unknown(
     check: Check, runs: Runs, factor: float, passes: int, options: tuple[str, ...], status: int
 ) -> None:
     a, b = runs("a.jsonl", passes=passes), runs("b.jsonl", factor, passes=passes)
@@ -92,11 +91,10 @@ def test_the_status_is_1_if_a_backend_is_slower_and_3_if_nobody_can_tell(
     assert slower == ({("shm-sync", 2)} if status == 1 else set())
 
 
-def test_rates_of_two_like_runs_are_inconclusive_since_runs_as_a_whole_may_differ(check: Check, runs: Runs) -> None:
+def test_rates_of_two_like_runs_are_inconclusive(check: Check, runs: Runs) -> None:
     found = check(runs("a.jsonl"), runs("b.jsonl"), *RATES)
     assert (found.status, found.err) == (3, "")
     assert found.out.startswith("Check: 8 inconclusive of 8 cells\n")
-    assert "two runs of the same code may differ by this much" in " ".join(found.out.split())
 
 
 def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
@@ -124,7 +122,7 @@ def test_only_what_was_asked_for_is_checked(check: Check, runs: Runs) -> None:
     ],
     ids=["truncated", "only a head", "no number", "all skipped"],
 )
-def test_a_run_that_is_damaged_or_not_whole_never_passes(
+def test_a_damaged_or_incomplete_run_never_passes(
     check: Check, runs: Runs, which: int, change: Callable[[list[str]], list[str]], answer: tuple[int, str]
 ) -> None:
     files = [runs("a.jsonl"), runs("b.jsonl")]
@@ -185,7 +183,7 @@ ALL = range(5)
     [((), ALL, 1), ((), (3,), 1), ((3,), ALL, 1), (ALL, (), 3), (ALL, ALL, 3), ((3,), (), 0), ((3,), (3, 4), 0)],
     ids=["all", "one", "all, not one", "before", "both", "one before", "some in both"],
 )
-def test_a_cell_that_failed_in_the_candidate_alone_is_status_1_whatever_is_inconclusive(
+def test_a_cell_that_failed_in_the_candidate_alone_is_status_1(
     check: Check, runs: Runs, baseline: tuple[int, ...], candidate: tuple[int, ...], status: int
 ) -> None:
     a, b = edited(runs("a.jsonl"), failed(*baseline)), edited(runs("b.jsonl"), failed(*candidate))
@@ -196,17 +194,16 @@ def test_a_cell_that_failed_in_the_candidate_alone_is_status_1_whatever_is_incon
     assert worse == ({"Ant-v5"} if status == 1 else set())
 
 
-def test_a_candidate_in_which_everything_failed_is_status_1_and_a_baseline_is_none(check: Check, runs: Runs) -> None:
+def test_a_run_whose_cells_all_failed_is_a_worse_candidate_but_no_baseline(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=""))
     worse = check(a, b)
     assert (worse.status, worse.err) == (1, "")
     assert worse.out.startswith("Check: 8 missing of 8 cells\n")
-    assert "candidate: failed: boom" in worse.out
     refused = check(b, a)
-    assert (refused.status, refused.refusal) == (3, f"vebench: {b}: no cell was measured: nothing to compare\n")
+    assert (refused.status, "no cell was measured" in refused.refusal) == (3, True)
 
 
-def test_speedups_whose_base_failed_in_the_candidate_alone_are_status_1(check: Check, runs: Runs) -> None:
+def test_speedups_whose_base_failed_in_the_candidate_are_status_1(check: Check, runs: Runs) -> None:
     loop = '"backend":"for-loop","options":{},"python":"","workers":1,'
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(*ALL, of=loop))
     found = check(a, b, "-b", "shm-sync", *SPEEDUPS, "-f", "json")
@@ -218,82 +215,69 @@ def test_speedups_whose_base_failed_in_the_candidate_alone_are_status_1(check: C
     }
 
 
-def test_repeats_that_failed_in_the_candidate_alone_are_reported_wherever_verdicts_are(
+def test_passes_that_failed_in_the_candidate_alone_are_reported_with_the_verdicts(
     check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), failed(3))
     found = check(a, b, "--tolerance", "25%", "-o", tmp_path / "check.xml")
     assert found.out.startswith("Check: 8 same of 8 cells\n")
-    assert "failed candidate: 1 of 5 passes failed: boom" in " ".join(found.out.split())
+    assert "1 of 5 passes failed: boom" in " ".join(found.out.split())
     assert len([line for line in found.err.splitlines() if line.startswith("::error title=vebench%3A same::Ant")]) == 4
     (suite,) = ET.parse(tmp_path / "check.xml").getroot()  # noqa: S314 - our own file
     assert suite.get("errors") == "4"
 
 
-def test_a_cut_off_last_line_is_no_pass(check: Check, runs: Runs) -> None:
+def test_a_cut_off_last_line_is_not_comparable(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl"), runs("b.jsonl")
     b.write_bytes(b.read_bytes()[:-20])
     found = check(a, b)
     assert (found.status, found.err.count("\n")) == (3, 1)
-    assert "truncated" in found.err
 
 
 def test_the_baseline_is_no_candidate(check: Check, runs: Runs) -> None:
     a = runs("a.jsonl")
-    found = check(a, a)
-    assert (found.status, found.err.count("\n")) == (2, 1)
-    assert "is the baseline itself" in found.err
+    assert (check(a, a).status, check(a, a).err.count("\n")) == (2, 1)
 
 
-def test_runs_of_different_machines_or_simulators_are_refused_unless_asked_for(check: Check, runs: Runs) -> None:
-    a = runs("a.jsonl")
-    b = runs("b.jsonl", host=msgspec.structs.replace(make_header().host, cpu_model="Another 9000"))
-    c = runs("c.jsonl", packages={"gymnasium": "1.3.0"})
-    for other, words in ((b, "cpu_model Test CPU against Another 9000"), (c, "gymnasium 1.4.0 against 1.3.0")):
-        refused = check(a, other, *RATES)
-        assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
-        assert words in refused.err
-        for more in ((*RATES, "--allow-different-host"), SPEEDUPS, ()):
-            allowed = check(a, other, "--tolerance", "50%", *more)
-            assert allowed.status == 0
-            assert words in " ".join(allowed.out.split())
+def elsewhere(**facts: object) -> dict[str, object]:
+    """Return the fields of a run on a host with these facts."""
+    return {"host": msgspec.structs.replace(make_header().host, **facts)}
 
 
-def test_the_yardstick_is_no_measure_where_python_or_numpy_differ_unless_allowed(check: Check, runs: Runs) -> None:
-    python = runs("python.jsonl", host=msgspec.structs.replace(make_header().host, python="3.13.1"))
-    one, two = (runs(f"{version}.jsonl", packages={"numpy": version}) for version in ("1.26", "2.0"))
-    for a, b in ((one, two), (runs("a.jsonl"), python)):
-        refused = check(a, b)
-        assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
-        assert check(a, b, "--allow-different-host").status == 0
-        assert check(a, b, *SPEEDUPS).status == 0
+@pytest.mark.parametrize(
+    ("fields", "metric", "statuses", "words"),
+    [
+        (elsewhere(cpu_model="Another 9000"), RATES, (3, 0), "cpu_model Test CPU against Another 9000"),
+        (elsewhere(cpu_model="Another 9000"), SPEEDUPS, (0, 0), "cpu_model Test CPU against Another 9000"),
+        (elsewhere(cpu_model="Another 9000"), (), (0, 0), "cpu_model Test CPU against Another 9000"),
+        ({"packages": {"gymnasium": "1.3.0"}}, RATES, (3, 0), "gymnasium 1.4.0 against 1.3.0"),
+        ({"packages": {"gymnasium": "1.3.0"}}, (), (0, 0), "gymnasium 1.4.0 against 1.3.0"),
+        ({"spec": make_header(pin="scatter").spec}, RATES, (3, 0), "--pin compact against scatter"),
+        ({"spec": make_header(pin="compact[mem=bind]").spec}, RATES, (3, 0), "--pin compact against compact[mem=bind]"),
+        (elsewhere(pinning=False), (), (3, 3), ""),
+        (elsewhere(python="3.13.1"), (), (3, 0), ""),  # the yardstick is Python at work
+        (elsewhere(python="3.13.1"), SPEEDUPS, (0, 0), ""),
+    ],
+)
+def test_runs_under_other_conditions_are_refused_or_reported(
+    check: Check, runs: Runs, fields: dict[str, object], metric: tuple[str, ...], statuses: tuple[int, int], words: str
+) -> None:
+    a, b = runs("a.jsonl"), runs("b.jsonl", **fields)
+    for more, status in zip(((), ("--allow-different-host",)), statuses, strict=True):
+        found = check(a, b, *metric, "--tolerance", "50%", *more)
+        assert found.status == status
+        assert words in " ".join((found.out + found.err).split())
+        assert not status or (found.out, found.err.count("\n")) == ("", 1)
 
 
-def test_another_version_of_vebench_is_reported_and_not_refused(check: Check, runs: Runs) -> None:
-    a, b = (runs(f"{version}.jsonl", packages={"vebench": version}) for version in ("1", "2"))
-    found = check(a, b)
-    assert found.status == 0
-    assert "vebench 1 against 2" in found.out
-
-
-def test_a_pinned_run_is_not_comparable_with_one_that_is_not(check: Check, runs: Runs) -> None:
-    b = runs("b.jsonl", host=msgspec.structs.replace(make_header().host, pinning=False))
-    found = check(runs("a.jsonl"), b, "--allow-different-host")
-    assert (found.status, found.err.count("\n")) == (3, 1)
-    assert "pinned" in found.err
-
-
-@pytest.mark.parametrize("pin", ["scatter", "compact[smt=off]", "compact[mem=bind]"])
-def test_runs_that_were_placed_in_another_way_are_refused_unless_asked_for(check: Check, runs: Runs, pin: str) -> None:
-    a, b = runs("a.jsonl"), runs("b.jsonl", spec=make_header(pin=pin).spec)
-    refused = check(a, b, *RATES)
-    assert (refused.status, refused.out, refused.err.count("\n")) == (3, "", 1)
-    words = f"--pin compact against {pin}"
-    assert words in refused.err
-    allowed = check(a, b, *RATES, "--allow-different-host", "--tolerance", "50%")
-    assert allowed.status == 0
-    assert words in " ".join(allowed.out.split())
+@pytest.mark.parametrize(("package", "status"), [("numpy", 3), ("vebench", 0)])
+def test_another_numpy_is_another_yardstick_and_another_vebench_is_not(
+    check: Check, runs: Runs, package: str, status: int
+) -> None:
+    a, b = (runs(f"{version}.jsonl", packages={package: version}) for version in ("1.26", "2.0"))
+    assert check(a, b).status == status
+    assert check(a, b, "--allow-different-host").status == 0
 
 
 # Fields of a plan that change what is measured, or how, each with a value that is not the default. Of others, runs that
@@ -318,15 +302,15 @@ def test_each_field_of_a_plan_is_a_condition_or_known_to_be_none() -> None:
 
 
 @pytest.mark.parametrize("field", ANOTHER)
-def test_runs_whose_plans_measure_something_else_are_not_compared_without_a_word(
+def test_runs_with_other_plans_are_not_compared_without_a_word(
     check: Check, vebench: Command, runs: Runs, field: str
 ) -> None:
     a, b = runs("a.jsonl"), runs("b.jsonl", spec=make_header(**{field: ANOTHER[field]}).spec)
-    judged, beside = check(a, b), vebench("report", a, b)
+    judged, compared = check(a, b), vebench("report", a, b)
     assert f"--{field} " in judged.out + judged.err
     assert (judged.status == 3) == (field == "policy")
-    assert beside.status == 0
-    assert f"differ in their plans: --{field} " in " ".join(beside.out.split())
+    assert compared.status == 0
+    assert f"--{field} " in compared.out
 
 
 @pytest.mark.parametrize(
@@ -373,16 +357,13 @@ def test_junit_has_a_case_for_each_cell_and_doubt_is_an_error(check: Check, runs
 def test_on_github_the_summary_is_appended_and_regressions_are_annotated(
     check: Check, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = runs("a.jsonl"), runs("b.jsonl", 0.7)
     summary = tmp_path / "summary.md"
     summary.write_text("# Earlier\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    found = check(a, b, "-f", "json")
+    found = check(runs("a.jsonl"), runs("b.jsonl", 0.7), "-f", "json")
     assert json.loads(found.out)["status"] == 1
-    text = summary.read_text()
-    assert text.startswith("# Earlier\n## Check: 2 slower, 6 same of 8 cells\n")
-    assert "| backend  | workers | verdict |" in text
+    assert summary.read_text().startswith("# Earlier\n## Check: 2 slower, 6 same of 8 cells\n")
     commands = found.err.splitlines()
     assert len(commands) == 2
     assert commands[0].startswith("::error title=vebench%3A slower::ALE/Pong-v5, shm-sync, 2 workers: slower, ratio 0.")
@@ -393,16 +374,14 @@ def third(lines: list[str], but: str = "no backend") -> list[str]:
     return [line if but in line else line.replace('"ns":1000000000', '"ns":3000000000') for line in lines]
 
 
-def test_a_machine_that_has_changed_is_reported_if_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
+def test_a_changed_machine_is_reported_if_the_plain_loop_shows_it(check: Check, runs: Runs) -> None:
     a, b = runs("a.jsonl"), edited(runs("b.jsonl"), third)
     slower = check(a, b, *RATES)
-    assert slower.status == 1
-    assert "machine the rate of for-loop itself has changed" in " ".join(slower.out.split())
+    assert (slower.status, "\nmachine\n" in slower.out) == (1, True)
     for metric in (SPEEDUPS, ()):
         same = check(a, b, *metric)
-        assert same.status == 0
-        assert "for-loop itself" not in same.out
-    assert "for-loop itself" not in check(a, runs("c.jsonl", 0.5), *RATES).out
+        assert (same.status, "\nmachine\n" in same.out) == (0, False)
+    assert "\nmachine\n" not in check(a, runs("c.jsonl", 0.5), *RATES).out
 
 
 @pytest.mark.parametrize(
@@ -412,7 +391,7 @@ def test_a_machine_that_has_changed_is_reported_if_the_plain_loop_shows_it(check
         ((), {("for-loop", "slower"), ("shm-sync", "slower")}),
     ],
 )
-def test_an_environment_that_became_slower_for_all_backends_is_a_regression(
+def test_an_environment_that_became_slower_for_all_is_a_regression(
     check: Check, runs: Runs, metric: tuple[str, ...], verdicts: set[tuple[str, str]]
 ) -> None:
     slower = edited(runs("b.jsonl"), partial(third, but='"yardstick"'))
@@ -421,31 +400,15 @@ def test_an_environment_that_became_slower_for_all_backends_is_a_regression(
     assert {(group["backend"], group["verdict"]) for group in json.loads(found.out)["groups"]} == verdicts
 
 
-def test_without_a_yardstick_no_speedup_is_the_same_and_it_says_how_to_have_one(check: Check, runs: Runs) -> None:
-    a, b = edited(runs("a.jsonl"), without('"yardstick"')), runs("b.jsonl")
-    for metric in (SPEEDUPS, ()):
-        found = check(a, b, *metric)
-        assert found.status == 3
-        assert "same of" not in found.out.splitlines()[0]
-        assert "vebench run always measures it, unless --set base=false is given" in " ".join(found.out.split())
-
-
-@pytest.mark.parametrize("metric", ["fps", "speedup", "yardstick"])
-def test_each_verdict_says_what_its_metric_does_not_see(check: Check, runs: Runs, metric: str) -> None:
-    shown = check(runs("a.jsonl"), runs("b.jsonl"), "--metric", metric).out
-    assert [line for line in shown.splitlines() if line.startswith("Not detected: ")]
-
-
-def test_a_check_in_a_terminal_fits_into_80_columns(check: Check, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    found = check(runs("a.jsonl").name, runs("b.jsonl", 0.7).name)
-    rows = [line.split()[:3] for line in found.out.splitlines() if line.startswith("shm-sync")]
-    assert [row[1:] if row[1] == "all" else row[1:2] for row in rows] == [["all", "2"], ["1"], ["2"]] * 2
-    assert max(map(len, found.out.splitlines())) <= 80
+@pytest.mark.parametrize("metric", [SPEEDUPS, ()])
+def test_without_a_yardstick_no_speedup_is_the_same(check: Check, runs: Runs, metric: tuple[str, ...]) -> None:
+    found = check(edited(runs("a.jsonl"), without('"yardstick"')), runs("b.jsonl"), *metric)
+    assert found.status == 3
+    assert "same of" not in found.out.splitlines()[0]
 
 
 @pytest.mark.parametrize(("speed", "status"), [(1000.0, 0), (700.0, 1)])
-def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command, speed: float, status: int) -> None:
+def test_with_a_baseline_alone_its_plan_is_measured_again(vebench: Command, speed: float, status: int) -> None:
     plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
     assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
     start = FakeStart({"shm-sync": lambda cell, spec: steady(cell, spec, speed)})
@@ -462,7 +425,7 @@ def test_with_a_baseline_alone_its_plan_is_measured_again_here(vebench: Command,
         (("-b", "for-loop"), {("for-loop", 1), ("yardstick", 1)}),
     ],
 )
-def test_what_a_run_added_to_its_plan_is_measured_again_only_with_what_needs_it(
+def test_reference_rows_are_measured_again_only_if_needed(
     vebench: Command, more: tuple[str, ...], again: set[tuple[str, int]]
 ) -> None:
     plan = ("-e", "Pong", "-b", "shm-sync,gym-sync,null", "-w", "2", "--passes", "5", "-q")
@@ -477,7 +440,7 @@ def test_what_a_run_added_to_its_plan_is_measured_again_only_with_what_needs_it(
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
-def test_a_regression_is_one_even_if_the_reader_of_the_output_goes_away(
+def test_a_regression_is_status_1_even_if_the_reader_goes_away(
     check: Check, runs: Runs, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = runs("a.jsonl"), runs("b.jsonl", 0.3)
@@ -493,7 +456,7 @@ def test_the_verdicts_are_printed_and_written_to_a_report(check: Check, runs: Ru
     assert Path("check.md").read_text() == check(a, b, "-f", "markdown").out
 
 
-def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(check: Check, runs: Runs) -> None:
+def test_a_baseline_from_elsewhere_is_refused_before_measuring(check: Check, runs: Runs) -> None:
     found = check(runs("a.jsonl"), *RATES)
     assert (found.status, found.out, found.err.count("\n")) == (3, "", 1)
     assert "Test CPU against" in found.err
@@ -506,16 +469,15 @@ def disturbed(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_run_that_others_disturbed_is_no_baseline_and_no_candidate(check: Check, runs: Runs, which: int) -> None:
+def test_a_disturbed_run_is_no_baseline_and_no_candidate(check: Check, runs: Runs, which: int) -> None:
     files = [runs("a.jsonl"), runs("b.jsonl", 0.5)]
     edited(files[which], disturbed)
     found = check(*files)
     assert found.status == 3
-    reason = "is unusable: other processes disturbed 10 of 10 cells; measure on an idle machine"
-    assert found.refusal == f"vebench: {files[which]} {reason}\n"
+    assert found.refusal.startswith(f"vebench: {files[which]} is unusable: ")
 
 
-def test_against_a_baseline_that_others_disturbed_nothing_is_measured(check: Check, runs: Runs, tmp_path: Path) -> None:
+def test_nothing_is_measured_against_a_disturbed_baseline(check: Check, runs: Runs, tmp_path: Path) -> None:
     start = FakeStart()
     found = check(edited(runs("a.jsonl"), disturbed), world=fake_world(start))
     assert (found.status, start.started) == (3, [])
@@ -523,7 +485,7 @@ def test_against_a_baseline_that_others_disturbed_nothing_is_measured(check: Che
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
-def test_what_is_measured_against_a_baseline_while_others_disturb_it_is_no_regression(vebench: Command) -> None:
+def test_a_disturbed_measurement_against_a_baseline_is_no_regression(vebench: Command) -> None:
     plan = ("-e", "Pong", "-b", "for-loop,shm-sync", "-w", "1,2", "--passes", "5", "--windows", "3", "-q")
     assert vebench("run", *plan, "-o", "a.jsonl", world=fake_world()).status == 0
     slow = FakeStart(dict.fromkeys(("for-loop", "shm-sync"), lambda cell, spec: steady(cell, spec, 500.0, stolen=0.5)))
@@ -562,9 +524,7 @@ def test_without_a_history_two_runs_may_differ_by_more_than_the_tolerance(vebenc
     assert past.is_dir()
     for candidate in ("new.jsonl", "slow.jsonl"):
         found = vebench("check", "old.jsonl", candidate, "--metric", "fps", "-f", "json")
-        answer = json.loads(found.out)
-        assert (found.status, answer["run_spread"]) == (3, pytest.approx(0.15))
-        assert "two runs of the same code may differ" in answer["groups"][0]["why"]
+        assert (found.status, json.loads(found.out)["run_spread"]) == (3, pytest.approx(0.15))
 
 
 def test_with_a_history_of_runs_that_hardly_differ_check_decides(vebench: Command, past: Path) -> None:
@@ -574,20 +534,17 @@ def test_with_a_history_of_runs_that_hardly_differ_check_decides(vebench: Comman
         answer = json.loads(found.out)
         assert (found.status, {group["verdict"] for group in answer["groups"]}) == (status, {verdict})
         assert answer["run_spread"] == pytest.approx(0.005, rel=0.2)
-    shown = vebench("check", "old.jsonl", "new.jsonl", "--history", past).out
-    assert "from earlier runs" in " ".join(shown.split())
 
 
 def test_a_history_that_is_too_short_is_one_line_and_status_2(vebench: Command, past: Path) -> None:
     for path in sorted(past.iterdir())[4:]:
         path.unlink()
     found = vebench("check", "old.jsonl", "new.jsonl", "--history", past)
-    assert found.status == 2
-    assert "fewer than 5 runs" in found.refusal
+    assert (found.status, "--history" in found.refusal) == (2, True)
 
 
 @pytest.mark.parametrize("metric", ["yardstick", "speedup"])
-def test_a_history_shows_by_how_much_ratios_within_a_run_differ(vebench: Command, past: Path, metric: str) -> None:
+def test_a_history_shows_how_much_ratios_within_a_run_differ(vebench: Command, past: Path, metric: str) -> None:
     asked = ("check", "old.jsonl", "new.jsonl", "--metric", metric, "-f", "json")
     assumed, known = (json.loads(vebench(*asked, *more).out) for more in ((), ("--history", past)))
     assert (assumed["run_spread"], assumed["cell_spread"]) == (None, pytest.approx(0.02))

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from support.pages import document_of, on_terminal, table_of
+from support.pages import document_of, table_of
 from support.records import make_cell, make_header
 
 from vebench.analysis.cell import CellSummary
 from vebench.analysis.comparison import compare_runs
 from vebench.analysis.summary import summarise
 from vebench.gates.check_page import CheckPage
-from vebench.reports.formats import markdown
 from vebench.results.records import Run
 
 STEPS = (1000, 1001, 999, 1000)
@@ -27,13 +26,9 @@ def test_each_place_of_a_check_keeps_the_numbers_that_it_shows() -> None:
     assert all(text.value is not None for row in (one, several) for text in row.texts)
 
 
-def test_why_a_check_says_what_it_says_is_explained_beside_the_verdict_but_is_no_finding() -> None:
+def test_reasons_of_verdicts_are_explanations_and_no_findings() -> None:
     halved = replace(CELLS[0], sample=CELLS[0].sample.scaled(0.5))
-    page = page_of((halved,))
-    document = document_of(page)
+    document = document_of(page_of((halved,)))
     assert [item.label for item in document.explanations] == ["machine", "missing"]
     assert document.findings == ()
     assert all(item.gravity is None for item in document.remarks)
-    assert "\n- **missing**: not in the candidate\n" in markdown.markdown_text(page)
-    assert "\n- **machine**: the rate of for-loop itself has changed" in markdown.markdown_text(page)
-    assert "\nmissing\n  not in the candidate" in on_terminal(page, 120)

@@ -22,7 +22,7 @@ from vebench.plan.spec import RunSpec
 
 OLD_AND_NEW = ("old", "new")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
-BRIEF = ("--set", "duration=0.05", "--set", "warmup=0.02", "--set", "windows=2", "--passes", "2")
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--windows", "2", "--passes", "2")
 
 
 def script(path: Path, text: str) -> str:
@@ -50,9 +50,7 @@ def test_a_ratio_is_bs_rate_over_as_with_its_interval(vebench: Command) -> None:
 
 
 @pytest.mark.skipif(not OLDEST_PYTHON.exists(), reason=NO_OLDEST_PYTHON)
-def test_an_adapter_of_the_users_is_measured_on_both_sides_also_in_a_python_3_10_that_has_numpy_and_no_vebench(
-    vebench: Command, tmp_path: Path
-) -> None:
+def test_a_users_adapter_is_measured_in_a_python_3_10_without_vebench(vebench: Command, tmp_path: Path) -> None:
     plan = ("-e", "CartPole", "-b", "faulty:Sound", "-w", "1", *BRIEF)
     done = vebench("compare", OLDEST_PYTHON, sys.executable, *plan, "-f", "json", "-o", "pair.jsonl")
     assert done.status in (0, 1, 3), done.err
@@ -66,7 +64,7 @@ def test_an_adapter_of_the_users_is_measured_on_both_sides_also_in_a_python_3_10
         assert [(cell["status"], len(cell["windows"]) >= 2) for cell in cells] == [("ok", True)] * 2
 
 
-def test_each_cell_runs_in_the_interpreters_of_both_sides_and_the_first_of_them_alternates(vebench: Command) -> None:
+def test_each_cell_runs_in_both_interpreters_and_the_first_alternates(vebench: Command) -> None:
     start = FakeStart()
     plan = ("-e", "Pong", "-b", "for-loop", "-w", "1,2")
     found = vebench("compare", "old", "new", *plan, "-f", "json", world=fake_world(start))
@@ -85,7 +83,7 @@ def test_each_cell_runs_in_the_interpreters_of_both_sides_and_the_first_of_them_
     [(0.0, 500.0, 3), (0.48, 500.0, 1), (0.0, 100.0, 1)],
     ids=["B alone", "both", "B, which is far slower than that explains"],
 )
-def test_a_cell_that_others_disturbed_on_one_side_alone_is_not_called_slower(
+def test_a_cell_disturbed_on_one_side_alone_is_not_called_slower(
     vebench: Command, on_a: float, of_b: float, status: int
 ) -> None:
     def script(cell: Cell, spec: RunSpec) -> list[Answer]:
@@ -133,50 +131,49 @@ def test_reference_rows_that_are_named_are_measured_but_not_gated(vebench: Comma
 
 
 def test_reference_rows_alone_are_nothing_to_compare(vebench: Command, tmp_path: Path) -> None:
-    asked = ("-e", "Pong", "-w", "1", "-b", "ceiling,null")
-    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world())
-    assert (found.status, found.refusal) == (
-        3,
-        "vebench: nothing to compare: ceiling and null alone say nothing about a backend: name others with -b\n",
-    )
+    found = vebench("compare", *OLD_AND_NEW, "-e", "Pong", "-w", "1", "-b", "ceiling,null", world=fake_world())
+    assert (found.status, "ceiling and null" in found.refusal) == (3, True)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("lacking", ["old", "new"])
 @pytest.mark.parametrize("more", ["", "null,"])
-def test_what_cannot_run_on_both_sides_is_nothing_to_compare_and_what_is_missing_is_said(
+def test_cells_that_cannot_run_on_both_sides_are_refused_with_the_reason(
     vebench: Command, tmp_path: Path, lacking: str, more: str
 ) -> None:
     asked = ("-e", "Pong", "-w", "1", "-b", f"{more}envpool-sync")
     found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
     side = {"old": "A (old)", "new": "B (new)"}[lacking]
-    missing = f"{side}: not installed: envpool (pip install envpool)"
     assert found.status == 3
-    assert found.refusal == f"vebench: nothing to compare: no cell can run on both sides: {missing}\n"
+    assert f"{side}: not installed: envpool" in found.refusal
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("lacking", "side"), [("old", "A"), ("new", "B")])
-def test_a_cell_that_ran_on_one_side_only_is_missing(vebench: Command, lacking: str, side: str) -> None:
+@pytest.mark.parametrize(
+    ("lacking", "status", "verdicts"),
+    [
+        (["old"], 3, [("for-loop", "same"), ("envpool-sync", "missing")]),
+        (["new"], 3, [("for-loop", "same"), ("envpool-sync", "missing")]),
+        (["old", "new"], 0, [("for-loop", "same")]),
+    ],
+)
+def test_a_cell_that_ran_on_one_side_only_is_missing(
+    vebench: Command, lacking: Sequence[str], status: int, verdicts: list[tuple[str, str]]
+) -> None:
     asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync", "-f", "json")
-    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", lacking)))
+    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", *lacking)))
     answer = json.loads(found.out)
-    assert (found.status, answer["status"]) == (3, 3)
-    assert [(cell["backend"], cell["verdict"], cell["why"]) for cell in answer["cells"]] == [
-        ("for-loop", "same", None),
-        ("envpool-sync", "missing", f"{side}: skipped: not installed: envpool (pip install envpool)"),
-    ]
+    assert (found.status, answer["status"]) == (status, status)
+    assert [(cell["backend"], cell["verdict"]) for cell in answer["cells"]] == verdicts
 
 
 @pytest.mark.parametrize("lacking", OLD_AND_NEW)
-def test_passes_are_added_in_pairs_where_one_python_skips_cells_in_its_first_pass(
-    vebench: Command, lacking: str
-) -> None:
+def test_passes_are_added_in_pairs_if_one_python_skips_cells(vebench: Command, lacking: str) -> None:
     uneven = paced(lambda cell: 1.3e-5 if (cell.side, cell.repeat % 2) == ("B", 1) else 1e-5)
     start = FakeStart(dict.fromkeys(("for-loop", "gym-sync"), uneven))
     world = fake_world(start, examine=without("envpool", lacking), clock=FakeClock(0.1))
     asked = ("-e", "Pong", "-w", "1,2", "-b", "envpool-sync,for-loop,gym-sync", "--budget", "60", "-f", "json")
-    plan = ("--passes", "2", "--set", "windows=3")
+    plan = ("--passes", "2", "--windows", "3")
     answer = json.loads(vebench("compare", *OLD_AND_NEW, *asked, *plan, world=world).out)
     assert {cell["backend"] for cell in answer["cells"] if cell["verdict"] == "missing"} == {"envpool-sync"}
     added = [cell for cell, _ in start.started if cell.repeat >= 2]
@@ -195,7 +192,7 @@ def test_a_budget_is_kept_from_the_second_pass_on(vebench: Command, budget: str,
     assert header["cells"] <= len(cells)
 
 
-def test_a_run_that_others_disturbed_is_called_unusable_as_its_report_does(vebench: Command) -> None:
+def test_a_disturbed_side_is_called_unusable(vebench: Command) -> None:
     def stolen(cell: Cell, spec: RunSpec) -> Script:
         return steady(cell, spec, stolen=0.3 * (cell.side == "B"))
 
@@ -203,13 +200,6 @@ def test_a_run_that_others_disturbed_is_called_unusable_as_its_report_does(veben
     assert "pair-b.jsonl is unusable" in found.out
     assert "pair-a.jsonl is unusable" not in found.out
     assert "unusable" in vebench("report", "pair-b.jsonl").out
-
-
-def test_a_cell_that_could_run_on_neither_side_is_left_out(vebench: Command) -> None:
-    asked = ("-e", "Pong", "-w", "1", "-b", "for-loop,envpool-sync")
-    found = vebench("compare", *OLD_AND_NEW, *asked, world=fake_world(examine=without("envpool", "old", "new")))
-    assert found.status == 0
-    assert "left out 1 cell that could not run on either side" in " ".join(found.out.split())
 
 
 @pytest.mark.parametrize(
@@ -236,8 +226,7 @@ def test_a_cell_that_failed_in_b_alone_is_status_1(
     assert (found.status, cell["why"] or cell["failed"]) == (status, why)
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "junit"])
-def test_both_sides_are_called_a_and_b_everywhere(vebench: Command, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_are_called_a_and_b(vebench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def slower_and_failing(cell: Cell, spec: RunSpec) -> Script:
         if cell.workers == 2:
             return failing("boom")(cell, spec)
@@ -245,13 +234,11 @@ def test_both_sides_are_called_a_and_b_everywhere(vebench: Command, form: str, m
 
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     world = fake_world(FakeStart({"for-loop": slower_and_failing}))
-    asked = ("-e", "Pong", "-w", "1,2", "-b", "for-loop,gym-sync", "-f", form)
+    asked = ("-e", "Pong", "-w", "1,2", "-b", "for-loop,gym-sync")
     found = vebench("compare", *OLD_AND_NEW, *asked, world=world)
     assert found.status == 1
-    text = found.out + found.err
-    assert "compare: 1 slower, 1 not comparable, 2 same of 4 cells" in text.lower()
-    assert "A: failed: boom" in text
-    assert not re.search("check|baseline|candidate", text, re.IGNORECASE)
+    assert found.out.startswith("Compare: 1 slower, 1 not comparable, 2 same of 4 cells\n")
+    assert not re.search("check|baseline|candidate", found.out + found.err, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +249,7 @@ def test_both_sides_are_called_a_and_b_everywhere(vebench: Command, form: str, m
         ("no-such-python", "does not start: No such file or directory"),
     ],
 )
-def test_what_does_not_start_is_refused_in_a_line_that_names_it_once_if_that_is_enough(
+def test_a_python_that_does_not_start_is_refused_in_one_line(
     vebench: Command, tmp_path: Path, path: str, reason: str
 ) -> None:
     done = vebench("compare", sys.executable, path, "-e", "CartPole")
@@ -273,19 +260,19 @@ def test_what_does_not_start_is_refused_in_a_line_that_names_it_once_if_that_is_
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("output", "reason"),
     [
-        (("-o", "nowhere/check.xml"), "-o nowhere/check.xml: name a file in a folder that exists"),
-        (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
+        ("nowhere/check.xml", "-o nowhere/check.xml: name a file in a folder that exists"),
+        ("old.jsonl", "old-b.jsonl exists and would be overwritten: name another file with -o"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_reported_before_anything_is_measured(
-    vebench: Command, tmp_path: Path, more: tuple[str, ...], reason: str
+def test_a_file_that_cannot_be_written_is_refused_before_measuring(
+    vebench: Command, tmp_path: Path, output: str, reason: str
 ) -> None:
     (tmp_path / "old-b.jsonl").touch()
     start = FakeStart()
-    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
-    done = vebench("compare", "old", "new", *plan, *more, world=fake_world(start))
+    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "1")
+    done = vebench("compare", "old", "new", *plan, "-o", output, world=fake_world(start))
     assert (done.status, done.refusal, start.started) == (2, f"vebench: {reason}\n", [])
     assert [path.name for path in tmp_path.iterdir()] == ["old-b.jsonl"]
 

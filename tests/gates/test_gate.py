@@ -23,7 +23,7 @@ def test_all_looks_together_spend_no_more_than_the_level(shares: list[float]) ->
     assert all(look >= 0 for look in looks)
 
 
-def test_a_single_look_at_the_end_has_the_whole_level_and_an_early_one_little() -> None:
+def test_a_single_look_at_the_end_has_the_whole_level() -> None:
     assert Decisions().part(1.0) == 1.0
     assert Decisions().part(0.1) == pytest.approx(0.159, abs=1e-3)
 
@@ -45,7 +45,7 @@ def measured(random: Random, passes: int, slower: float) -> Comparison:
     return compare_runs(*sides, metric="fps", tolerance=0.05, in_turn=True)
 
 
-def test_a_backend_that_is_decided_stays_so_and_only_the_others_are_measured_on() -> None:
+def test_a_decided_backend_stays_so_and_only_others_are_measured() -> None:
     found = measured(Random(1), 12, 0.7)
     verdicts = {group.key.backend: group.verdict for group in found.groups}
     assert verdicts == {"for-loop": "same", "shm-sync": "slower"}
@@ -87,7 +87,7 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
     assert alarms == 0
 
 
-def test_a_cell_that_fails_after_its_backend_was_decided_is_still_reported() -> None:
+def test_a_cell_that_fails_after_the_decision_is_reported() -> None:
     found = measured(Random(1), 12, 1.0)
     decisions = Decisions()
     decisions.after(found)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.commands import Command, Result
-from support.places import ADAPTERS
 from support.reaching import fake_ssh
 from support.relays import left, measuring, relays, scoped
 
@@ -22,8 +21,8 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-w", "1", "--windows", "2", "--duration", "0.1", "--set", "warmup=0.02")
-PLAIN = ("--passes", "1", "--set", "base=false", "-q")
+SHORT = ("-e", "CartPole", "-w", "1", "--windows", "2", "--duration", "0.1", "--warmup", "0.02")
+PLAIN = ("--passes", "1", "--no-base", "-q")
 CALM = ("--policy", "sleep:1ms")  # of what is measured for long
 
 
@@ -55,15 +54,7 @@ def test_two_hosts_are_measured_and_compared_together_and_rates_are_the_sum(vebe
     assert left() == []
 
 
-def test_other_work_on_a_host_is_found_there(vebench: Command, reached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ADAPTERS))
-    done, run = measured(vebench, "--hosts", "a", backend="wrong_rewards:Accumulated")
-    (cell,) = run.cells
-    assert (reached.exists(), cell.status, cell.proof and cell.proof.verdict) == (True, "ok", "different"), done
-    assert left() == []
-
-
-def test_the_curve_over_hosts_has_a_cell_for_each_count_and_hosts_may_be_unlike_if_that_is_asked_for(
+def test_each_count_of_hosts_has_a_cell_and_unlike_hosts_are_allowed(
     vebench: Command, reached: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert reached.exists()
@@ -130,7 +121,7 @@ def test_unfit_options_are_refused_here(vebench: Command, reached: Path, options
 @pytest.mark.parametrize("what", ["the host", "its replica"])
 def test_a_lost_host_ends_its_cells_with_a_reason_and_others_go_on(vebench: Command, reached: Path, what: str) -> None:
     """The second of two passes has both hosts; the first pass and the cells on one host alone are measured."""
-    long = ("--windows", "1", "--duration", "1", "--set", "warmup=0.1", "--timeout", "20")
+    long = ("--windows", "1", "--duration", "1", "--warmup", "0.1", "--timeout", "20")
     Path("two").write_text("a\nb\n")
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, *CALM, "-o", "run.jsonl")
     with vebench.start(*asked, "--hosts", "@two[count=1,2]", stderr=subprocess.PIPE) as running:
@@ -147,20 +138,6 @@ def test_a_lost_host_ends_its_cells_with_a_reason_and_others_go_on(vebench: Comm
         assert vebench("run", "--resume", "run.jsonl", "-q").status == 2
         assert vebench("run", "--resume", "run.jsonl", "-q", "--allow-code").status == 0
         assert [cell.status for cell in store.read(Path("run.jsonl")).cells] == ["ok", "ok"]
-
-
-def test_the_user_can_interrupt_while_a_host_says_nothing(vebench: Command, reached: Path) -> None:
-    asked = ("run", *SHORT, "-b", "for-loop", *PLAIN, "--hosts", "mute1-a")
-    with vebench.start(*asked, stderr=subprocess.PIPE) as running:
-        seen = reached / "mute1-a.seen"
-        while running.poll() is None and not (seen.exists() and seen.stat().st_size == 2):
-            time.sleep(0.02)
-        time.sleep(0.2)  # it is asked for its facts
-        running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=30)
-    assert running.returncode == 130
-    assert "interrupted: 0 of 1 cells are in" in told
-    assert left() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -24,8 +24,8 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--windows", "2", "--duration", "0.1", "--set", "warmup=0.02")
-RUN = ("run", *SHORT, "--passes", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--windows", "2", "--duration", "0.1", "--warmup", "0.02")
+RUN = ("run", *SHORT, "--passes", "1", "--no-base", "-q", "-o", "run.jsonl")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_each_node_has_a_replica_and_the_curve_over_nodes_a_cell_for_each_count(
 
 @pytest.mark.usefixtures("nodes")
 def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
-    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--passes", "1", "--set", "base=false", "-q")
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--passes", "1", "--no-base", "-q")
     slow = ("--policy", "sleep:1ms", "--duration", "20")
     with vebench.start(*asked, *slow, "-o", "run.jsonl", "--hosts", "ray") as running:
         second = seeds_of(0)[1] + 1
@@ -100,14 +100,6 @@ def test_without_ray_it_is_said_what_to_install(vebench: Command) -> None:
         2,
         "vebench: --hosts: Ray at auto: needs Ray (in vebench's clone: pip install '.[ray]')\n",
     )
-
-
-def test_of_a_lost_node_the_line_with_the_reason_is_kept() -> None:
-    error = RuntimeError(
-        "The actor died unexpectedly before finishing this task.\n\tclass_name: Far\n\tip: 10.0.0.2\n"
-        "The actor died because its node has died. Node Id: 5d1a"
-    )
-    assert over_ray.reason(error) == "The actor died because its node has died. Node Id: 5d1a"
 
 
 def test_nodes_have_their_hosts_names_with_numbers_where_one_has_several(nodes: pytest.MonkeyPatch) -> None:

@@ -3,23 +3,15 @@
 import json
 import os
 from dataclasses import replace
-from types import NoneType
 from typing import IO
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vebench.child import relay
 from vebench.commands.planning import unlike
 from vebench.hosts.site import HostFacts, LostHostError, Said, Site
 from vebench.machine.sysfs import Quota
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["cell", "line", "ns", "x"]), inner),
-)
 
 
 def pipes() -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
@@ -61,13 +53,6 @@ def test_hosts_differ_in_what_makes_runs_incomparable() -> None:
     )
 
 
-def test_what_a_host_does_not_know_makes_no_difference_and_hides_none() -> None:
-    hosts = {name: this_host(governor=name) for name in ("powersave", "performance")}
-    told = "performance differs from powersave: governor performance instead of powersave"
-    assert unlike({"a": this_host(governor=None), **hosts}) == told
-    assert unlike({**hosts, "a": this_host(governor=None)}) == told
-
-
 def test_a_host_that_lacks_a_package_or_a_quota_differs_from_one_that_has_it() -> None:
     plain = this_host()
     limited = replace(plain, host=replace(plain.host, allowance=replace(plain.host.allowance, quota=Quota(1.5, "x"))))
@@ -94,12 +79,6 @@ def test_a_line_that_makes_no_sense_is_none(line: bytes) -> None:
     assert said(line, b'{"cell": 1, "line": "{}"}') == [Said(cell=1, line="{}")]
 
 
-@given(JSON)
-def test_whatever_a_host_says_has_the_types_that_it_should(value: object) -> None:
-    for line in said(json.dumps(value).encode()):
-        assert (type(line.cell), type(line.line) in {str, NoneType}) == (int, True)
-
-
 def test_a_host_that_never_reads_is_told_nothing_once_it_is_given_up() -> None:
     (reading, writing), (hear, say) = os.pipe(), os.pipe()
     with os.fdopen(reading, "rb", 0), os.fdopen(say, "wb", 0):
@@ -110,13 +89,3 @@ def test_a_host_that_never_reads_is_told_nothing_once_it_is_given_up() -> None:
         with pytest.raises(LostHostError, match="no answer within 60 s"):
             host.heard()
         host.close()
-
-
-def test_a_host_that_is_lost_says_why() -> None:
-    hear, say, told = pipes()
-    host = Site("a", told, hear, str)
-    say.write(b'{"lost": "it burns"}\n')
-    with pytest.raises(LostHostError, match="lost: it burns"):
-        host.heard()
-    say.close()
-    host.close()

@@ -61,7 +61,7 @@ def test_folders_of_other_users_machines_and_programs_are_not_swept_away(folder:
     assert len(list(folder.iterdir())) == 5
 
 
-def test_a_process_that_left_its_group_ends_with_the_context_and_one_without_the_token_does_not() -> None:
+def test_processes_with_the_token_end_with_the_context() -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     with ProcessGuard() as guarded:
         ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
@@ -84,7 +84,7 @@ while time.monotonic() < end:
 """
 
 
-def test_processes_that_fork_and_exit_faster_than_they_can_be_found_end_with_their_group() -> None:
+def test_a_fork_bomb_ends_with_its_group() -> None:
     with ProcessGuard() as guarded:
         ours = {**os.environ, guardian.TOKEN_VARIABLE: guarded.token}
         bomb = subprocess.Popen([sys.executable, "-c", BOMB], env=ours, start_new_session=True, stdout=subprocess.PIPE)

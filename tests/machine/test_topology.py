@@ -82,22 +82,9 @@ def test_what_is_no_list_names_nothing(text: str) -> None:
     assert parse_list(text) == ()
 
 
-def test_a_folder_that_is_no_machine_has_no_topology(tmp_path: Path) -> None:
-    assert read_topology(tmp_path) is None
-    assert Tree(tmp_path / "empty").root.is_dir()
-    assert read_topology(tmp_path / "empty") is None
-
-
 def test_threads_of_a_core_are_found_by_every_name_that_kernels_had_for_them(grow: Grow) -> None:
     tree = grow("0-3").topology((0, 2), core_cpus_list="0,2").topology((1, 3), thread_siblings_list="1,3")
     assert tree.read().cores == ((0, 2), (1, 3))
-
-
-def test_a_cpu_of_which_nothing_is_told_is_a_core_of_its_own(grow: Grow) -> None:
-    topology = grow("0-1").file(f"{CPU}/cpu0/topology/core_cpus_list", "").read()
-    assert (topology.cores, topology.packages, topology.caches) == (((0,), (1,)), {}, ())
-    assert topology.kinds == ((0, 1),)
-    assert topology.last_level == ()
 
 
 def test_offline_cpus_are_left_out_of_everything(grow: Grow) -> None:
@@ -162,13 +149,6 @@ def test_node_ids_may_have_gaps_and_nodes_no_cpus(grow: Grow) -> None:
     assert big.distances == {0: 40, 8: 10, 255: 80}
 
 
-def test_cpus_may_belong_to_no_node(grow: Grow) -> None:
-    tree = grow("0-3").node(1, cpulist="1,3", distance="21 10").file(f"{NODE}/possible", "0-1")
-    topology = tree.file(f"{NODE}/online", "1").read()
-    assert topology.without_node == (0, 2)
-    assert topology.nodes[0].distances == {1: 10}
-
-
 def test_kinds_of_hybrid_x86_come_from_their_counters_before_all_else(grow: Grow) -> None:
     tree = grow("0-5").file("sys/devices/cpu_core/cpus", "0-1").file("sys/devices/cpu_atom/cpus", "2-3")
     tree.file("sys/devices/cpu_lowpower/cpus", "4-5")
@@ -197,14 +177,6 @@ def test_where_one_cpu_does_not_tell_its_speed_all_are_of_one_kind(grow: Grow) -
     assert grow("0-1").file(f"{CPU}/cpu0/cpu_capacity", 1024).read().kinds == ((0, 1),)
 
 
-def test_eight_threads_share_a_core_and_ids_have_gaps_on_power(grow: Grow) -> None:
-    tree = grow("0-7,16-23")
-    tree.core(*range(8)).core(*range(16, 24), package=1).node(0, cpulist="0-7").node(8, cpulist="16-23")
-    topology = tree.read()
-    assert topology.cores == (tuple(range(8)), tuple(range(16, 24)))
-    assert topology.threads_per_core == 8
-
-
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
 def test_what_may_not_be_read_is_as_if_it_were_not_there(grow: Grow) -> None:
     tree = grow("0-1").core(0, 1)
@@ -221,10 +193,6 @@ def allowed(tree: Tree) -> tuple[str, str | None]:
     return format_cpu_list(allowance.cpus), None if allowance.nodes is None else format_cpu_list(allowance.nodes)
 
 
-def test_of_another_machine_all_that_is_online_is_allowed_whatever_this_process_may_use(grow: Grow) -> None:
-    assert allowed(grow("100-103")) == ("100-103", None)
-
-
 def test_of_another_machine_the_affinity_in_its_tree_counts(grow: Grow) -> None:
     status = "Name:\tpython\nCpus_allowed_list:\t2-9\nMems_allowed_list:\t0\n"
     tree = grow("0-3").file("proc/self/status", status)
@@ -238,10 +206,6 @@ def test_a_cpuset_is_found_wherever_it_is_mounted(grow: Grow, mount: str) -> Non
     tree.file(f"{mount}/job/cpuset.cpus.effective", "0-7").file(f"{mount}/job/cpuset.mems.effective", "0")
     tree.file(f"{mount}/job/step/cpuset.cpus.effective", "0-5")
     assert allowed(tree) == ("0-5", "0")
-
-
-def test_a_set_that_leaves_no_cpu_is_not_believed(grow: Grow) -> None:
-    assert allowed(grow("0-1").file("proc/self/status", "Cpus_allowed_list: 5"))[0] == "0-1"
 
 
 V2 = "41 31 0:38 {shows} /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"

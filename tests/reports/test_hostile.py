@@ -5,9 +5,8 @@ import html
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -32,7 +31,8 @@ from vebench.gates.history_page import HistoryPage
 from vebench.gates.series import history
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import save
 from vebench.reports.document import Page, View
 from vebench.reports.formats import terminal
@@ -41,9 +41,6 @@ from vebench.reports.formats.registry import FORMATS, Format
 from vebench.reports.pages.plan import plan_page
 from vebench.reports.pages.run import RunPage
 from vebench.results.records import Run, TopologyRecord
-
-Saved = Callable[[Format, str], "list[Written]"]
-
 
 pytestmark = [pytest.mark.usefixtures("each_figure_once"), pytest.mark.xdist_group("figures")]
 # Each on its own would be a command, markup or an escape sequence somewhere. The first is a CSI in one character, the
@@ -147,47 +144,14 @@ class Written(NamedTuple):
         return "" if self.data.startswith(BINARY) else self.data.decode()
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """Return what gives all files that a format makes of a page, the one that was asked for first."""
-
-    @cache
-    def files(form: Format, name: str) -> list[Written]:
-        target = tmp_path_factory.mktemp("saved") / f"report{(form.suffixes or ('.txt',))[0]}"
-        save(PAGES[name], form, target)
-        others = sorted(path for path in target.parent.rglob("*") if path.is_file() and path != target)
-        return [Written(path.name, path.read_bytes()) for path in (target, *others)]
-
-    return files
-
-
 def strange(text: str) -> set[str]:
     """Return the characters that a terminal could take for more than a letter, a sign or the end of a line."""
     return {character for character in text if character != "\n" and not character.isprintable()}
 
 
-@pytest.mark.parametrize(("form", "name"), CASES, ids=[f"{form.name}: {name}" for form, name in CASES])
-def test_no_format_has_characters_that_act_or_lines_that_are_commands(form: Format, name: str, saved: Saved) -> None:
-    for file in saved(form, name):
-        assert file.data
-        assert strange(file.text) == set()
-        assert COMMAND.search(file.text) is None
-        assert OLD_COMMAND not in file.text
-        assert file.name.isprintable()
-
-
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("colour", [None, "truecolor"])
-def test_a_terminal_gets_no_sequence_but_that_of_colours(name: str, width: int, colour: str | None) -> None:
-    console = Console(file=io.StringIO(), width=width, force_terminal=colour is not None, color_system=colour)  # type: ignore[arg-type]
-    console.print(terminal.on_terminal(PAGES[name]))
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    assert (STYLE.search(shown) is not None) == (colour is not None)
-    text = STYLE.sub("", shown)
-    assert strange(text) == set()
-    assert COMMAND.search(text) is None
+def acts(text: str) -> bool:
+    """Return whether a terminal or the log of a CI service would act on a text."""
+    return bool(strange(text)) or COMMAND.search(text) is not None or OLD_COMMAND in text
 
 
 def strings(data: object) -> Iterator[str]:
@@ -237,9 +201,7 @@ def check_markdown(text: str) -> None:
     assert {line for line in blocks if not line.startswith("<summary>")} <= OUR_HTML
     summaries = [re.sub("</?span>|<!-- -->", "", line) for line in blocks if "<summary>" in line]
     assert all(line.count("<") == 2 and line.endswith("</summary>") for line in summaries)
-    assert blocks.count("<details>") == blocks.count("</details>")
     assert [token for token in inside if token.type == "link_open"] == []
-    assert len({token.level for token in tokens if token.type == "tr_open"}) == 1
     assert {token.tag for token in tokens if token.type == "heading_open"} <= {"h1", "h2", "h3"}
     tables: list[list[str]] = [[]]
     for line in text.splitlines():
@@ -266,12 +228,31 @@ WELL_FORMED = {
     "markdown": check_markdown,
     "latex": check_latex,
 }
-FORMED = [(form, name) for form, name in CASES if form.name in WELL_FORMED]
 
 
-@pytest.mark.parametrize(("form", "name"), FORMED, ids=[f"{form.name}: {name}" for form, name in FORMED])
-def test_what_a_format_writes_is_well_formed(form: Format, name: str, saved: Saved) -> None:
-    WELL_FORMED[form.name](saved(form, name)[0].text)
+@pytest.mark.parametrize(("form", "name"), CASES, ids=[f"{form.name}: {name}" for form, name in CASES])
+def test_no_format_has_characters_that_act_and_all_are_well_formed(form: Format, name: str, tmp_path: Path) -> None:
+    target = tmp_path / f"report{(form.suffixes or ('.txt',))[0]}"
+    save(PAGES[name], form, target)
+    for path in tmp_path.iterdir():
+        written = Written(path.name, path.read_bytes())
+        assert written.data
+        assert written.name.isprintable()
+        assert not acts(written.text)
+    if form.name in WELL_FORMED:
+        WELL_FORMED[form.name](target.read_text())
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("width", "colour"), [(40, None), (80, "truecolor")])
+def test_a_terminal_gets_no_sequence_but_for_colours(name: str, width: int, colour: str | None) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=colour is not None, color_system=colour)  # type: ignore[arg-type]
+    console.print(terminal.on_terminal(PAGES[name]))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert (STYLE.search(shown) is not None) == (colour is not None)
+    assert strange(STYLE.sub("", shown)) == set()
+    assert COMMAND.search(STYLE.sub("", shown)) is None
 
 
 @pytest.mark.parametrize("name", ["check", "check of failures"])
@@ -286,19 +267,16 @@ def test_github_gets_one_annotation_for_each_cell_and_nothing_from_outside_is_on
         assert strange(line) == set()
 
 
-def test_a_hostile_name_of_a_file_and_what_is_in_it_reach_no_terminal_and_no_log(vebench: Command) -> None:
+def test_a_hostile_file_name_reaches_no_terminal_and_no_log(vebench: Command) -> None:
     evil = EVIL.replace("/", "")
     run = evil_run()
     path = write_run(Path(f"{evil[:60]}.jsonl"), Run(run.header, run.cells))
-    for form in FORMATS:
-        if "run" in form.kinds and form.name not in ("png", "pdf"):
-            shown = vebench("report", path, "-f", form.name)
-            for text in (shown.out, shown.err):
-                assert strange(text) == set()
-                assert COMMAND.search(text) is None
+    for form in ("terminal", "json"):
+        shown = vebench("report", path, "-f", form)
+        assert not acts(shown.out)
+        assert not acts(shown.err)
     refused = vebench("report", Path(evil[:70]))
-    assert (refused.status, strange(refused.refusal)) == (2, set())
-    assert COMMAND.search(refused.err) is None
+    assert (refused.status, strange(refused.refusal), COMMAND.search(refused.err)) == (2, set(), None)
 
 
 def test_data_keeps_what_a_name_really_is() -> None:

@@ -19,8 +19,6 @@ from vebench.child.request import Recording
 from vebench.child.window import Window
 from vebench.engine.interface import (
     CellFinished,
-    CellReady,
-    CellStarted,
     Event,
     Outcome,
     ProofDone,
@@ -28,8 +26,9 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, Plan
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.cells import Cell, CellPython, Plan
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import OurConsole
 from vebench.reports.live import ProofScreen, RunScreen
 
@@ -54,13 +53,10 @@ def events_of(plan: Plan) -> Iterator[Event]:
     """Yield the runner's events for the plan, ten cells of which were done before."""
     yield RunStarted(plan, 10)
     first, skipped, null = plan.cells
-    yield CellStarted(first)
-    yield CellReady(first, SECOND)
     for window in WINDOWS:
         yield WindowDone(first, window)
     yield CellFinished(first, Outcome("ok", None, None, 900_000_000, WINDOWS))
     yield CellFinished(skipped, Outcome("skipped", skipped.skip))
-    yield CellStarted(null)
     yield CellFinished(null, Outcome("failed", "killed:\nsignal 9", None, SECOND, WINDOWS[:1]))
 
 
@@ -136,16 +132,16 @@ def test_a_screen_that_cannot_be_written_is_quiet_and_ends_nothing(
 
 def test_the_bar_has_the_windows_and_the_best_rate_so_far(plan: Plan) -> None:
     events = list(events_of(plan))
-    assert bar(events[:3]) == "0 of 8 windows"
-    assert bar(events[:5]) == "2 of 8 windows, best so far 13,140 frames/s: shm-sync with 2 workers"
+    assert bar(events[:1]) == "0 of 8 windows"
+    assert bar(events[:3]) == "2 of 8 windows, best so far 13,140 frames/s: shm-sync with 2 workers"
     assert bar(events, before=20, later=5).startswith("28 of 48 windows")
     first = plan.cells[0]
     faster = [WindowDone(make_cell("gym-sync", 1), Window(SECOND, 9000, 0))]
-    assert "36,000 frames/s: gym-sync with 1 worker" in bar([*events[:7], *faster])
+    assert "36,000 frames/s: gym-sync with 1 worker" in bar([*events[:5], *faster])
     again = [WindowDone(first, window) for window in WINDOWS]
-    assert bar([*events[:7], *again]).startswith("4 of 8 windows"), "windows that are measured again do not count"
+    assert bar([*events[:5], *again]).startswith("4 of 8 windows"), "windows that are measured again do not count"
     for end in (CellFinished(first, Outcome("failed", "boom")), ProofDone(first, CellProof("different"))):
-        assert "best" not in bar([*events[:7], end])
+        assert "best" not in bar([*events[:5], end])
 
 
 def test_a_terminal_is_drawn_once_for_each_event_and_never_in_the_background(
@@ -186,9 +182,13 @@ def test_on_a_terminal_without_motion_lines_are_plain(plan: Plan, monkeypatch: p
 
 
 def test_names_from_outside_cannot_steer_the_terminal() -> None:
-    cell = replace(make_cell("\x1b[2Jx\nmine:Class", 1), task=Task("\x1b]0;a\x07\u202eb", "atari", 4), side="\x9bA")
+    cell = replace(
+        make_cell("\x1b[2Jx\nmine:Class", 1),
+        task=Task("\x1b]0;a\x07\u202eb", "atari", 4),
+        interpreter=CellPython("\x9bA"),
+    )
     plan = Plan(RunSpec(("Pong",), (1,)), (cell, replace(cell, repeat=1)))
-    events: list[Event] = [RunStarted(plan), CellStarted(cell), WindowDone(cell, WINDOWS[0])]
+    events: list[Event] = [RunStarted(plan), WindowDone(cell, WINDOWS[0])]
     events += [CellFinished(cell, Outcome("failed", "boom\x1b[1m\n::error::x"))]
     text = shown(events, terminal=True)
     assert not re.search(r"\x1b(?!\[(\?25[lh]|2K|1A))|[\x07\x9b\u202e]", text)
@@ -200,7 +200,7 @@ def test_other_work_that_is_found_in_a_cell_is_a_line(plan: Plan, verdict: str) 
     first = plan.cells[0]
     recorded = replace(first, job=Recording("1.rows", 1))
     ended = CellFinished(recorded, Outcome("ok", None, None, SECOND, WINDOWS))
-    events = [RunStarted(plan), ended, ProofStarted(first, 3.0)]
+    events = [RunStarted(plan), ended, ProofStarted(first)]
     assert bar(events).startswith("4 of 8 windows, comparing the work of 1 cell")
     events.append(ProofDone(first, CellProof(verdict, fault="rewards are clipped")))
     _, *lines = shown(events, terminal=False).splitlines()

@@ -20,7 +20,7 @@ from support.fakes import fake_world
 from vebench.backends.interface import Setup
 from vebench.child import main as child
 from vebench.child.answers import Answer
-from vebench.child.equality import ids, judge, layouts
+from vebench.child.equality import ids, layouts, naming
 from vebench.child.request import Request, Timing
 from vebench.commands.session import World
 from vebench.engine.interface import Conversation, decode
@@ -96,7 +96,7 @@ class CellHere(Conversation):
             # However busy the machine of a test is; and no longer than it takes, since games take a while to load.
             replaced = {
                 (layouts, "draw"): lambda *asked, draw=layouts.draw, **chance: draw(*asked, **chance)[: self._layouts],
-                (judge, "LOOK_ON_S"): 300.0,
+                (naming, "LOOK_ON_S"): 300.0,
                 (ids, "PATIENCE_S"): 0.4,
                 (layouts, "LEAST_S"): 0.0,
                 (layouts, "TIMES_LONGER"): 1,

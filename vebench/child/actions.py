@@ -1,4 +1,4 @@
-"""Where the timed loop takes its actions from: a tape drawn beforehand, or a policy that sees the observations."""
+"""The actions of the timed loop: a tape drawn beforehand, or a policy that sees the observations."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Receive = Callable[[], Batch]
 
-# A tape of this many batches is repeated while the cell runs: long enough that no environment gets a short pattern of
-# actions, small enough to leave the caches to the environments.
+# A tape is repeated while the cell runs. It is long enough that no environment gets a short pattern of actions, and
+# small enough to leave the caches to the environments.
 _MOST_TAPE_BATCHES = 1024
 FEWEST_TAPE_BATCHES = 32
 MOST_TAPE_BYTES = 8 << 20
@@ -34,7 +34,7 @@ MOST_TAPE_BYTES = 8 << 20
 def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[ArrayTree]:
     """Return the batches of actions, each ``(batch_size, *action_shape)``, that every backend of a run gets.
 
-    They depend only on the arguments. A row has the same actions whatever the batch size, up to where tapes repeat.
+    They depend only on the arguments. Until tapes repeat, a row has the same actions for any batch size.
     """
     bytes_per_batch = 8 * batch_size * sum(max(1, space.low.size) for space in trees.leaves(spaces))
     count = min(_MOST_TAPE_BATCHES, max(FEWEST_TAPE_BATCHES, MOST_TAPE_BYTES // bytes_per_batch))
@@ -43,9 +43,9 @@ def action_tape(spaces: ActionSpaceTree, seed: int, batch_size: int) -> list[Arr
 
 
 class Actions:
-    """The actions of a loop: an endless iterator over batches. ``taken``: how many were taken, where counted."""
+    """The actions of a loop: an endless iterator over batches."""
 
-    taken = 0
+    taken = 0  # how many batches were taken; tapes do not count
     _last: ArrayTree | None = None
 
     def __iter__(self) -> Iterator[ArrayTree]:
@@ -56,7 +56,7 @@ class Actions:
         raise NotImplementedError
 
     def receiving(self, recv: Receive) -> Receive:
-        """Return the function that the loop calls for a batch, given that of the backend."""
+        """Return the function that the loop calls for a batch, given the backend's."""
         return recv
 
     def is_at(self, number: int, actions: ArrayTree) -> bool:
@@ -67,12 +67,12 @@ class Actions:
         """Begin a stretch."""
 
     def times(self) -> dict[str, int]:
-        """Return what was counted since ``begins``, by the names of fields of ``Window``."""
+        """Return the counts since ``begins``, by the names of fields of ``Window``."""
         return {}
 
 
 class Tape(Actions):
-    """Actions that were drawn beforehand, over and over. It costs the loop nothing."""
+    """Repeats actions that were drawn beforehand. It costs the loop nothing."""
 
     def __init__(self, batches: Sequence[ArrayTree]) -> None:
         self._batches = batches
@@ -90,15 +90,14 @@ class Tape(Actions):
 
 
 class Acting(Actions):
-    """The actions of a policy, which sees the batch before, and where the loop's time goes.
+    """The actions of a policy, which sees the batch before, and the times of its parts.
 
-    ``cpus`` are those of the policy: the calling thread moves there to act, and then back to ``home``. With none, it
-    stays where it is. The time of a batch is that from its actions to its rows. The age of a row is how often the
-    policy has acted between choosing a row's action and getting its rows; in synchronous use it is 0.
-    ``note`` gets each batch of actions.
+    To act, the calling thread moves to ``cpus``, if there are any, and then back to ``home``. ``note`` gets each batch
+    of actions. The latency of a batch is the time from its actions to its rows. The age of a row is how often the
+    policy has acted between choosing the row's action and getting the row; with a synchronous backend it is 0.
     """
 
-    def __init__(  # noqa: PLR0913 - what acts, on what, where
+    def __init__(
         self,
         policy: Policy,
         first: Batch,
@@ -160,7 +159,7 @@ class Acting(Actions):
         self._waits: list[int] = []
 
     def times(self) -> dict[str, int]:
-        """Return the nanoseconds of the stretch that went into each part, those of a batch, and the rows' ages."""
+        """Return the nanoseconds of each part of the stretch, latencies of batches, and the sum of the rows' ages."""
         typical, late = np.percentile(self._waits, (50, 99)) if self._waits else (0, 0)
         return {
             "waited_ns": sum(self._waits),
@@ -172,12 +171,12 @@ class Acting(Actions):
         }
 
     def _remember(self) -> int:
-        """Remember in which batch each environment was last. Returns the ages of what came since, added up."""
+        """Remember in which batch each environment was last. Returns the sum of the ages of all rows since."""
         ids, self._ids = self._ids, []
         if not ids:
             self._first_of_stretch = self.taken + 1
             return 0
-        with contextlib.suppress(IndexError, ValueError):  # malformed batches, which is noticed elsewhere
+        with contextlib.suppress(IndexError, ValueError):  # malformed batches, which are noticed elsewhere
             return self._aged(ids)
         return 0
 
@@ -199,7 +198,7 @@ class Acting(Actions):
 
 
 class Fitting(Actions):
-    """Actions for a backend whose batches have fewer rows at times: as many as the last batch had, first ``rows``."""
+    """Actions for a backend whose batches vary in size: one for each row of the last batch, at first ``rows``."""
 
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows
@@ -229,32 +228,32 @@ class Fitting(Actions):
         self._actions.begins()
 
     def times(self) -> dict[str, int]:
-        """Return how many batches there were, how many rows most of them had, and what the actions have counted."""
+        """Return the number of batches, quantiles of their rows, and the counts of the wrapped actions."""
         few, typical, many = map(round, np.percentile(self._lengths or (0,), (5, 50, 95)))
         rows = {"rows_p5": few, "rows_p50": typical, "rows_p95": many}
         return {**self._actions.times(), "batches": len(self._lengths), **rows}
 
 
 class Policy(Protocol):
-    """Chooses actions in three steps, because their times are reported separately. Each returns when it is done."""
+    """Chooses actions in three steps, whose times are reported separately. Each returns when it is done."""
 
-    def upload(self, observations: ArrayTree) -> Any:  # noqa: ANN401 - an array of its device
-        """Bring observations, ``(rows, *observation_shape)`` or a dict or tuple of such, to where it computes."""
+    def upload(self, observations: ArrayTree) -> Any:
+        """Bring observations, ``(rows, *observation_shape)`` or a dict or tuple of such, to the policy's device."""
         return observations
 
-    def infer(self, there: Any) -> Any:  # noqa: ANN401 - same reason
+    def infer(self, there: Any) -> Any:
         """Choose actions for what ``upload`` returned."""
 
-    def download(self, chosen: Any) -> ArrayTree:  # noqa: ANN401 - same reason
+    def download(self, chosen: Any) -> ArrayTree:
         """Return the actions, ``(rows, *action_shape)``, of the action space's type, in an array of their own."""
         actions: ArrayTree = chosen
         return actions
 
 
 class _Called(Policy):
-    """A user's function from observations to actions. What it copies is part of its time.
+    """A user's function from observations to actions. Copying is part of its time.
 
-    Where observations or actions are a dict or tuple, it takes and returns such a one of arrays.
+    Where observations or actions are a dict or tuple, it takes or returns a dict or tuple of arrays.
     """
 
     def __init__(self, function: Callable[[ArrayTree], Any], spaces: ActionSpaceTree) -> None:
@@ -264,7 +263,7 @@ class _Called(Policy):
         """Return the function's actions. Raises ValueError if these are not one for each row."""
         rows = _length(there)
 
-        def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:  # noqa: ANN401 - what can be an array
+        def checked(space: ActionSpace, actions: Any) -> NDArray[np.generic]:
             low = space.low
             given = np.array(actions, dtype=low.dtype)  # a copy: the function may use its array again
             if given.shape != (rows, *low.shape):
@@ -280,7 +279,7 @@ class _Called(Policy):
 
 
 class _Sleeping(Policy):
-    """Sleeps, as a process does whose device computes, and takes its actions from a tape."""
+    """Sleeps, as a process does while its device computes, and takes its actions from a tape."""
 
     def __init__(self, seconds: float, tape: Sequence[ArrayTree]) -> None:
         self._seconds, self._actions = seconds, cycle(tape)
@@ -316,6 +315,6 @@ def make_policy(
             f"policy {chosen.name} takes one array of observations and one of actions, "
             f"not {taken[0]} and {taken[1]}: use MODULE:FUNCTION, or sleep:TIME"
         )
-    from vebench.child.network import Network  # noqa: PLC0415 - it needs torch
+    from vebench.child.network import Network
 
     return Network(chosen, spaces, observations, seed)

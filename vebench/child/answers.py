@@ -8,19 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from vebench.backends.interface import (
-    Engine,  # noqa: TC001 - the parent reads the annotations
-    OwnClasses,  # noqa: TC001 - same reason
-)
+from vebench.backends.interface import Engine, OwnClasses
 from vebench.child.window import Window, check_counts
 from vebench.errors import message_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WorkVerdict = Literal["identical", "equal", "equivalent", "same distribution", "unverified", "different"]
 
@@ -41,7 +36,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class _Counted:
-    """An answer whose whole numbers are checked when it is made: from 0, or from 1 for those that are ``positive``."""
+    """An answer whose integers are checked when it is made: from 0, or from 1 for ``positive`` fields."""
 
     positive: ClassVar[tuple[str, ...]] = ()
 
@@ -51,11 +46,7 @@ class _Counted:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a cell's adapter reports that it built, and where its process may run, as read back.
-
-    ``affinity``: the CPUs of the measuring process. ``memory_policy``: the memory policy of the measuring process.
-    ``unbound``: why this is not the requested policy, None if it is. ``own_classes`` is that of ``BackendInfo``.
-    """
+    """The backend that a cell's adapter has built, and where its process may run."""
 
     num_envs: int
     batch_size: int
@@ -64,11 +55,11 @@ class Layout:
     frame_skip: int
     autoreset: Literal["next_step", "same_step"] = "next_step"
     differences: tuple[str, ...] = ()
-    affinity: tuple[int, ...] | None = None
+    affinity: tuple[int, ...] | None = None  # the CPUs of the measuring process, as read back
     engines: tuple[Engine, ...] = ()
-    memory_policy: str | None = None
-    unbound: str | None = None
-    own_classes: OwnClasses | None = None
+    memory_policy: str | None = None  # of the measuring process, as read back
+    unbound: str | None = None  # why that is not the requested policy, None if it is
+    own_classes: OwnClasses | None = None  # as in ``BackendInfo``
 
     def __post_init__(self) -> None:
         check_counts(self, Layout, positive=("num_envs", "batch_size", "frame_skip"))
@@ -76,24 +67,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class Ready(_Counted):
-    """The environments are built and reset, ``startup_ns`` after the interpreter's first line.
+    """The environments are built and reset."""
 
-    ``reset_ns`` is how much of that the reset took.
-    """
-
-    startup_ns: int
+    startup_ns: int  # since the interpreter's first line
     layout: Layout
-    reset_ns: int = 0
+    reset_ns: int = 0  # of ``startup_ns``
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A replica, or a cell that takes turns, is warm. It waits for the parent's signal to go on.
-
-    ``rows_per_second`` is the rate at the end of its warm-up, which is shown and not kept; None if unknown.
-    """
-
-    rows_per_second: float | None = None
+    """A replica, or a cell that takes turns, is warm. It waits for the parent's signal to go on."""
 
 
 @dataclass(frozen=True)
@@ -110,48 +93,37 @@ class Ends(_Counted):
 
 @dataclass(frozen=True)
 class ReplicaWindow(_Counted):
-    """A window of a replica, and when it began on the clock that all replicas share."""
+    """A window of a replica."""
 
-    start_ns: int
+    start_ns: int  # when it began, on the clock that all replicas share
     window: Window
 
 
 @dataclass(frozen=True)
 class HostShare:
-    """What the replica on one host did: ``steps_per_second`` over all its windows, by its own clock.
-
-    ``offset_ns`` is how far its clock was found to be ahead of the runner's, give or take ``error_ns``. ``taken_ns`` is
-    the time that the hypervisor and others took of its CPUs, all of its windows together; ``disturbed``: that was too
-    much.
-    """
+    """The part of a cell that one host has done, over all its windows."""
 
     host: str
-    steps_per_second: float
-    offset_ns: int
-    error_ns: int
-    taken_ns: int = 0
-    disturbed: bool = False
+    steps_per_second: float  # by its own clock
+    offset_ns: int  # how far its clock was found to be ahead of the runner's
+    error_ns: int  # of ``offset_ns``
+    taken_ns: int = 0  # the time that the hypervisor and others took of its CPUs
+    disturbed: bool = False  # whether that was too much
 
 
 @dataclass(frozen=True)
 class Done:
-    """All windows are measured. These are the facts about the whole cell, each None if unknown.
+    """All windows are measured. These are facts about the whole cell, each None if unknown."""
 
-    ``peak_rss_bytes``: memory of the whole process tree. ``seats``: the CPUs that each thread of each process may use,
-    as Linux lists, the measuring process first, and last those that could run elsewhere after the last window.
-    ``priorities``: those of its threads then that its process did not begin with. ``memory_by_node``: bytes of the
-    cell's own memory on each memory node.
-    ``settled``: whether the rate had settled when warm-up ended, after ``warmup_ns``; None if this was not checked.
-    ``hosts``: what each host did, if replicas run on others than the runner's; the runner adds it.
-    """
-
-    peak_rss_bytes: int | None = None
+    peak_rss_bytes: int | None = None  # memory of the whole process tree
+    # The CPUs that each thread of each process may use, as Linux lists: the measuring process first, last the processes
+    # whose CPUs had changed after the last window.
     seats: tuple[tuple[str, ...], ...] | None = None
-    memory_by_node: dict[str, int] | None = None
+    memory_by_node: dict[str, int] | None = None  # bytes of the cell's own memory on each memory node
     warmup_ns: int | None = None
-    settled: bool | None = None
-    hosts: tuple[HostShare, ...] | None = None
-    priorities: tuple[str, ...] = ()
+    settled: bool | None = None  # whether the rate had settled when warm-up ended; None if this was not checked
+    hosts: tuple[HostShare, ...] | None = None  # of replicas on other hosts; the runner adds it
+    priorities: tuple[str, ...] = ()  # of threads after the last window, without those that the process began with
 
     def __post_init__(self) -> None:
         check_counts(self, Done)

@@ -1,52 +1,42 @@
 """The measurement of one cell: build it, warm it up, measure its windows, read back where it ran.
 
-Also that of one environment, whose steps and resets are timed one by one.
+``time_steps`` measures one environment without a backend.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import numpy as np
 
 from vebench.backends import trees
 from vebench.backends.environments.making import make, read_spaces, sample
-from vebench.backends.interface import Batch
-from vebench.child.actions import Acting, Fitting, Tape, action_tape, make_policy
-from vebench.child.answers import Done, Layout, Ready, Timed
+from vebench.backends.interface import BackendInfo, Batch, Factory, Setup, VectorBackend
+from vebench.child.actions import Acting, Actions, Fitting, Tape, action_tape, make_policy
+from vebench.child.answers import Answer, Done, Layout, Ready, Timed
 from vebench.child.equality import ids
 from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
 from vebench.child.loop import Loop
 from vebench.child.policy import TAPE
-from vebench.child.request import Recording
+from vebench.child.request import Recording, Request
 from vebench.child.schedule import Windows, warm_up
 from vebench.child.window import Watched
 from vebench.machine import counters, pinning
 from vebench.machine.sysfs import control_groups, parse_list
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
-
-    from vebench.backends.interface import BackendInfo, Factory, Setup, VectorBackend
-    from vebench.child.actions import Actions
-    from vebench.child.answers import Answer
-    from vebench.child.request import Request
-
 _NANO = 1e9
-_LONGEST_TO_END_NS = 1_000_000_000  # until an episode ends, when all windows are over
-# Of the steps of one environment that are timed: actions, over and over; and how many steps.
+_LONGEST_TO_END_NS = 1_000_000_000  # for an episode to end after all windows
+# Of ``time_steps``: the length of its tape, and the number of steps.
 _TAPE, _FEWEST_STEPS, _MOST_STEPS = 256, 20, 200_000
-# If no episode ends in time, this many resets are made anyway.
-FEWEST_RESETS = 5
-# If steps or resets are slow, each stops after this many times the time requested, however few there are.
-_ENOUGH = 3
+FEWEST_RESETS = 5  # made even if no episode ends in time
+_ENOUGH = 3  # slow steps, and slow resets, stop after this many times the time requested
 
 
-def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
+def measure(
     request: Request,
     factory: Factory,
     affinity: tuple[int, ...] | None,
@@ -58,9 +48,10 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
 ) -> VectorBackend:
     """Build the backend, measure it and return it, still open. Each answer is sent as soon as it is known.
 
-    ``affinity``: the CPUs that the process is on, as read back. ``unbound``: why its memory is not bound as requested,
-    None if it is. ``priorities``: those that the process began with. ``started`` is when that was, in nanoseconds of
-    ``clock``.
+    - ``affinity``: the CPUs of the process, as read back
+    - ``unbound``: why its memory is not bound as requested, None if it is
+    - ``priorities``: of its threads when it began
+    - ``started``: when that was, in nanoseconds of ``clock``
     """
     settings, job = request.settings, request.job
     backend, first, info, reset_ns = build(request, factory, clock)
@@ -74,9 +65,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
     moments = max(1, round(MOMENTS_PER_SECOND * min(1.0, settings.duration)))
     if recorder is not None:
         loop.keep_first(FIRST)
-        recorder.expect(moments)  # what is right at first only differs later
+        recorder.expect(moments)  # for faults that begin after the first batches
     # All cells of a pass begin at the same share of an episode, so that ratios compare like with like.
-    draw = Random(request.tape_seed)  # noqa: S311 - to be repeated
+    draw = Random(request.tape_seed)
     # An asynchronous backend may have rows ready before they are asked for.
     ahead = 2 * info.num_envs // info.batch_size if info.num_envs > info.batch_size else 0
     warmup = warm_up(
@@ -119,11 +110,11 @@ def measure(  # noqa: PLR0913, PLR0917 - what a measurement depends on
         if (silent := recorder.ids.silent()) and clock() - started + 2 * patience < settings.timeout * _NANO:
             recorder.waited(loop.wait_for(silent, patience), ids.PATIENCE_S)
         if job.reset_seed is not None:
-            # Where a reset is due, a backend may confuse it with the one with a seed, and it may take seed 0 for none.
+            # A backend may confuse a reset that is due with one that has a seed, and may take seed 0 for no seed.
             loop.go_to_an_end(_LONGEST_TO_END_NS)
             for seed in (0, job.reset_seed):
                 recorder.keep_reset(seed, actions, actions.receiving(backend.recv))
-        with open(job.path, "wb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+        with open(job.path, "wb") as file:  # noqa: PTH123 - as everywhere here
             recorder.write(file)
     nodes = pinning.bytes_by_node(processes)
     answer(
@@ -144,13 +135,13 @@ def _actions(
 ) -> tuple[Actions, tuple[int, ...]]:
     """Return the actions of a cell, and the CPUs of its policy if it has its own.
 
-    A policy has acted once already, which loads and compiles what it needs, and starts its threads on its CPUs.
+    The policy has acted once by then, so that its code is loaded and compiled, and its threads run on its CPUs.
     """
     setup, info, chosen = request.setup, backend.info, request.settings.policy
     tape = action_tape(info.action_space, request.tape_seed, info.batch_size)
     actions: Actions = Tape(tape)
     cpus: tuple[int, ...] = ()
-    # A row that others are compared with has no observations for a policy.
+    # Reference rows have no observations for a policy.
     if chosen.kind != TAPE and not request.entry.reference_row:
         cpus = parse_list(chosen.cpus) if setup.pinned else ()
         home = setup.cpus if cpus else ()
@@ -166,17 +157,14 @@ def _actions(
 def build(
     request: Request, factory: Factory, clock: Callable[[], int]
 ) -> tuple[VectorBackend, Batch, BackendInfo, int]:
-    """Return the backend, ready for the first ``send``, with its first batch and what it reported before the reset.
-
-    The last value is how long the reset took, in nanoseconds.
-    """
+    """Return the backend, its first batch, its info before the reset, and how long that took, in nanoseconds."""
     backend: VectorBackend = factory(request.setup, **request.options)
     info = backend.info
     began = clock()
     backend.reset(request.start_seed)
     first = backend.recv()
     reset_ns = clock() - began
-    # Reference rows, such as the bare simulator, return nothing that a learner could use, and need not.
+    # Reference rows, such as the bare simulator, need not return anything that a learner could use.
     if not request.entry.reference_row:
         fault = malformed(first, info)
         if fault is not None:
@@ -185,12 +173,12 @@ def build(
 
 
 def where(frames: Iterator[tuple[FrameType, int]]) -> str:
-    """Return how far the cell of these stack frames is: ``in step 3``; empty if unknown."""
+    """Return how far the cell with these stack frames is: ``in step 3``; empty if unknown."""
     for frame, _ in frames:
         local = frame.f_locals
-        if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - what it counts is nowhere else
+        if frame.f_code is Loop._step.__code__:  # noqa: SLF001 - only the loop counts
             loop: Loop = local["self"]
-            rows_of_a_batch = loop._info.batch_size  # noqa: SLF001 - same reason
+            rows_of_a_batch = loop._info.batch_size  # noqa: SLF001 - only the loop counts
             return f"in step {loop.batches + local.get('rows', 0) // rows_of_a_batch + 1:,}"
         if frame.f_code is build.__code__:
             return "in reset" if "info" in local else "while it was built"
@@ -215,9 +203,10 @@ def _layout(info: BackendInfo, affinity: tuple[int, ...] | None, unbound: str | 
 
 
 def time_steps(setup: Setup, seconds: float, clock: Callable[[], int]) -> Timed:
-    """Return how long steps and resets of the task take, and making it: seen for ``seconds``. ``clock``: in ns.
+    """Return how long it takes to make the task's environment, to step it and to reset it, timed for ``seconds``.
 
-    Slow ones are seen a few times all the same, but for no more than ``_ENOUGH`` times as long, and once at least.
+    Slow steps and resets are timed a few times anyway, but for at most ``_ENOUGH`` times as long. ``clock`` returns
+    nanoseconds.
     """
     began = clock()
     environment = make(setup.task)

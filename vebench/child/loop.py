@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vebench.backends.interface import VectorBackend
+from vebench.child.actions import Actions
+from vebench.child.equality.recorder import Recorder
 from vebench.child.equality.recording import BrokenInterfaceError, malformed
 from vebench.child.window import READINGS_PER_WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import VectorBackend
-    from vebench.child.actions import Actions
-    from vebench.child.equality.recorder import Recorder
 
 _FIRST_NS = 500_000_000  # after this time the first batches are no longer kept
 
 
 class Stretch(NamedTuple):
-    """One stretch of the loop: its nanoseconds, its rows, and how many of these only report a reset.
-
-    ``times``: where its time went, as far as that is known, by the names of fields of ``Window``.
-    """
+    """One stretch of the loop."""
 
     ns: int
     rows: int
-    resets: int
-    times: Mapping[str, int] = MappingProxyType({})
+    resets: int  # rows that only report a reset
+    times: Mapping[str, int] = MappingProxyType({})  # counts of its actions, by the names of fields of ``Window``
 
 
 class Loop:
@@ -42,10 +35,11 @@ class Loop:
     Instead, the loop counts ends, and remembers for each environment whether its last row was an end. Every end is
     followed by a reset row, so resets of a stretch = its ends + ends outstanding before it - ends outstanding after it.
 
-    With a ``recorder``, the time between two readings of the clock has a number of batches that is drawn. All are
-    stepped by the same lines. Whether the last of them is kept is decided once it is there, so that a backend that
-    looks at its callers does not see it coming. ``batches``: how many have been stepped; ``ends``: how many episodes
-    have ended.
+    With a ``recorder``, the number of batches between two readings of the clock is drawn. The same code steps recorded
+    and unrecorded batches, and the decision to record is made after ``recv`` returns.
+
+    - ``batches``: how many have been stepped
+    - ``ends``: how many episodes have ended
     """
 
     def __init__(
@@ -63,7 +57,7 @@ class Loop:
     def run_for(self, duration_ns: int, batches_per_reading: int) -> Stretch:
         """Step batches until ``duration_ns`` is over, and read the clock every ``batches_per_reading`` on average.
 
-        A few more are stepped if the last that was kept is to be followed by others.
+        A few more are stepped if the last recorded batch must be followed by others.
         """
         clock, recorder = self._clock, self._recorder
         outstanding = self._outstanding()
@@ -87,7 +81,7 @@ class Loop:
         return Stretch(now - start, rows, resets, self._actions.times())
 
     def keep_first(self, batches: int) -> None:
-        """Step the first batches after the reset, fewer if they take long; keep as many environments as fit."""
+        """Step and record the first batches after the reset, fewer if they take long."""
         until = self._clock() + _FIRST_NS
         if self._recorder is not None:
             for _ in range(batches):
@@ -98,11 +92,11 @@ class Loop:
             self._recorder.copies.let_go()
 
     def step(self, batches: int = 1) -> tuple[NDArray[Any], ...]:
-        """Step so many batches, and return the last. Call this outside a window."""
+        """Step this many batches, and return the last. Call this outside a window."""
         return self._step(batches)[2]
 
     def wait_for(self, env_ids: Iterable[int], duration_ns: int) -> set[int]:
-        """Step batches outside a window, for ``duration_ns`` at most. Returns which of these have not answered."""
+        """Step batches outside a window, for at most ``duration_ns``. Returns the environments that did not answer."""
         missing, until = set(env_ids), self._clock() + duration_ns
         while missing and self._clock() < until:
             missing.difference_update(self.step()[4].tolist())
@@ -133,15 +127,15 @@ class Loop:
         return int(np.count_nonzero(self._ended))
 
     def _check(self, arrays: tuple[Any, ...]) -> None:
-        """Raise BrokenInterfaceError if a batch breaks the interface; not if there was none, and all are None."""
+        """Raise BrokenInterfaceError if a batch breaks the interface; without a batch, all arrays are None."""
         fault = malformed(arrays, self._info)
         if fault is not None and arrays[-1] is not None:
             raise BrokenInterfaceError(fault)
 
     def _step(self, batches: int) -> tuple[int, int, tuple[NDArray[Any], ...]]:
-        """Step ``batches`` batches, at least one, or until an episode ends that the recorder waits for.
+        """Step at least one and at most ``batches`` batches: until an episode ends that the recorder waits for.
 
-        Returns how many rows and ends they had, and the last of them.
+        Returns the number of rows and ends, and the last batch.
         """
         send, recv = self._backend.send, self._actions.receiving(self._backend.recv)
         ended, recorder = self._ended, self._recorder
@@ -159,9 +153,8 @@ class Loop:
                 rows += len(env_ids)
                 if note is not None:
                     note(env_ids.tobytes())
-                # Most batches contain no end. Right after another thread has woken this one, caches are cold, and three
-                # numpy calls take 4 microseconds; this takes 1. If a backend has as many threads as CPUs, this is
-                # visible.
+                # Most batches contain no end. Right after another thread has woken this one, caches are cold: three
+                # numpy calls take 4 microseconds, this takes 1. It shows if a backend has as many threads as CPUs.
                 if 1 in terminated.tobytes() or 1 in truncated.tobytes():
                     over = terminated | truncated
                     ended[env_ids] = over

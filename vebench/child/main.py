@@ -1,6 +1,6 @@
 """One cell, in an interpreter of its own: ``python -m vebench.child.main REQUEST ANSWERS``.
 
-REQUEST is a JSON file (``vebench.child.request``), ANSWERS the file descriptor to which answers are written
+REQUEST is a JSON file (``vebench.child.request``). ANSWERS is the file descriptor for answers
 (``vebench.child.answers``). Libraries may print to standard output and error. The interpreter needs neither vebench
 nor its dependencies: the launcher puts this folder, and the folders that it may import from, on its path.
 """
@@ -33,34 +33,34 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _MOST_PRINTED = 500
-# Libraries that close descriptors which they do not know close low ones.
+# Some libraries close descriptors that they do not know, but only low ones.
 _HIGH = 200
 
 
 def begin(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
-    """Do as ``main`` does, in a process that is there for this alone."""
-    # Not inherited by processes that a backend starts by exec; forked ones are ended with the process group.
+    """Call ``main`` in a process of its own, and exit."""
+    # A backend's processes must not inherit the pipe; forked ones are ended with the process group.
     os.set_inheritable(answers, False)
     signal.signal(signal.SIGUSR2, partial(_tell_where, answers))
     status = main(request_file, answers, own_memory, **inherited)
-    if not status:  # all is closed: taking down modules and their threads would take up to 0.2 s more
-        atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to do so before os._exit
-        with suppress(Exception):  # of a library that has replaced it
+    if not status:  # everything is closed: taking down modules and their threads would take up to 0.2 s more
+        atexit._run_exitfuncs()  # noqa: SLF001 - os._exit does not run them
+        with suppress(Exception):  # a library may have replaced it
             sys.stdout.flush()
         os._exit(0)
     return status
 
 
 def main(request_file: str, answers: int, own_memory: Callable[[], object] = bool, **inherited: int) -> int:
-    """Measure a cell, or compare what it returns or has recorded, as ``request_file`` asks. Returns the exit status.
+    """Do the job in ``request_file``, and return the exit status.
 
-    A forked process has its ``inherited`` descriptors instead of those in the request, and ``own_memory`` lets it share
-    no memory of others.
+    A forked process uses its ``inherited`` descriptors instead of the request's. ``own_memory`` gives it memory of its
+    own.
     """
     # Taken before any code of an adapter is imported, which might replace it.
     clock = perf_counter_ns
     started = clock()
-    with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - nothing else here needs pathlib
+    with open(request_file, encoding="utf-8") as file:  # noqa: PTH123 - pathlib would be loaded for this
         request = replace(Request.read(file.read()), **inherited)  # type: ignore[arg-type] # names of descriptors
     os.set_inheritable(request.go_ahead, False)
     if request.lifeline >= 0:
@@ -71,16 +71,16 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
     unbound = pinning.set_memory_policy(request.settings.memory, request.nodes)
     priorities = counters.priorities([os.getpid()])
     own_memory()
-    # Last in the path, because the user's folder must not shadow a library.
+    # Last in the path: the user's folder must not shadow a library.
     sys.path.append(request.folder)
-    # These imports load large libraries, so the process must be pinned before.
-    from vebench.child.answers import Failure, describe, writer  # noqa: PLC0415
-    from vebench.child.cell import measure, time_steps, where  # noqa: PLC0415
+    # These imports load large libraries: the process is pinned before.
+    from vebench.child.answers import Failure, describe, writer
+    from vebench.child.cell import measure, time_steps, where
 
     answer, job = writer(answers), request.job
     try:
         if isinstance(job, (Replaying, Judging)):
-            from vebench.child.equality.replay import prove, replay  # noqa: PLC0415 - it needs more than numpy, no adapter
+            from vebench.child.equality.replay import prove, replay
 
             for proof in [prove(request, job)] if isinstance(job, Judging) else replay(request, job, clock):
                 answer(proof)
@@ -90,18 +90,18 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
             return 0
         factory = load(request.target)
         if isinstance(job, Proving):
-            from vebench.child.equality.stepping import step_trials  # noqa: PLC0415 - not for what is timed
+            from vebench.child.equality.stepping import step_trials
 
             step_trials(request, job, factory, answer)
             return 0
         backend = measure(request, factory, affinity, unbound, priorities, started, clock, answer)
     except BaseException as error:  # noqa: BLE001 - a library may raise anything; it is the reason of the failure
-        with suppress(OSError, ValueError):  # what was printed before comes first in the log, and may be long
+        with suppress(OSError, ValueError):  # so that the log is in order
             sys.stdout.flush()
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
-        told = isinstance(job, (Proving, Judging))  # the judge says where
-        place = "" if told else where(traceback.walk_tb(error.__traceback__))
+        judged = isinstance(job, (Proving, Judging))  # the judge says where
+        place = "" if judged else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
     backend.close()
@@ -109,7 +109,7 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
 
 
 def _printed_last() -> str:
-    """Return the error that was printed last to the log: a worker knows why its pipe broke. Empty if none was."""
+    """Return the error on the last line of the log, empty if there is none: a worker knows why its pipe broke."""
     with suppress(OSError):
         end = os.pread(2, _MOST_PRINTED, max(0, os.fstat(2).st_size - _MOST_PRINTED)).decode(errors="replace")
         last = " ".join(end.rstrip().rpartition("\n")[2].split())
@@ -120,12 +120,10 @@ def _printed_last() -> str:
 def hold_lifeline(lifeline: int) -> None:
     """Let the kernel end this process and its group when the pipe ``lifeline`` hangs up. Linux only.
 
-    A cell may be stopped while others take their turns. Then it notices nothing by itself. So it holds the reading end
-    of a pipe that the parent alone can write to, and asks the kernel for signals when that end hangs up, whatever is
-    alive then: SIGKILL for itself, SIGCONT and SIGTERM for its process group. SIGCONT wakes what was stopped, and
-    SIGTERM ends it. Python's resource tracker ignores SIGTERM: it unlinks the shared memory of the others, and then
-    ends by itself. A parent-death signal (``prctl``) would reach this process alone. It is for systems that do not know
-    the rest.
+    A cell that is stopped during others' turns notices nothing by itself. So it asks the kernel for signals when the
+    other end of the pipe, which only the parent has, is closed: SIGKILL for itself, SIGCONT and SIGTERM for its process
+    group. SIGCONT wakes stopped processes, and SIGTERM ends them. Python's resource tracker ignores SIGTERM, unlinks
+    the shared memory of the others, and then exits. Where the kernel cannot do so, ``prctl`` ends this process alone.
     """
     if sys.platform.startswith("linux"):
         try:
@@ -136,7 +134,7 @@ def hold_lifeline(lifeline: int) -> None:
             die_with_parent()
         poll = select.poll()
         poll.register(lifeline, 0)  # a hang-up is reported in any case
-        if poll.poll(0):  # the parent was gone before the kernel was asked
+        if poll.poll(0):  # the parent was already gone
             os._exit(1)
     os.close(lifeline)
 
@@ -148,7 +146,7 @@ def die_with_parent() -> None:
 
 def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
     """Let the kernel send a signal to a process, or to the group ``-target``, when the pipe hangs up: fcntl(2)."""
-    # Reopened, because the recipient belongs to the open file, and other cells have the same pipe.
+    # Reopened: a recipient belongs to the open file, which other cells share.
     held = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
     with suppress(OSError):  # too many open files
         low, held = held, fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _HIGH)
@@ -159,15 +157,15 @@ def _ask_for(number: signal.Signals, target: int, lifeline: int) -> None:
 
 
 def _tell_where(answers: int, _number: int, frame: FrameType | None) -> None:
-    """Answer how far the cell is: the parent sends a signal to one that hangs."""
-    from vebench.child.answers import Failure, writer  # noqa: PLC0415 - see above
-    from vebench.child.cell import where  # noqa: PLC0415 - see above
+    """Answer how far the cell is: the parent sends a signal to a cell that hangs."""
+    from vebench.child.answers import Failure, writer
+    from vebench.child.cell import where
 
     writer(answers)(Failure(where(traceback.walk_stack(frame))))
 
 
 def load(target: str) -> Factory:
-    """Return the adapter ``module:Class``. Raises whatever its import raises."""
+    """Return the adapter ``module:Class``. Its import may raise anything."""
     module, _, name = target.partition(":")
     factory: Factory = getattr(importlib.import_module(module), name)
     return factory

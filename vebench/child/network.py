@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from vebench.backends.interface import ActionSpace
-    from vebench.backends.trees import Tree
-    from vebench.child.policy import PolicyChoice
+from vebench.backends.interface import ActionSpace
+from vebench.backends.trees import Tree
+from vebench.child.policy import PolicyChoice
 
 _MOST_TOKENS = 64
-_PICTURE_AXES = 3
-# Kernel, stride and channels of each layer (Mnih et al., Human-level control through deep reinforcement learning,
-# Nature 518, 2015), and the width of the layer after them.
+# Kernel, stride and channels of each layer, and the width of the layer after them (Mnih et al., Human-level control
+# through deep reinforcement learning, Nature 518, 2015).
 _NATURE_LAYERS = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
 _NATURE_WIDTH = 512
+_LEAST_PICTURE = 36  # pixels, for which the last layer has one place
 
 
 class Network:
     """A network that samples actions: from a categorical distribution for each integer, a normal one for each real.
 
-    ``observations`` are like those to come; their first axis is rows. Its weights and draws follow from ``seed``.
-    Observations of bytes are scaled to 0..1. On CUDA they are copied once for each batch, through pinned memory.
+    ``observations`` are like those to come; their first axis is rows. Weights and draws follow from ``seed``. On CUDA,
+    observations are copied once for each batch, through pinned memory.
     """
 
     def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic], seed: int) -> None:
@@ -39,12 +37,9 @@ class Network:
         self._cuda = self._device.type == "cuda"
         if self._cuda and not torch.cuda.is_available():
             raise ValueError(f"--policy {policy.label}: torch {torch.__version__} sees no CUDA device here")
-        # Adapters may return arrays that must not be written to, which a tensor cannot tell: nothing here writes.
+        # Adapters may return read-only arrays, which a tensor cannot be: nothing here writes.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        shape = observations.shape[1:]
-        body, width = _body(policy, shape)
-        model = nn.Sequential(_Scaled(observations.dtype == np.uint8), body, _Head(space, width))
-        self._model: Any = model.to(self._device).eval()
+        self._model: Any = _Model(policy, space, observations).to(self._device).eval()
         if policy.compile:
             self._model = torch.compile(self._model)
         self._autocast = policy.precision == "bf16"
@@ -76,32 +71,23 @@ class Network:
         return actions.reshape(len(actions), *self._shape)
 
 
-class _Scaled(nn.Module):
-    """Observations as real numbers, bytes of pictures from 0 to 1."""
+class _Model(nn.Module):
+    """From observations to actions: a body, a linear layer, and a draw from the distribution that it parametrises."""
 
-    def __init__(self, pictures: bool) -> None:
+    def __init__(self, policy: PolicyChoice, space: ActionSpace, observations: NDArray[np.generic]) -> None:
         super().__init__()
-        self._factor = 1 / 255 if pictures else 1.0
+        self._factor = 1 / 255 if observations.dtype == np.uint8 else 1.0
+        self._body, width = _body(policy, observations.shape[1:])
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        self._counts = (high.astype(np.int64) - low.astype(np.int64) + 1).tolist() if space.integer else []
+        self._linear = nn.Linear(width, sum(self._counts) if space.integer else len(low))
+        kind = np.int64 if space.integer else np.float32
+        self.register_buffer("_low", torch.from_numpy(low.astype(kind)))
+        self.register_buffer("_high", torch.from_numpy(high.astype(kind)))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows.to(torch.float32) * self._factor
-
-
-class _Head(nn.Module):
-    """A linear layer, and a draw from the distribution that it parametrises."""
-
-    def __init__(self, space: ActionSpace, width: int) -> None:
-        super().__init__()
-        low, high = space.low.reshape(-1), space.high.reshape(-1)
-        self._integer = space.integer
-        self._counts = [int(top) - int(bottom) + 1 for bottom, top in zip(low, high)] if self._integer else []  # noqa: B905 - Python 3.10, and of equal length
-        self._linear = nn.Linear(width, sum(self._counts) if self._integer else len(low))
-        self.register_buffer("_low", torch.from_numpy(low.astype(np.int64 if self._integer else np.float32)))
-        self.register_buffer("_high", torch.from_numpy(high.astype(np.int64 if self._integer else np.float32)))
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        out = self._linear(features).float()
-        if not self._integer:
+        out = self._linear(self._body(rows.to(torch.float32) * self._factor)).float()
+        if not self._counts:
             return torch.clamp(out + torch.randn_like(out), self._low, self._high)
         # The largest of logits with Gumbel noise is a draw from the categorical distribution.
         noisy = out - torch.log(-torch.log(torch.rand_like(out).clamp_(1e-20, 1 - 1e-7)))
@@ -109,52 +95,47 @@ class _Head(nn.Module):
         return torch.stack(chosen, -1) + self._low
 
 
-class _Tokens(nn.Module):
-    """Cuts a flat observation into tokens of equal width, filled up with zeros, each embedded with its position."""
+class _Transformer(nn.Module):
+    """Cuts a flat observation into tokens of equal width, padded with zeros, and encodes them with their positions."""
 
-    def __init__(self, size: int, width: int) -> None:
+    def __init__(self, size: int, layers: int, width: int) -> None:
         super().__init__()
         self._chunk = math.ceil(size / _MOST_TOKENS)
-        self._count = math.ceil(size / self._chunk)
-        self._padding = self._count * self._chunk - size
+        count = math.ceil(size / self._chunk)
+        self._padding = count * self._chunk - size
         self._embed = nn.Linear(self._chunk, width)
-        self._position = nn.Parameter(torch.randn(self._count, width) * 0.02)
+        self._position = nn.Parameter(torch.randn(count, width) * 0.02)
+        block = nn.TransformerEncoderLayer(width, width // 8, 4 * width, dropout=0.0, batch_first=True)
+        self._encoder = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         flat = nn.functional.pad(rows.flatten(1), (0, self._padding))
-        embedded: torch.Tensor = self._embed(flat.view(len(flat), self._count, self._chunk))
-        return embedded + self._position
-
-
-class _Mean(nn.Module):
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return tokens.mean(1)
+        tokens = self._embed(flat.view(len(flat), -1, self._chunk)) + self._position
+        encoded: torch.Tensor = self._encoder(tokens)
+        return encoded.mean(1)
 
 
 def _body(policy: PolicyChoice, shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-    """Return the network up to its head, for observations of this shape, and how many features it has."""
+    """Return the network up to its last layer, for observations of this shape, and how many features it has."""
     size = max(1, math.prod(shape))
-    parts: list[nn.Module] = [nn.Flatten()]
-    if policy.kind == "nature-cnn":
-        least = 36  # for which the last layer has one place
-        if len(shape) != _PICTURE_AXES or min(shape[1:]) < least:
-            raise ValueError(
-                f"policy nature-cnn takes stacked images, (stack, height, width), of {least} x {least} or more, "
-                f"not observations of shape {shape}: use mlp:64x64"
-            )
-        channels, height, width = shape
-        parts = []
-        for kernel, stride, following in _NATURE_LAYERS:
-            parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
-            channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-        parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
-        return nn.Sequential(*parts), _NATURE_WIDTH
     if policy.kind == "transformer":
         layers, width = policy.sizes
-        block = nn.TransformerEncoderLayer(width, width // 8, 4 * width, dropout=0.0, batch_first=True)
-        encoder = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
-        return nn.Sequential(_Tokens(size, width), encoder, _Mean()), width
-    for width in policy.sizes:
-        parts += [nn.Linear(size, width), nn.Tanh()]
-        size = width
-    return nn.Sequential(*parts), size
+        return _Transformer(size, layers, width), width
+    parts: list[nn.Module] = []
+    if policy.kind == "mlp":
+        parts.append(nn.Flatten())
+        for width in policy.sizes:
+            parts += [nn.Linear(size, width), nn.Tanh()]
+            size = width
+        return nn.Sequential(*parts), size
+    if len(shape) != 3 or min(shape[1:]) < _LEAST_PICTURE:  # noqa: PLR2004 - stack, height, width
+        raise ValueError(
+            f"policy nature-cnn takes stacked images, (stack, height, width), of {_LEAST_PICTURE} x {_LEAST_PICTURE} "
+            f"or more, not observations of shape {shape}: use mlp:64x64"
+        )
+    channels, height, width = shape
+    for kernel, stride, following in _NATURE_LAYERS:
+        parts += [nn.Conv2d(channels, following, kernel, stride), nn.ReLU()]
+        channels, height, width = following, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    parts += [nn.Flatten(), nn.Linear(channels * height * width, _NATURE_WIDTH), nn.ReLU()]
+    return nn.Sequential(*parts), _NATURE_WIDTH

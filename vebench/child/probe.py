@@ -1,18 +1,20 @@
 """Reports facts about the interpreter that runs it. Run as a script: ``python probe.py``.
 
-The request is JSON on standard input, and the answer is JSON on standard output. What libraries print goes to standard
-error. It needs Python 3.10, and Gymnasium for ``envs``; an older Python can still report its version. Every key of the
-request is optional:
+The request is JSON on standard input, the answer JSON on standard output; libraries print to standard error. It needs
+Python 3.10, and Gymnasium for ``envs``; an older Python can still report its version. All keys are optional:
 
-- ``packages`` and ``modules``, lists of names: ``packages`` of the answer has the versions of the installed packages,
-  and ``modules`` the modules that can be imported.
-- ``adapters``, ``[["module:Class", [option]]]``, ``functions``, ``["module:name"]``, and ``envs``,
-  ``[["name", {argument: value}]]``: the answer has the facts of each, with an ``error`` if there is one. ``plugins``
-  are modules that register environments; they are imported first if they are installed. ``scratch`` is a folder to work
-  in, so that nothing is written into the user's folder. Where anything is named by its module, what is not found
-  elsewhere is imported from the folder in which the script was started.
+| key of the request | value | answer under the same key |
+| --- | --- | --- |
+| ``packages`` | names | versions of the installed packages |
+| ``modules`` | names | the modules that can be imported |
+| ``adapters`` | ``[["module:Class", [option]]]`` | facts of each, with an ``error`` if there is one |
+| ``functions`` | ``["module:name"]`` | the same |
+| ``envs`` | ``[["name", {argument: value}]]`` | the same; ``registered`` has all ids |
+| ``plugins`` | modules that register environments, imported first if they are installed | |
+| ``scratch`` | a folder to work in, so that nothing is written into the user's | |
 
-The answer also has the ``version`` of Python and, for ``envs``, all ids that are ``registered`` in the end.
+Modules that are not found elsewhere are imported from the folder in which the script was started. The answer also has
+the ``version`` of Python.
 """
 
 from __future__ import annotations
@@ -24,13 +26,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any
 
 _SET_BY_VEBENCH = {"id", "disable_env_checker"}  # arguments of gymnasium.make
 _METHODS = ("reset", "send", "recv", "close")
@@ -40,18 +40,18 @@ _ids_by_module: dict[str, list[str]] = {}
 
 def main() -> None:
     """Answer the request."""
-    # Libraries may print, even from C: their output goes to standard error, and only the answer to standard output.
+    # Libraries may print, even from C: their output goes to standard error.
     answer = os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
-    # Read before the user's folder is on the path: a file there does not count as an installed package.
+    # Read before the user's folder is on the path: a file there is not an installed package.
     reply: dict[str, Any] = {
         "version": sys.version_info[:3],
         "packages": versions(request.get("packages", ())),
         "modules": [name for name in request.get("modules", ()) if find_spec(name) is not None],
     }
     plugins = [name for name in request.get("plugins", ()) if find_spec(name) is not None]
-    # Last in the path, because the user's folder must not shadow a library. Nothing may be written into it, either.
+    # Last in the path: the user's folder must not shadow a library. Nothing may be written into it, either.
     named = [target for target, _ in (*request.get("adapters", ()), *request.get("envs", ()))]
     if any(":" in name for name in (*named, *request.get("functions", ()))):
         sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path holds strings
@@ -77,7 +77,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()) -> dict[str, Any]:
     try:
-        import gymnasium  # noqa: PLC0415 - imported on use
+        import gymnasium
     except ImportError as error:
         return {"envs": [{"error": f"Gymnasium cannot be imported: {in_one_line(error)}"} for _ in envs]}
     for plugin in plugins:
@@ -88,14 +88,14 @@ def _look_up(envs: list[tuple[str, dict[str, Any]]], plugins: Iterable[str] = ()
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be used. ``facts`` are what is answered."""
+    """The thing asked for cannot be used. ``facts`` are the answer."""
 
-    def __init__(self, error: str, **facts: Any) -> None:  # noqa: ANN401 - each fact has its type
+    def __init__(self, error: str, **facts: Any) -> None:
         super().__init__(error)
         self.facts = {"error": error, **facts}
 
 
-def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:  # noqa: ANN401 - same reason
+def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:
     try:
         facts = look_up(*asked)
     except RefusedError as refused:
@@ -103,7 +103,7 @@ def _answered(look_up: Callable[..., Any], *asked: Any) -> dict[str, Any]:  # no
     return facts if isinstance(facts, dict) else {}
 
 
-def _imported(module: str) -> Any:  # noqa: ANN401 - a module has any names
+def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a module may raise anything; it is the answer
@@ -111,12 +111,16 @@ def _imported(module: str) -> Any:  # noqa: ANN401 - a module has any names
 
 
 def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of one environment. Raises RefusedError if it cannot be stepped.
+    """Return the facts of one environment; ``name`` is for ``gymnasium.make``, or ``module:callable``.
 
-    The facts are its ``id``, its ``package``, the ``module`` to import first, its ``frame_skip``, whether it is
-    ``called``: made by a callable of that module, and not by an id; and the ``problem`` with its spaces, None if there
-    is none. ``name`` is what ``gymnasium.make`` takes, or ``module:callable``. The error is empty if no environment has
-    this name; then ``names`` are the ids that its module registers, if it names a module.
+    - ``id``, and the top-level ``package`` of its code
+    - ``module``: the module to import first, None without one
+    - ``frame_skip``: frames or sub-steps of one step
+    - ``called``: whether a callable of that module makes it, not an id
+    - ``problem``: why its spaces cannot be used, None if they can
+
+    Raises RefusedError if it cannot be stepped. If no environment has this name, the error is empty and ``names`` are
+    the ids that its module registers.
     """
     module, _, local_name = name.rpartition(":")
     ids = ids_of(module) if module else []
@@ -124,7 +128,7 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     env = _made(local_name, function, arguments, ids)
     try:
         home = _home(env.spec.entry_point if env.spec else None)
-        # Frames or sub-steps of one step; an environment may have no fixed number.
+        # An environment may have no fixed number.
         frames = [getattr(env.unwrapped, name, None) for name in ("frame_skip", "_frameskip")]
         return {
             "id": name if function else env.spec.id if env.spec else local_name,
@@ -140,10 +144,10 @@ def _env_facts(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             env.close()
 
 
-def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN401 - any callable
-    """Return what makes environments under this name in a module that is imported; None if it means an id.
+def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:
+    """Return the callable of this name in an imported module, None if the name is an id.
 
-    An id that the module registers comes first, with its version or without. One that others register does not.
+    Ids that the module registers come first, with or without their version.
     """
     if not module or any(name in (known, re.sub(r"-v\d+$", "", known)) for known in ids):
         return None
@@ -151,11 +155,11 @@ def callable_of(module: str, name: str, ids: Iterable[str]) -> Any:  # noqa: ANN
     return found if callable(found) else None
 
 
-def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return what a callable makes, or Gymnasium by an id. Raises RefusedError, with ``ids`` if there is no such."""
-    from gymnasium import Env, vector  # noqa: PLC0415 - imported on use
-    from gymnasium import error as errors  # noqa: PLC0415 - imported on use
-    from gymnasium.envs.registration import make, parse_env_id  # noqa: PLC0415 - imported on use
+def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str]) -> Any:
+    """Make an environment by a callable or an id. Raises RefusedError, with ``ids`` if there is no such id."""
+    from gymnasium import Env, vector
+    from gymnasium import error as errors
+    from gymnasium.envs.registration import make, parse_env_id
 
     if function is None:
         try:
@@ -181,13 +185,13 @@ def _made(env_id: str, function: Any, arguments: dict[str, Any], ids: list[str])
 
 def ids_of(module: str) -> list[str]:
     """Import ``module`` and return the environments that it has registered, now or before."""
-    from gymnasium import registry  # noqa: PLC0415 - imported on use
+    from gymnasium import registry
 
     if module in _ids_by_module:  # a second import registers nothing
         return _ids_by_module[module]
     before = set(registry)
     _imported(module)
-    # A module that was imported before registers nothing now; entry points then show which environments are its own.
+    # A module that was imported before registers nothing now: then entry points show which environments are its own.
     _ids_by_module[module] = sorted(
         name
         for name, spec in registry.items()
@@ -196,9 +200,9 @@ def ids_of(module: str) -> list[str]:
     return _ids_by_module[module]
 
 
-def _space_problem(name: str, space: Any) -> str | None:  # noqa: ANN401 - Gymnasium is imported on use
-    """Return in words what of a space is no array, and no dict or tuple of arrays; None if all is."""
-    from gymnasium import spaces  # noqa: PLC0415 - imported on use
+def _space_problem(name: str, space: Any) -> str | None:
+    """Return which part of a space is neither an array nor a dict or tuple of arrays, None if there is none."""
+    from gymnasium import spaces
 
     arrays = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     if isinstance(space, arrays):
@@ -220,8 +224,8 @@ def _home(entry_point: object) -> str:
     return str(module).partition(":")[0]
 
 
-def _function(target: str) -> Any:  # noqa: ANN401 - any object of a module
-    """Return what ``module:name`` is. Raises RefusedError, with the ``wanted`` name and others if it is not found."""
+def _function(target: str) -> Any:
+    """Return the callable ``module:name``. Raises RefusedError, with other ``names`` if it is not found."""
     module, _, name = target.partition(":")
     loaded = _imported(module)
     found = getattr(loaded, name, None)
@@ -234,7 +238,7 @@ def _function(target: str) -> Any:  # noqa: ANN401 - any object of a module
 
 
 def _check_adapter(target: str, options: list[str]) -> None:
-    """Raise RefusedError if ``module:Class`` is no adapter that can be built with these options."""
+    """Raise RefusedError unless ``module:Class`` is an adapter that can be built with these options."""
     factory = _function(target)
     lacking = [method for method in _METHODS if isinstance(factory, type) and not hasattr(factory, method)]
     if lacking:

@@ -19,83 +19,67 @@ SEEDS = range(1 << 17, 1 << 30)  # more than 16 bits, and with the number of an 
 
 
 def seeds_of(seed: int, number: int = 0) -> tuple[int, int, int]:
-    """Return three of ``SEEDS``, the same for all cells of pass ``number`` in runs with this ``seed``.
+    """Return the seeds of the constructor, the first reset and the action tape in pass ``number`` of a run.
 
-    They are those of a third party's constructor, of the first reset, and of the action tape. None of them follows from
-    another: an adapter that knew the tape beforehand could make its steps before the clock starts.
+    All cells of the pass have the same. None of them follows from another: an adapter that knew the tape beforehand
+    could make its steps before the clock starts.
     """
-    built, start, tape = Random(f"{seed} work {number}").sample(SEEDS, 3)  # noqa: S311 - it is to be repeated
+    built, start, tape = Random(f"{seed} work {number}").sample(SEEDS, 3)
     return built, start, tape
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The part of a run's spec that a child uses. Times are in seconds.
-
-    ``memory`` says which nodes the cell's memory comes from, as ``Pinning`` in the spec has it.
-    """
+    """The part of a run's spec that a child uses. Times are in seconds."""
 
     duration: float
     windows: int
     warmup: float
     longest_warmup: float
     timeout: float
-    memory: str
+    memory: str  # the memory policy, as in ``Pinning`` of the spec
     policy: PolicyChoice = TAPED
 
 
 @dataclass(frozen=True)
 class Proving:
-    """Step the backend in a few layouts, and write what it returns to files.
+    """Step the backend in a few layouts, and write the rows that it returns to files ``PATH.0``, ``PATH.1`` ..."""
 
-    Each environment makes ``steps`` at least. Layouts, lengths and seeds are drawn from ``seed``. What is returned
-    in the first layout goes to the file ``PATH.0``, and so on.
-    """
-
-    steps: int
-    seed: int = 0
+    steps: int  # of each environment, at least
+    seed: int = 0  # layouts, lengths and seeds are drawn from it
     path: str = ""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Measure, keep some batches, and write them to the file ``path`` when the measurement is over.
-
-    At which moments is drawn from ``seed``, and of which environments from ``chooser``: with every ``turn`` of the same
-    chooser the next ones. In a cell of replicas, number ``replica`` does so. When all is measured, the backend is reset
-    once more, with the seed ``reset_seed``, unless that is None. With ``full``, rows of as many environments
-    are kept as can be. What is not to be ``compared`` is not written.
-    """
+    """Measure, keep some batches, and write them to a file when the measurement is over."""
 
     path: str
-    seed: int
-    replica: int = 0
-    chooser: int = 0
-    turn: int = 0
-    reset_seed: int | None = None
-    full: bool = False
-    compared: bool = True
+    seed: int  # the moments are drawn from it
+    replica: int = 0  # which one of a cell of replicas records
+    chooser: int = 0  # the environments are drawn from it ...
+    turn: int = 0  # ... others in each turn
+    reset_seed: int | None = None  # of a further reset when all is measured, None for no such reset
+    full: bool = False  # whether to keep rows of as many environments as fit
+    compared: bool = True  # without it, nothing is written
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a measurement of ``backend`` has recorded in the file ``name``. It is compared for ``seconds`` at most.
+    """A recording to compare with the reference."""
 
-    ``rows``: those that each of its windows has claimed, empty if that is not known.
-    """
-
-    name: str
+    name: str  # the file
     backend: str
-    seconds: float = 0.0
-    rows: tuple[int, ...] = ()
+    seconds: float = 0.0  # the limit for the comparison
+    rows: tuple[int, ...] = ()  # that each window has claimed, empty if that is not known
 
 
 @dataclass(frozen=True)
 class Replaying:
-    """Compare what measurements on one task have recorded with the reference. The files are in the folder ``path``."""
+    """Compare the recordings of one task with the reference."""
 
     recordings: tuple[Recorded, ...]
-    path: str = ""
+    path: str = ""  # the folder of their files
 
     def __post_init__(self) -> None:
         given: Any = self.recordings  # JSON has dicts and lists
@@ -105,62 +89,53 @@ class Replaying:
 
 @dataclass(frozen=True)
 class Judging:
-    """Compare what ``Proving`` has written with the reference. ``failed``: why it is cut off, empty if it is whole."""
+    """Compare the files of ``Proving`` with the reference."""
 
     steps: int
     seed: int = 0
     path: str = ""
-    failed: str = ""
+    failed: str = ""  # why they are cut off, empty if they are whole
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Time steps of one environment for ``seconds`` seconds, without a backend."""
+    """Time steps of one environment, without a backend."""
 
     seconds: float
 
 
-# What a cell is started for, None for a measurement that records nothing.
+# The purpose of a process, None for a measurement that records nothing.
 Job = Recording | Proving | Replaying | Judging | Timing
 _JOBS: dict[str, type[Job]] = {kind.__name__: kind for kind in (Recording, Proving, Replaying, Judging, Timing)}
 
 
 @dataclass(frozen=True)
 class Request:
-    """One cell, or one replica of it.
-
-    ``backend`` is the backend's name, ``target`` the adapter's ``module:Class``, ``options`` its keyword arguments.
-    Its first reset has the seed ``start_seed``, its actions follow from ``tape_seed``; see ``seeds_of``.
-    ``nodes`` are the memory nodes of the cell's CPUs. ``folder`` has the user's own modules, if any is named. ``mode``
-    is ``alone``, ``in_turn`` (takes turns with other cells, window by window) or ``in_step`` (with the other replicas
-    of its cell).
-    The parent writes to the descriptor ``go_ahead`` when the child may go on. ``lifeline`` is that of
-    ``hold_lifeline`` in ``vebench.child.main``, negative if there is none.
-    """
+    """One cell, or one replica of it."""
 
     setup: Setup
-    backend: str
-    target: str
-    options: dict[str, OptionValue]
+    backend: str  # its name
+    target: str  # the adapter's ``module:Class``
+    options: dict[str, OptionValue]  # the adapter's keyword arguments
     settings: Settings
-    folder: str
-    start_seed: int = 0
-    tape_seed: int = 0
-    nodes: tuple[int, ...] = ()
-    mode: Mode = "alone"
-    go_ahead: int = -1
-    lifeline: int = -1
+    folder: str  # has the user's own modules, if any is named
+    start_seed: int = 0  # of the first reset; see ``seeds_of``
+    tape_seed: int = 0  # the actions follow from it
+    nodes: tuple[int, ...] = ()  # the memory nodes of the cell's CPUs
+    mode: Mode = "alone"  # or taking turns with other cells, window by window, or in step with the other replicas
+    go_ahead: int = -1  # a descriptor to which the parent writes when the child may go on
+    lifeline: int = -1  # see ``hold_lifeline`` in ``vebench.child.main``; negative if there is none
     job: Job | None = None
 
     @property
     def entry(self) -> BackendEntry:
-        """What is known of the backend. It loads the table of backends: only once the process is pinned."""
-        from vebench.backends.registry import find  # noqa: PLC0415 - see above
+        """The backend's entry. It loads the table of backends: use it only once the process is pinned."""
+        from vebench.backends.registry import find
 
         return find(self.backend)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the request as what JSON can write."""
+        """Return the request as JSON can write it."""
         job = None if self.job is None else [type(self.job).__name__, asdict(self.job)]
         return asdict(self) | {"job": job}
 

@@ -5,32 +5,25 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, sqrt
 from statistics import median, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from vebench.child.answers import Begins, Ends, ReplicaWindow, Warm
-from vebench.child.window import READINGS_PER_WINDOW, Window, difference, read_counters
+from vebench.child.answers import Answer, Begins, Ends, ReplicaWindow, Warm
+from vebench.child.equality.recorder import Recorder
+from vebench.child.loop import Loop, Stretch
+from vebench.child.request import Request
+from vebench.child.window import READINGS_PER_WINDOW, Watched, Window, difference, read_counters
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from vebench.child.answers import Answer
-    from vebench.child.equality.recorder import Recorder
-    from vebench.child.loop import Loop, Stretch
-    from vebench.child.request import Request
-    from vebench.child.window import Watched
-
-# A window that was throttled or disturbed is measured again, at most twice.
-MOST_TRIES = 3
-# In step: the time between two checks for the start; the pause between two windows, the larger of PAUSE_NS and
-# 1/_PAUSE_SHARE of a window; the time to read the counters before a window.
-_IDLE_NS = 2_000_000
-PAUSE_NS = 20_000_000
+MOST_TRIES = 3  # of a window that is throttled or disturbed
+# In step with replicas:
+_IDLE_NS = 2_000_000  # between two checks for the start
+PAUSE_NS = 20_000_000  # between two windows, or a share of a window if that is longer
 _PAUSE_SHARE = 20
-_READING_NS = 2_000_000
+_READING_NS = 2_000_000  # to read the counters before a window
 # Uncounted steps before a window that had to wait for its turn, on average. Of Pong, HalfCheetah and CartPole on a
-# virtual machine, the first 5 ms were up to 15 % slower, and those that followed as fast as all later ones, within 1 %.
+# virtual machine, the first 5 ms were up to 15 % slower, the next ones as fast as all later ones, within 1 %.
 LEAD_NS = 10_000_000
 _NANO = 1e9
 
@@ -42,13 +35,16 @@ class Windows:
     of that clock, with drawn pauses between windows. It begins with the first batch after it is due, and ends with the
     first batch after the next pause is due. So a slow reset counts for its share of the time. See docs/method.md.
 
-    The parent has its own clock: it is notified right before a window, and once the kernel's counters are read after
-    it, as reading those of many processes takes long and must not be taken for a part of the window. The clock is read
-    once every ``warmup.pace`` batches. ``ahead`` batches contain all rows that were ready before. A window has about
-    ``moments`` moments. ``clock`` returns nanoseconds, at first ``started``. ``draw`` returns random numbers, 0 to 1.
+    The parent has its own clock. It is told right before a window, and when the kernel's counters are read after it,
+    which takes long for many processes.
+
+    - ``started``: when the cell began, in nanoseconds of ``clock``
+    - ``ahead``: batches that contain all rows that were ready before
+    - ``moments``: about how many a window has
+    - ``draw``: returns random numbers from 0 to 1
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a window depends on
+    def __init__(  # noqa: PLR0913
         self,
         request: Request,
         loop: Loop,
@@ -81,7 +77,7 @@ class Windows:
         self._between()
         self._left = self._clock()
         if mode != "alone":
-            self._answer(Warm(self._warmup.rows_per_second))
+            self._answer(Warm())
         if mode == "in_step":
             self._measure_in_step()
             return
@@ -97,9 +93,9 @@ class Windows:
         self._between()
 
     def _between(self) -> None:
-        """Expect no moments until the next window, and keep one batch with the frames that were simulated so far.
+        """Expect no moments until the next window, and record one batch with the frames that were simulated so far.
 
-        After a window that a slow reset made so long that the next is due, the batch belongs to that one. It is not
+        If a slow reset made the window so long that the next one is due, the batch belongs to that one. It is not
         timed: the process may be stopped meanwhile.
         """
         if self._recorder is None:
@@ -187,17 +183,16 @@ class Windows:
 def valid(measure: Callable[[], Window], windows: int, cpus: int, may_repeat: Callable[[], bool]) -> Iterator[Window]:
     """Yield windows until each of ``windows`` windows is valid or has been tried ``MOST_TRIES`` times.
 
-    A window in which a CPU quota throttled the cell, or others took its CPUs, of which there are ``cpus``, does not
-    measure the backend. It is yielded, too: the reader decides how to use it. After a window that was so at every try,
-    all windows are taken to be, and no later one is repeated. A window is also not repeated if ``may_repeat`` returns
-    that there is no time.
+    A window is not valid if a CPU quota throttled the cell, or others took its ``cpus`` CPUs: it does not measure the
+    backend. It is yielded, too: the reader decides how to use it. After a window that was invalid at every try, no
+    later one is repeated. ``may_repeat`` returns whether there is time for another try.
     """
     tries = MOST_TRIES
     for _ in range(windows):
         for _ in range(tries):
             window = measure()
             yield window
-            if window.calm(cpus) or not may_repeat():
+            if window.undisturbed(cpus) or not may_repeat():
                 break
         else:
             tries = 1
@@ -214,20 +209,15 @@ _HIDES, _LONGER = 0.04, 2
 
 
 class Warmup(NamedTuple):
-    """How long a warm-up took, whether the rate had settled when it ended (None if not checked), pace and rate.
-
-    ``pace`` is how many batches fit between two clock readings in a window. ``rows_per_second`` is None if unknown.
-    ``late_ns``: by how much the last batch overran the end of the warm-up.
-    """
+    """A warm-up that is over."""
 
     ns: int
-    settled: bool | None
-    pace: int
-    rows_per_second: float | None = None
-    late_ns: int = 0
+    settled: bool | None  # whether the rate had settled when it ended; None if not checked
+    pace: int  # how many batches fit between two clock readings in a window
+    late_ns: int = 0  # by how much the last batch overran the end of the warm-up
 
 
-def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
+def warm_up(
     loop: Loop,
     least_ns: int,
     most_ns: int,
@@ -262,7 +252,7 @@ def warm_up(  # noqa: PLR0913, PLR0917 - what ends it, and what it is counted in
             episode_ns = spent * loop.num_envs / loop.ends if loop.ends else inf
             asked = int(phase * min(episode_ns, longest_phase_ns))
             further = loop.run_for(asked, pace).ns
-            return Warmup(spent + further, settled(rates), pace, rows * _NANO / ns, further - asked)
+            return Warmup(spent + further, settled(rates), pace, further - asked)
 
 
 def settled(rates: Sequence[float], most_noise: float = inf) -> bool:

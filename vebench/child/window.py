@@ -1,14 +1,13 @@
 """A window: one timed stretch of a cell in raw counts, with the kernel's counters for the same time.
 
 Each counter of the kernel is declared once, as a field of ``Window``: how it is read, and how the counts of several
-replicas are combined. The run file follows; a line of ``reports/columns.py`` makes it a column of JSON and CSV.
+replicas are combined. The run file stores all fields.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
-from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.machine import counters
@@ -31,7 +30,7 @@ def check_counts(record: object, kind: type[DataclassInstance], positive: tuple[
     for name, least in _bounds(kind, positive):
         value = getattr(record, name)
         kind = type(value)
-        if (least <= value <= MOST) if kind is int else (not value or kind is str):  # as nearly every field
+        if (least <= value <= MOST) if kind is int else (not value or kind is str):  # nearly every field
             continue
         wrong = _outside(value, least)
         if wrong is not None:
@@ -60,16 +59,15 @@ Joined = Literal["sum", "most", "mean"]
 # The clock is read about this often in a window. At 50 ns per reading, this is less than 0.001 % of a one-second
 # window, and a window exceeds its duration by at most 2 % unless one batch takes longer.
 READINGS_PER_WINDOW = 100
-# What the hypervisor and other processes together may take of a cell's CPUs before its rate says more of them.
+# The share of its CPUs' time that the hypervisor and other processes may take from an undisturbed cell.
 TAKEN_SHARE = 0.05
-# By how much one window's count of what they took from one CPU may be wrong: user, system and stolen time are each
-# cut to whole ticks when they are read.
+# The error of one window's count of that time on one CPU: user, system and stolen time are each cut to whole ticks.
 _HIDDEN_NS = 3 * counters.NANOSECONDS_PER_TICK
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What the kernel's counters are read for: the processes of a cell, its CPUs, and its control groups."""
+    """The processes, CPUs and control groups of a cell, whose counters are read."""
 
     processes: list[int]
     cpus: tuple[int, ...]
@@ -79,15 +77,15 @@ class Watched:
 def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, owes: bool = False) -> Any:  # noqa: ANN401 - as ``field`` is typed
     """Declare a counter that ``read`` returns, None if the system does not have it.
 
-    ``joined`` says how the counts of several replicas are combined: ``sum`` if each replica counts its own (only the
-    time in which all of them ran), ``most`` if all of them count the same. ``owes``: what is below 0 in one window is
-    taken from the next.
+    - ``joined``: how the counts of replicas are combined: ``sum`` if each counts its own, for the time in which all of
+      them ran; ``most`` if all count the same
+    - ``owes``: whether a negative count is taken from the next window
     """
     return field(default=None, metadata={"read": read, "joined": joined, "owes": owes})
 
 
-def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - same reason
-    """Declare what only some loops count, None where it is not. ``joined``: as in ``_counter``, or the mean."""
+def _of_loop(joined: Joined) -> Any:
+    """Declare a field that only some loops count, else None. ``joined``: as in ``_counter``, or the mean."""
     return field(default=None, metadata={"of_loop": True, "joined": joined})
 
 
@@ -99,41 +97,34 @@ def _others_ns(watched: Watched) -> int | None:
 
 @dataclass(frozen=True)
 class Window:
-    """One timed stretch of a cell. All times are in nanoseconds.
-
-    ``ns``: its wall time. ``rows``: rows received; ``resets`` of them only reported an autoreset. ``cpu_ns``: CPU time
-    of the cell's whole process tree. ``throttled_ns``: how long a CPU quota throttled the cell's control group;
-    ``throttles``: how often. ``steal_ns``: time that the hypervisor took from the cell's CPUs. ``others_ns``: time that
-    these CPUs worked for other processes. A counter is None if unknown.
-
-    Where a policy acts: ``waited_ns`` from actions to their rows, ``inferred_ns`` to choose actions, ``copied_ns`` to
-    bring observations to the policy and actions back. ``latency_p50_ns`` and ``latency_p99_ns``: how long one batch was
-    waited for. ``aged``: how often the policy acted between choosing an action and getting its row, added up over rows.
-    Where batches may have fewer rows than others: ``batches``, and how many rows a small, a usual and a large one has.
-    ``steps_before``: the batches that the cell had stepped when the window began, counted or not.
+    """One timed stretch of a cell. All times are in nanoseconds; a counter is None if unknown.
 
     Raises ValueError for impossible counts.
     """
 
-    ns: int
+    ns: int  # wall time
     rows: int
-    resets: int
+    resets: int  # rows that only reported an autoreset
+    # CPU time of the cell's process tree, the time for which a CPU quota throttled its control groups, the time that
+    # the hypervisor took from its CPUs, how often the quota throttled, and the time that its CPUs worked for others:
     cpu_ns: int | None = _counter(lambda watched: counters.cpu_time_ns(watched.processes))
     throttled_ns: int | None = _counter(lambda watched: counters.throttled_ns(watched.groups), joined="most")
     steal_ns: int | None = _counter(lambda watched: counters.steal_ns(watched.cpus))
     throttles: int | None = _counter(lambda watched: counters.throttles(watched.groups), joined="most")
     others_ns: int | None = _counter(_others_ns, owes=True)
-    waited_ns: int | None = _of_loop("mean")
-    inferred_ns: int | None = _of_loop("mean")
-    copied_ns: int | None = _of_loop("mean")
-    latency_p50_ns: int | None = _of_loop("mean")
+    # With a policy:
+    waited_ns: int | None = _of_loop("mean")  # from actions to their rows
+    inferred_ns: int | None = _of_loop("mean")  # to choose actions
+    copied_ns: int | None = _of_loop("mean")  # to bring observations to the policy, and actions back
+    latency_p50_ns: int | None = _of_loop("mean")  # of one batch
     latency_p99_ns: int | None = _of_loop("most")
-    aged: int | None = _of_loop("sum")
+    aged: int | None = _of_loop("sum")  # how often the policy acted between an action and its row, summed over rows
+    # Where batches vary in size: their number, and the rows of small, usual and large ones.
     batches: int | None = _of_loop("sum")
     rows_p5: int | None = _of_loop("mean")
     rows_p50: int | None = _of_loop("mean")
     rows_p95: int | None = _of_loop("mean")
-    steps_before: int | None = _of_loop("mean")
+    steps_before: int | None = _of_loop("mean")  # batches that the cell had stepped when the window began
 
     def __post_init__(self) -> None:
         check_counts(self, Window, positive=("ns",))
@@ -146,42 +137,42 @@ class Window:
 
     @property
     def held_back(self) -> bool:
-        """Whether a CPU quota throttled the cell. If so, the window measures the quota, not the backend."""
+        """Whether a CPU quota throttled the cell: then the window measures the quota, not the backend."""
         return bool(self.throttles or self.throttled_ns)
 
     @property
     def taken_ns(self) -> int:
-        """The time that the hypervisor and other processes took from the cell's CPUs; what is unknown counts as 0."""
+        """The time that the hypervisor and other processes took from the cell's CPUs, 0 if unknown."""
         return (self.steal_ns or 0) + (self.others_ns or 0)
 
     def disturbed(self, cpus: int) -> bool:
-        """Return whether others took too much of the cell's CPUs, of which there are ``cpus``."""
+        """Return whether others took too much of the cell's ``cpus`` CPUs."""
         taken = (self.steal_ns or 0) + (self.others_ns or 0)  # ``taken_ns`` takes longer, and windows are many
-        return taken > TAKEN_SHARE * cpus * self.ns and too_much(taken, cpus * self.ns, cpus)
+        return taken > TAKEN_SHARE * cpus * self.ns and bool(too_much(taken, cpus * self.ns, cpus))
 
-    def calm(self, cpus: int) -> bool:
+    def undisturbed(self, cpus: int) -> bool:
         """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""
         return not (self.throttles or self.throttled_ns or self.disturbed(cpus))
 
     @property
     def transitions(self) -> int:
-        """Agent steps: rows that do not only report an autoreset."""
+        """Steps: rows that do not only report an autoreset."""
         return self.rows - self.resets
 
 
-def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
+def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
     """Return whether others took more than ``TAKEN_SHARE`` of ``span_ns`` of CPU time, by more than ticks can hide.
 
-    ``readings`` is how many counts were added up, one for each CPU and window. Their errors are independent of each
-    other, so that of the sum grows with the square root.
+    ``readings`` is the number of counts that were added up, one for each CPU and window. Their errors are independent,
+    so the error of the sum grows with the square root. All three may be arrays of one shape.
     """
-    return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * sqrt(readings)
+    return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * readings**0.5
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
 _OWING = {item.name for item in _COUNTERS if item.metadata["owes"]}
-# What a window shows beyond its counts; that of a run file (``WindowRecord``) shows the same.
-SHOWN = ("held_back", "taken_ns", "disturbed", "calm", "transitions")
+# Properties and methods that ``WindowRecord``, a window of a run file, shares.
+SHOWN = ("held_back", "taken_ns", "disturbed", "undisturbed", "transitions")
 OF_LOOP = tuple(item.name for item in fields(Window) if "of_loop" in item.metadata)
 
 
@@ -193,8 +184,8 @@ def read_counters(watched: Watched) -> Counts:
 def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
     """Return by how much each counter has grown, None if it could not be read both times.
 
-    What others took is ticks minus exact times, so that it may seem negative: it counts as 0, and ``owed`` keeps the
-    rest for the next window, so that the sum over many short windows is right.
+    The time of others is ticks minus exact times, so that it may seem negative. Then it counts as 0, and ``owed`` keeps
+    the rest for the next window, so that the sum over many short windows is right.
     """
     growth: Counts = {}
     for name, first in before.items():
@@ -212,10 +203,10 @@ def difference(before: Counts, after: Counts, owed: dict[str, int]) -> Counts:
 def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Window:
     """Return one window of ``ns`` nanoseconds, combined from the windows of several replicas.
 
-    ``shares`` says which share of each replica's window is inside it: rows and counts are multiplied by this share.
+    ``shares``: the share of each replica's window that is inside it, by which rows and counts are multiplied.
     """
     rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
-    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - see above
+    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10
     counts = {}
     for item in (item for item in fields(Window) if "joined" in item.metadata):
         values = [getattr(window, item.name) for window in windows]
@@ -224,7 +215,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - see above
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - Python 3.10
     "most": lambda values, _shares: max(values),
-    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - see above
+    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - Python 3.10
 }

@@ -54,7 +54,7 @@ class Conversation(ABC):
 
     @abstractmethod
     def log(self) -> str:
-        """Return the end of what the cell's processes printed."""
+        """Return the end of the log of the cell's processes."""
 
 
 # Starts a cell. When the context ends, all its processes have ended.
@@ -98,26 +98,10 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
-class CellStarted:
-    """A cell's interpreter starts."""
-
-    cell: Cell
-
-
-@dataclass(frozen=True)
-class CellReady:
-    """A cell's environments are built and reset. Its warm-up begins."""
-
-    cell: Cell
-    startup_ns: int
-
-
-@dataclass(frozen=True)
 class CellWarm:
     """A cell that takes turns is warm, and waits for its first turn."""
 
     cell: Cell
-    rows_per_second: float | None = None  # None if unknown
 
 
 @dataclass(frozen=True)
@@ -153,7 +137,6 @@ class ProofStarted:
     """A cell has ended, and the comparison of its recording with the reference begins."""
 
     cell: Cell
-    seconds: float = 0.0  # the limit for repeating its steps, which may take far less
 
 
 @dataclass(frozen=True)
@@ -164,4 +147,4 @@ class ProofDone:
     proof: CellProof
 
 
-Event = RunStarted | CellStarted | CellReady | CellWarm | WindowDone | CellFinished | ProofStarted | ProofDone
+Event = RunStarted | CellWarm | WindowDone | CellFinished | ProofStarted | ProofDone

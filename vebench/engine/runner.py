@@ -27,8 +27,6 @@ from vebench.child.window import Window
 from vebench.engine.interface import (
     CellError,
     CellFinished,
-    CellReady,
-    CellStarted,
     CellWarm,
     Event,
     FirstLook,
@@ -40,8 +38,9 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, Plan, is_proven
-from vebench.plan.spec import PASSES_OF_ALL, BackendChoice, RunSpec
+from vebench.plan.cells import Cell, CellPython, Plan, is_proven
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _SEED_BITS = 62  # a run file's integers have 63
 # A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
@@ -116,8 +115,8 @@ def _measured(
 ) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each cell comes before another as often as after it, and whatever slows the machine for a while slows them all. A
-    cell that takes no turns is measured when it is started. Reference rows start after the first look at the others.
+    So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
+    takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     all_cells = tuple(_RunningCell(cell, over) for cell in cells)
     late = [cell for cell in all_cells if cell.cell.entry.reference_row]
@@ -190,7 +189,6 @@ class _RunningCell:
             yield CellFinished(cell, Outcome("failed", why))
             return
         stack.push(self._own)
-        yield CellStarted(cell)
         try:
             self._conversation = self._own.enter_context(launch(cell))
         except OSError as error:
@@ -225,9 +223,8 @@ class _RunningCell:
                 match message:
                     case Ready():
                         self._ready = message
-                        yield CellReady(cell, message.startup_ns)
                     case Warm():
-                        yield CellWarm(cell, message.rows_per_second)
+                        yield CellWarm(cell)
                     case Window():
                         self.windows.append(message)
                         yield WindowDone(cell, message)
@@ -321,9 +318,9 @@ def replayed(measured: Iterable[CellFinished], launch: Launch, spec: RunSpec) ->
         where = (replica,) if replica.host else ()  # recordings stay on their host
         job = Replaying(tuple(recorded for *_, recorded in batch))
         with closing(_answers(replace(first, job=job, replicas=where, group=None), launch)) as answers:
-            for cell, recording, recorded in batch:
+            for cell, recording, _ in batch:
                 began = time.monotonic()
-                yield ProofStarted(cell, recorded.seconds)
+                yield ProofStarted(cell)
                 proof = next(answer for answer in answers if isinstance(answer, CellProof | Failure))
                 together = together and not isinstance(proof, Failure)
                 if isinstance(proof, Failure):
@@ -375,7 +372,7 @@ class _PlainLoop:
     def try_on(self, cell: Cell, job: Proving) -> None:
         """Step the plain loop on a cell's task, unless it has made the steps of the job before."""
         if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
-            own = replace(cell, backend=_LOOP, python="")
+            own = replace(cell, backend=_LOOP, interpreter=CellPython())
             *_, (_, found) = _proven(own, job, self._launch)
             self._remember(cell.task, job, found)
 

@@ -10,28 +10,24 @@ from vebench.gates.bisection import CERTAIN, Answer, Ratio
 from vebench.gates.candidates import Candidate
 from vebench.plan.cells import CellKey
 from vebench.reports import figures
-from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text, Tone
+from vebench.reports.document import DataPage, Document, Remark, Table, TableRow, Text
+from vebench.reports.verdicts import ratio_text
 
 
 @dataclass(frozen=True)
 class BisectPage(DataPage):
-    """All candidates from the good end to the bad one, each a ``noun``, and what is known of them by their indices.
-
-    ``changed`` are the cells that differ between the ends, ``ratios`` are relative to the good end, ``chances`` are the
-    posterior of having made the change, ``skipped`` has the reasons. ``file`` has all steps. ``one_change``: the ratios
-    on both sides of the answer are clear of the middle between those of the ends.
-    """
+    """All candidates from the good end to the bad one, and by their indices what is known of them."""
 
     candidates: Sequence[Candidate]
-    noun: str
-    file: str
-    changed: tuple[CellKey, ...]
-    ratios: Mapping[int, Ratio]
+    noun: str  # what a candidate is
+    file: str  # has all steps
+    changed: tuple[CellKey, ...]  # the cells whose rates differ between the ends
+    ratios: Mapping[int, Ratio]  # relative to the good end
     steps: Mapping[int, int]
-    skipped: Mapping[int, str]
-    chances: Sequence[float]
+    skipped: Mapping[int, str]  # the reasons
+    chances: Sequence[float]  # the posterior of having made the change
     answer: Answer
-    one_change: bool
+    one_change: bool  # the ratios on both sides of the answer are clear of the middle between the ends
     status: int
     kind = "bisect"
 
@@ -43,81 +39,60 @@ class BisectPage(DataPage):
     @property
     def outcome(self) -> str:
         """The answer in a line: ``slower since 1f3a9c2b71 2026-11-20 Draw once``."""
-        first, last = (self.candidates[at].label for at in self.answer[:2])
-        direction = "slower" if self._change.log < 0 else "faster"
-        if not self.answer.found:
-            return f"undecided: {direction} since one of {self._range}, from {first} to {last}"
-        if not self.one_change:
+        first, last = (self.candidates[at].label for at in (self.answer.first, self.answer.last))
+        since = f"{'slower' if self._change.log < 0 else 'faster'} since"
+        if self.found:
+            return f"{since} {first}"
+        if self.answer.found and not self.one_change:
             return f"undecided: {first} or the one before may lie in the middle of the ends: several changes?"
-        if self.answer.first == self.answer.last:
-            return f"{direction} since {first}"
-        return (
-            f"undecided: {direction} since one of {self._range}, of which others were skipped, from {first} to {last}"
-        )
+        number = figures.counted(self.answer.last - self.answer.first + 1, self.noun)
+        skipped = ", of which others were skipped" if self.answer.found else ""
+        return f"undecided: {since} one of {number}{skipped}, from {first} to {last}"
 
     @property
     def _change(self) -> Ratio:
         return self.ratios[len(self.candidates) - 1]
 
     @property
-    def _range(self) -> str:
-        return figures.counted(self.answer.last - self.answer.first + 1, self.noun)
-
-    @property
     def documents(self) -> tuple[Document, ...]:
         """One document: a row for each candidate that was compared, and why others were skipped."""
         good, bad = self.candidates[0], self.candidates[-1]
-        compared = [at for at in range(1, len(self.candidates)) if at in self.ratios]
+        skipped = figures.by_key((why, self.candidates[at].label) for at, why in sorted(self.skipped.items()))
+        facts = (
+            ("good", good.label),
+            ("bad", f"{bad.label}: {_as_change(self._change)}"),
+            ("from there on", _as_change(self.ratios[self.answer.last]) if self.found else ""),
+            ("certainty", f"{self.answer.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
+            ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
+            ("steps", one_line(self.file)),
+        )
+        table = Table(
+            title=f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s",
+            columns=("ratio", "steps", "chance"),
+            rows=tuple(TableRow(self.candidates[at].label, self._texts(at)) for at in sorted(self.ratios)),
+            corner=self.noun,
+        )
         document = Document(
             title=f"Bisect: {self.outcome}",
-            facts=(
-                ("good", good.label),
-                (
-                    "bad",
-                    f"{bad.label}: {self._by(len(self.candidates) - 1)}",
-                ),
-                *((("from there on", self._by(self.answer.last)),) if self.found else ()),
-                ("certainty", f"{self.answer.chance:.1%} (posterior; found at {CERTAIN:.0%})"),
-                ("changed", "; ".join(figures.cell_name(key) for key in self.changed)),
-                ("steps", one_line(self.file)),
-            ),
-            tables=(
-                Table(
-                    title=f"Rates relative to {good.name[:10]}, of {len(self.candidates)} {self.noun}s",
-                    columns=("ratio", "steps", "chance"),
-                    rows=tuple(TableRow(self.candidates[at].label, self._texts(at)) for at in compared),
-                    corner=self.noun,
-                ),
-            ),
+            facts=tuple((name, text) for name, text in facts if text),
+            tables=(table,),
             legend=(
                 "ratio: the rate relative to the good end, with its 95 % confidence interval.",
                 f"chance: the probability that this {self.noun} made the change.",
             ),
-            explanations=tuple(
-                Remark("skipped", one_line(why), tuple(places))
-                for why, places in figures.by_key(
-                    (why, self.candidates[at].label) for at, why in sorted(self.skipped.items())
-                ).items()
-            ),
+            explanations=tuple(Remark("skipped", one_line(why), tuple(places)) for why, places in skipped.items()),
             best="where the change is" if self.found else "",
         )
         return (document,)
 
     def _texts(self, at: int) -> tuple[Text, ...]:
-        chance = self.chances[at]
-        tone: Tone = "best" if self.found and self.answer.first <= at <= self.answer.last else "plain"
+        estimate, chance = self.ratios[at].estimate, self.chances[at]
+        best = self.found and at == self.answer.first
         return (
-            self._ratio(at),
+            Text((ratio_text(estimate),), value=estimate),
             Text((str(self.steps[at]),), value=self.steps[at]),
-            Text((f"{chance:.1%}",), tone, chance),
+            Text((f"{chance:.1%}",), "best" if best else "plain", chance),
         )
-
-    def _by(self, at: int) -> str:
-        return f"{figures.change(self.ratios[at].estimate.median)}, ratio {self._ratio(at).lines[0]}"
-
-    def _ratio(self, at: int) -> Text:
-        estimate = self.ratios[at].estimate
-        return Text((f"{estimate.median:.3f} {figures.spread(estimate)}",), value=estimate)
 
     @property
     def data(self) -> dict[str, object]:
@@ -145,3 +120,7 @@ class BisectPage(DataPage):
                 for at, one in enumerate(self.candidates)
             ],
         }
+
+
+def _as_change(ratio: Ratio) -> str:
+    return f"{figures.change(ratio.estimate.median)}, ratio {ratio_text(ratio.estimate)}"

@@ -1,15 +1,15 @@
-"""Which of a row of candidates changed a rate: a probabilistic bisection under noise. Pure functions.
+"""Which candidate changed a rate: a probabilistic bisection under noise. Pure functions.
 
 Candidate 0 is the good end, ``last`` is the bad one, and one from 1 to ``last`` made the change. Each comparison of a
-candidate with the good end multiplies the posterior of every position by the likelihood of what was measured, if that
-position were true; the next candidate to compare is at the posterior's median (M. Horstein, Sequential transmission
+candidate with the good end multiplies the posterior of every position by the likelihood of the measured ratio, if that
+position were true. The next candidate to compare is at the posterior's median (M. Horstein, Sequential transmission
 using noiseless feedback, IEEE Transactions on Information Theory 9, 1963; R. Waeber, P. Frazier, S. Henderson,
 Bisection search with noisy responses, SIAM Journal on Control and Optimization 51, 2013).
 
-The likelihood of a log ratio is that of Student's distribution with few degrees of freedom (K. Lange, R. Little,
-J. Taylor, Robust statistical modeling using the t distribution, Journal of the American Statistical Association 84,
-1989), mixed with an answer by chance, so that no single ratio can decide. Each build has a bias, which all comparisons
-of it share: likelihoods are integrated over the biases. There is one change: see ``unclear``.
+A log ratio has Student's distribution with few degrees of freedom (K. Lange, R. Little, J. Taylor, Robust statistical
+modeling using the t distribution, Journal of the American Statistical Association 84, 1989), mixed with an answer by
+chance, so that no single ratio can decide. Each build has a bias, which all comparisons of it share: likelihoods are
+integrated over the biases. There is one change: see ``unclear``.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from numpy.typing import NDArray
 from vebench.analysis.statistics import Estimate, around
 
 CERTAIN = 0.99  # the posterior at which a candidate is found
-# Two builds of the same code differ by about so much, since code and data lie elsewhere: a standard deviation.
+# The standard deviation of two builds of the same code, whose code and data lie elsewhere.
 BIAS = 0.007
 _LEAST_ERROR = 0.001
 FREEDOM = 4.0
-# The share of comparisons that are taken to say one thing or the other by chance: no single one can decide.
+# The share of comparisons that are assumed to say one thing or the other by chance: no single one can decide.
 WILD = 0.05
 # Standard deviations at which likelihoods are integrated over biases, and how much each counts.
 _DEVIATIONS = np.linspace(-3, 3, 25)
 _LOG_WEIGHTS = -(_DEVIATIONS**2) / 2
 _ROUNDS = 10  # after which weights hardly change
-_CLEAR = 2.0  # errors by which a ratio is to be clear of the middle
+_CLEAR = 2.0  # errors by which a ratio must be clear of the middle
 _BIAS_IS_ALL = 1.2
-_NORMAL = 1.96  # half of a 95 % interval in standard errors; for few passes it is more, and the error so much larger
+# Half of a 95 % interval in standard errors. For few passes it is more, which makes their error larger.
+_NORMAL = 1.96
 
 
 class Ratio(NamedTuple):
@@ -57,15 +58,39 @@ Step = tuple[int, Ratio]  # a candidate, and what one comparison with the good e
 
 
 class Answer(NamedTuple):
-    """The candidates ``first`` to ``last``, one of which made the change with the posterior ``chance``.
-
-    ``found``: that is ``CERTAIN`` or more, and no candidate between them can be compared.
-    """
+    """The candidates ``first`` to ``last``: one of them made the change."""
 
     first: int
     last: int
-    chance: float
-    found: bool
+    chance: float  # the posterior of that
+    found: bool  # it is ``CERTAIN`` or more, and no candidate between them can be compared
+
+
+class Findings(NamedTuple):
+    """The result of all steps so far."""
+
+    chances: list[float]  # the posterior of each candidate
+    ratios: dict[int, Ratio]  # of the candidates that were compared
+    answer: Answer
+    one_change: bool  # the ratios on both sides of the answer are clear of the middle between the ends
+    next: int | None  # the candidate to compare next; None if no comparison would help
+
+
+def judge(last: int, change: Ratio, steps: Sequence[Step], skipped: Collection[int] = ()) -> Findings:
+    """Return what these steps show, and which candidate to compare next.
+
+    ``change`` is the ratio of the bad end, ``steps`` are comparisons of candidates between the ends. The ``skipped``
+    candidates cannot be compared.
+    """
+    chances, ratios = posterior(last, change, steps), pooled(steps)
+    askable = [at for at in range(1, last) if at not in skipped]
+    found = answer(chances, askable)
+    if not found.found:
+        return Findings(chances, ratios, found, one_change=True, next=to_ask(chances, askable))
+    at = unclear(found, change, ratios)
+    # All comparisons of a candidate have its bias, so that they do not make its ratio precise without end.
+    helps = at is not None and ratios[at].error > _BIAS_IS_ALL * BIAS
+    return Findings(chances, ratios, found, one_change=at is None, next=at if helps else None)
 
 
 def mean_of(ratios: Sequence[Estimate]) -> Ratio:
@@ -75,18 +100,18 @@ def mean_of(ratios: Sequence[Estimate]) -> Ratio:
 
 
 def moderated(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with the errors that they count with: few passes show their own error badly.
+    """Return the steps with the errors that they count with: the mean of their variance and the median one.
 
-    Each variance counts half, and the median one of all steps the other half.
+    Few passes show their own error badly.
     """
     common = median([ratio.error**2 for _, ratio in steps]) if steps else 0.0
     return [(at, Ratio(one.log, sqrt((one.error**2 + common) / 2 + _LEAST_ERROR**2))) for at, one in steps]
 
 
 def pooled(steps: Sequence[Step]) -> dict[int, Ratio]:
-    """Return the mean of all ratios of each candidate, weighted by their precision; its error has the build's bias.
+    """Return the mean of all ratios of each candidate, weighted by their precision. Its error includes the bias.
 
-    A ratio that is far from the others counts less, as it does in Student's distribution.
+    A ratio that is far from the others counts less, as in Student's distribution.
     """
     found: dict[int, Ratio] = {}
     for at, ratios in _by_candidate(steps).items():
@@ -100,13 +125,12 @@ def pooled(steps: Sequence[Step]) -> dict[int, Ratio]:
 
 
 def posterior(last: int, change: Ratio, steps: Sequence[Step]) -> list[float]:
-    """Return the probability of each position of the change: of candidate 0, which is 0, to ``last``.
+    """Return the probability that a candidate made the change, for each from 0, which cannot have made it.
 
-    ``change`` is the ratio of the bad end, whose error has its build's bias, as that of ``pooled``. ``steps`` are those
-    of candidates between the ends. Before the change, a ratio is 1, and from the change on it is that of the bad end.
+    Before the change, a ratio is 1; from the change on, it is ``change``, whose error includes a bias.
     """
     # Log likelihoods of each candidate before and after the change, for each level that the ends may truly have: all
-    # ratios have the bias of the good end.
+    # ratios share the bias of the good end.
     before = np.zeros((len(_DEVIATIONS), last + 1))
     after = np.zeros_like(before)
     for at, ratios in _by_candidate(steps).items():
@@ -116,9 +140,8 @@ def posterior(last: int, change: Ratio, steps: Sequence[Step]) -> list[float]:
             means = level.log + level.error * _DEVIATIONS[:, None, None] + BIAS * _DEVIATIONS[:, None]
             density = (1 - WILD) * _density(values - means, errors) + by_chance
             found[:, at] = np.logaddexp.reduce(np.log(density).sum(axis=-1) + _LOG_WEIGHTS, axis=-1)
-    # A change at a position has all candidates below it before, and all others after.
-    below = (np.cumsum(each, axis=1)[:, :-1] + _LOG_WEIGHTS[:, None] for each in (before, -after))
-    first, second = below
+    # All candidates below the position of the change are before it, and all others after.
+    first, second = (np.cumsum(each, axis=1)[:, :-1] + _LOG_WEIGHTS[:, None] for each in (before, -after))
     logs = first[:, None] + second + after.sum(axis=1)[:, None]
     chances = np.exp(logs - logs.max()).sum(axis=(0, 1))
     return [0.0, *map(float, chances / chances.sum())]
@@ -132,20 +155,20 @@ def _by_candidate(steps: Sequence[Step]) -> dict[int, list[Ratio]]:
 
 
 def _density(distances: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the densities of Student's distribution, but for a factor that all have."""
+    """Return densities of Student's distribution, without a common factor."""
     return np.exp(-(FREEDOM + 1) / 2 * np.log1p((distances / errors) ** 2 / FREEDOM)) / errors
 
 
 def to_ask(chances: Sequence[float], askable: Collection[int]) -> int | None:
-    """Return which candidate to compare next, the one nearest to the median of the posterior; None if there is none."""
+    """Return the candidate that is nearest to the median of the posterior; None if none can be compared."""
     below = [*accumulate(chances)]
     return min(askable, key=lambda at: (abs(below[at] - 0.5), at), default=None)
 
 
 def answer(chances: Sequence[float], askable: Collection[int]) -> Answer:
-    """Return the candidates between two that can be compared if they are certain enough, else a credible range.
+    """Return the candidates between two neighbours that can be compared, if they are certain enough.
 
-    Of that range, at most half of the error that is allowed lies to either side.
+    Else, return a credible range: at most half of the allowed error lies to either side.
     """
     last = len(chances) - 1
     bounds = pairwise([0, *sorted(askable), last])
@@ -160,16 +183,10 @@ def answer(chances: Sequence[float], askable: Collection[int]) -> Answer:
 
 
 def unclear(found: Answer, change: Ratio, ratios: Mapping[int, Ratio]) -> int | None:
-    """Return the candidate on a side of the answer whose ratio may lie in the middle of the ends', None if neither may.
+    """Return the candidate next to the change whose ratio may lie in the middle of the ends; None if neither may.
 
-    It is compared again as long as that helps. Where it stays unclear, there may be several changes. ``ratios`` are
-    those of candidates between the ends that were compared, by their index.
+    If it stays unclear, there may be several changes.
     """
     sides = {found.first - 1: 0.0, found.last: change.log}
     off = {at: abs(ratios[at].log - level) + _CLEAR * ratios[at].error for at, level in sides.items() if at in ratios}
     return next((at for at, most in off.items() if most > abs(change.log) / 2), None)
-
-
-def helps(ratio: Ratio) -> bool:
-    """Return whether further comparisons of a candidate make its ratio more precise: they all have its bias."""
-    return ratio.error > _BIAS_IS_ALL * BIAS

@@ -1,4 +1,4 @@
-"""What ``vebench bisect`` chooses from: commits of a git repository, or releases of a package."""
+"""The candidates of ``vebench bisect``: commits of a git repository, or releases of a package."""
 
 from __future__ import annotations
 
@@ -24,15 +24,22 @@ class Candidate(Struct, frozen=True):
         return one_line(f"{self.name[:10]} {self.day} {self.subject}") if self.day else self.name
 
 
+def releases(known: Sequence[str], good: str, bad: str) -> list[Candidate]:
+    """Return the releases from ``good`` to ``bad``. Raises UsageError for an unknown end."""
+    for option, name in (("--good", good), ("--bad", bad)):
+        if name not in known:
+            raise UsageError(f"{option} {shown(name)}: pip finds no such release{did_you_mean(name, known)}")
+    return [Candidate(name) for name in known[known.index(good) : known.index(bad) + 1]]
+
+
 def commits(folder: Path, good: str, bad: str) -> list[Candidate]:
-    """Return the commits from ``good`` to ``bad``, both included, on the path of first parents.
+    """Return the commits from ``good`` to ``bad`` on the path of first parents.
 
     Raises UsageError if git does not know them, or if ``good`` is not on that path from ``bad``.
     """
-    ends = {"--good": good, "--bad": bad}
     first, last = (
         _git(folder, f"{option} {shown(name)}", "rev-parse", "--verify", f"{name}^{{commit}}")
-        for option, name in ends.items()
+        for option, name in (("--good", good), ("--bad", bad))
     )
     lines = _git(folder, "--bad", "log", "--first-parent", "--format=%H%x09%cs%x09%s", last).split("\n")
     known = [Candidate(*line.split("\t", 2)) for line in lines]
@@ -43,9 +50,9 @@ def commits(folder: Path, good: str, bad: str) -> list[Candidate]:
 
 
 def check_out(folder: Path, commit: str, target: Path) -> Path:
-    """Lay the files of a commit into ``target``, and return what is ``folder`` there.
+    """Check out a commit into ``target``, and return the folder that corresponds to ``folder`` there.
 
-    It is a clone that borrows the objects of the repository, which is left as it is: no worktree is added to it.
+    ``target`` is a clone that borrows the repository's objects, so the repository gets no worktree.
     """
     top, prefix = (_git(folder, "--repo", "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
     _git(folder, "--repo", "clone", "--quiet", "--shared", "--no-checkout", top, str(target))
@@ -60,11 +67,3 @@ def _git(folder: Path, about: str, *arguments: str) -> str:
         *_, why = done.stderr.splitlines() or [""]
         raise UsageError(f"{about}{': ' if why else ''}{one_line(why)}")
     return done.stdout.strip()
-
-
-def releases(known: Sequence[str], good: str, bad: str) -> list[Candidate]:
-    """Return the releases from ``good`` to ``bad``, both included. Raises UsageError for ends that are none."""
-    for option, name in (("--good", good), ("--bad", bad)):
-        if name not in known:
-            raise UsageError(f"{option} {shown(name)}: pip finds no such release{did_you_mean(name, known)}")
-    return [Candidate(name) for name in known[known.index(good) : known.index(bad) + 1]]

@@ -24,7 +24,8 @@ from vebench.gates.gate import Budget, Cells, Criteria
 from vebench.gates.history import runs_in
 from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.plan.cells import CellKey, next_pass
-from vebench.plan.spec import TOLERANCE, BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.console import Outlet
@@ -38,7 +39,7 @@ _FIRST_PASSES = 3
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """What to check, and how strictly."""
+    """The options of a check."""
 
     baseline: Path
     candidate: Path | None  # None: measure the plan of the baseline again

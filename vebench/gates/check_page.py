@@ -35,14 +35,14 @@ _UNSEEN = {
 
 @dataclass(frozen=True)
 class CheckPage(VerdictPage):
-    """A comparison, its runs, their differences, the exit status, and which of the runs are unusable, and why."""
+    """A comparison of two runs."""
 
     baseline: str
     candidate: str
     comparison: Comparison
-    differences: tuple[str, ...]
+    differences: tuple[str, ...]  # between the conditions of the runs
     status: int
-    unusable: str = ""
+    unusable: str = ""  # which runs are unusable, and why
     kind = "check"
 
     @property
@@ -54,28 +54,22 @@ class CheckPage(VerdictPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task with a row for each cell, and the reasons of verdicts."""
+        """One document: a table for each task with its backends and cells, and the reasons of verdicts."""
         found = self.comparison
-        names, tolerance = found.names, _percent(found.tolerance)
-        envs = dict.fromkeys(cell.key.env for cell in found.cells)
+        tolerance = _percent(found.tolerance)
         certain = "" if found.paired else ", and for how runs of the same code differ"
+        unseen = () if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)
+        envs = dict.fromkeys(cell.key.env for cell in found.cells)
         document = Document(
-            title=f"{names.command.capitalize()}: {self.outcome}",
+            title=f"{found.names.command.capitalize()}: {self.outcome}",
             facts=tuple(_facts(self)),
-            tables=tuple(
-                Table(
-                    title=f"{one_line(env)}: {_UNITS.get(found.metric, found.metric)}",
-                    columns=(*_COLUMNS, names.baseline, names.candidate, f"1 ± {_percent(2 * found.tolerance)}"),
-                    rows=tuple(row for group in found.groups if group.key.env == env for row in _rows(group, found)),
-                )
-                for env in envs
-            ),
+            tables=tuple(_table(env, found) for env in envs),
             legend=(
                 f"slower, faster: by more than {tolerance}, significant after correcting for all comparisons{certain}.",
                 f"same: not slower by more than {tolerance}. inconclusive: the data cannot decide.",
                 "A backend is judged by the mean of its ratios; single cells only if it is slower or faster.",
                 "±: the 95 % confidence interval of each ratio, ─ in the last column. ¦: the tolerance, │: no change.",
-                *(() if found.paired else (f"Not detected: {_UNSEEN[found.metric]}.",)),
+                *unseen,
             ),
             explanations=tuple(_explanations(found)),
             notice=one_line(self.unusable),
@@ -135,13 +129,15 @@ def _facts(page: CheckPage) -> Iterator[tuple[str, str]]:
         yield "differs", one_line("; ".join(page.differences))
     if found.skipped:
         yield "left out", f"{figures.counted(len(found.skipped), 'cell')} that could not run {names.left_out}"
-    not_gated = []
-    if found.new:
-        lacking = f"only in {names.the_candidate}"
-        not_gated.append(f"{figures.counted(len(found.new), 'cell')} {lacking}")
-    if found.references:
-        rows = " and ".join(sorted({key.backend for key in found.references}))
-        not_gated.append(f"{figures.counted(len(found.references), 'cell')} of the reference rows {rows}")
+    rows = " and ".join(sorted({key.backend for key in found.references}))
+    not_gated = [
+        f"{figures.counted(len(keys), 'cell')} {which}"
+        for keys, which in (
+            (found.new, f"only in {names.the_candidate}"),
+            (found.references, f"of the reference rows {rows}"),
+        )
+        if keys
+    ]
     if not_gated:
         yield "not gated", "; ".join(not_gated)
 
@@ -150,23 +146,34 @@ def _deviation(error: Error) -> float:
     return sqrt(error.variance)
 
 
+def _table(env: str, found: Comparison) -> Table:
+    rows: list[TableRow] = []
+    for group in found.groups:
+        if group.key.env == env:
+            rows += _rows(group, found)
+    names = found.names
+    return Table(
+        title=f"{one_line(env)}: {_UNITS.get(found.metric, found.metric)}",
+        columns=(*_COLUMNS, names.baseline, names.candidate, f"1 ± {_percent(2 * found.tolerance)}"),
+        rows=tuple(rows),
+    )
+
+
 def _rows(group: GroupComparison, found: Comparison) -> Iterator[TableRow]:
+    """Yield a row for a backend if it has several cells, and one for each of its cells."""
     label = one_line(group.key.backend)
     if group.cells > 1:
         judged = "" if group.judged == group.cells else f", {group.judged} judged"
-        whole = Text((f"all {group.cells}{judged}",)), *_verdict(group), Text(("",)), Text(("",)), _bar(group, found)
-        yield TableRow(label, whole)
+        empty = Text(("",))
+        yield TableRow(
+            label, (Text((f"all {group.cells}{judged}",)), *_verdict(group), empty, empty, _bar(group, found))
+        )
     for cell in found.cells:
         if group_of(cell.key) == group.key:
             size = f"{cell.key.workers}{figures.times_envs(cell.key.envs_per_worker)}"
             workers = Text((size,), value=cell.key.workers)
             levels = (_level(cell, side, found.metric) for side in (0, 1))
             yield TableRow(label, (workers, *_verdict(cell), *levels, _bar(cell, found)))
-
-
-def _bar(judged: CellComparison | GroupComparison, found: Comparison) -> Text:
-    ratio = judged.ratio
-    return Text(("",)) if ratio is None else Text((figures.on_axis(ratio, found.tolerance),), value=ratio)
 
 
 def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:
@@ -177,8 +184,13 @@ def _verdict(judged: CellComparison | GroupComparison) -> tuple[Text, Text]:
     )
 
 
+def _bar(judged: CellComparison | GroupComparison, found: Comparison) -> Text:
+    ratio = judged.ratio
+    return Text(("",)) if ratio is None else Text((figures.on_axis(ratio, found.tolerance),), value=ratio)
+
+
 def _level(cell: CellComparison, side: int, metric: Metric) -> Text:
-    """Return the level compared on side 0 (baseline) or 1 (candidate); if none was, the median, if there is one."""
+    """Return the level compared on side 0 (baseline) or 1 (candidate), or the median if none was compared."""
     value = None
     if cell.levels is not None:
         value = cell.levels[side]

@@ -21,7 +21,8 @@ from vebench.gates.check_page import CheckPage
 from vebench.gates.gate import Budget, Criteria
 from vebench.interpreters.interpreter import Interpreter
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import Outlet
 from vebench.results import header, paths
 from vebench.results.records import RunRecord
@@ -77,8 +78,8 @@ def compared(
 
     Both run files have the name ``output``, by default a new one in ``.vebench/``, with the sides added. Within
     ``budget`` seconds, passes are added until every backend has a verdict; None: the passes of ``spec`` are measured.
-    ``quiet``: no progress is shown. ``instead``: the first Python measures this spec, with as many environments and
-    backends. Each has the name of the one in its place in ``spec``.
+    ``quiet``: no progress is shown. ``instead``: the first Python measures this spec. It has the same number of
+    environments and backends, and each is compared with the one in its place in ``spec``.
 
     Raises UsageError for a Python or a plan that cannot be used, NotComparableError if no cell can run on both sides,
     InterruptedRunError if the user interrupts it.
@@ -165,7 +166,7 @@ def _sides(
     new = old if after == before else world.resolve(after.envs, after.backends, python=interpreters[1].path)
     rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
     if rows[0] != rows[1] or len(old) != len(new):
-        raise UsageError("nothing to compare: A and B need as many environments, backends and reference rows")
+        raise UsageError("nothing to compare: A and B need equally many environments, backends and reference rows")
     first = _side(0, interpreters[0], before, old, files[0], world)
     second = _side(1, interpreters[1], after, new, files[1], world)
     # The same order of cells, and one time, which marks both runs as one comparison.
@@ -185,7 +186,7 @@ def _side(
 ) -> _Side:
     plan, head = planning.planned(spec, tasks, world, interpreter)
     name = _SIDES[number]
-    cells = tuple(replace(cell, side=name) for cell in plan.cells)
+    cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
     return _Side(name, interpreter.path, replace(plan, cells=cells), head, path)
 
 

@@ -1,16 +1,16 @@
 """Many runs as series: for each cell its level over time, where the level changed, and by how much runs differ.
 
-Pure functions of runs. A series has the points of one cell that were measured under the same conditions: on the same
-machine with the same packages or, of speedups, with the same packages on any machine.
+Pure functions of runs. A series has the points of one cell under the same conditions: on the same machine with the same
+packages or, for speedups, with the same packages on any machine.
 
-Changes are found by e-divisive, which looks for the place that divides a stretch into the two parts that are farthest
+Changes are found by e-divisive. It looks for the place that divides a stretch into the two parts that are farthest
 apart, and then divides the parts in the same way (D. Matteson, N. James, A nonparametric approach for multiple change
 point analysis of multivariate data, Journal of the American Statistical Association 109, 2014; used on benchmarks by
 D. Daly et al., The use of change point detection to identify software performance regressions in a continuous
 integration system, ICPE 2020). As in Hunter, now Apache Otava, a place is tested by Student's t instead of
-permutations, so that a series always has the same answer; it is looked for in windows, so that a long history hides
-nothing; and it is first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al.,
-Hunter: using change point detection to hunt for performance regressions, ICPE 2023).
+permutations, so that a series always has the same answer. It is looked for in windows, so that a long history hides
+nothing. It is first accepted at a lenient level, then tested again between its neighbours (M. Fleming et al., Hunter:
+using change point detection to hunt for performance regressions, ICPE 2023).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from itertools import chain, islice, pairwise
 from math import exp, inf, log, log1p, sqrt
 from statistics import fmean
 
-from numpy import float64
+import numpy as np
 from numpy.typing import NDArray
 
 from vebench.analysis.cell import CellSummary, base_of, in_report_order, is_base, yardstick_of
@@ -34,7 +34,7 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import Pinning
+from vebench.plan.grammar import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 from vebench.results.records import Run, RunRecord
 
@@ -44,32 +44,27 @@ RECENT = 5
 FEWEST_FOR_SPREAD = 5
 _RELATIVE_TO = {"speedup": base_of, "yardstick": yardstick_of}
 # The level of the test of one place in a series of WINDOW values or more. Shorter series have a lower one: they show
-# the correlation of runs less well, and CI looks at them after each run.
+# the correlation of runs less well, and CI looks at them after each run (docs/method.md).
 LEVEL = 0.002
-_LENIENT = 10.0  # times that, for a place that is still to be tested between its neighbours, as in Hunter
+_LENIENT = 10.0  # times the level, for a place that is still to be tested between its neighbours, as in Hunter
 WINDOW = 50  # values in which places are looked for at a time, as in Hunter; windows overlap by half
-# The fewest values of a part: a single outlier is no level.
-SHORTEST = 3
+SHORTEST = 3  # values of a part: a single outlier is no level
 FEWEST = 2 * SHORTEST
-# A smaller change is left alone, however certain: the place of data in memory alone makes one as large.
+# A smaller change is ignored, however certain: the place of data in memory alone makes changes as large.
 LEAST = 0.02
-# Without the farthest value of each part, this share of the change is left: else one value that lies apart has made it.
+# The share of a change that must be left without the farthest value of each part: one outlier is no change.
 _LEAST_LEFT = 0.5
-# By how many standard errors the correlation of neighbouring runs is taken to be higher, and the most that it may be.
+# By how many standard errors the correlation of neighbouring runs is raised, and its largest value.
 _CAUTION, _MOST = 1.35, 0.9
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of level. ``at`` is the index of the first value after it.
+    """A change of level."""
 
-    ``ratio`` is the level after it over that before it, each up to the next change, with its 95 % interval. ``chance``
-    is the probability of a difference as large at this place if there were no change.
-    """
-
-    at: int
-    ratio: Estimate
-    chance: float
+    at: int  # the index of the first value after it
+    ratio: Estimate  # the level after it over the level before it, each up to the next change
+    chance: float  # the probability of a difference as large at this place if there were no change
 
     @property
     def worse(self) -> bool:
@@ -80,14 +75,14 @@ class Change:
 def change_points(levels: Sequence[float], level: float = LEVEL) -> tuple[Change, ...]:
     """Return the changes in ``levels``, which are logarithms of rates, the first one first.
 
-    ``level`` is that of the test of one place in a long series. One value that lies apart from all others is no change.
+    ``level`` is the level of the test of one place in a long series.
     """
     level *= min(len(levels) / WINDOW, 1.0) ** 2
     places = _candidates(levels, _LENIENT * level)
     while places:
         between = parts(levels, places)
-        r = _correlation(between)
-        changes = [_change(at, *sides, r) for at, sides in zip(places, pairwise(between), strict=True)]
+        correlation = _correlation(between)
+        changes = [_change(at, *sides, correlation) for at, sides in zip(places, pairwise(between), strict=True)]
         weakest = max(changes, key=lambda change: change.chance)
         if weakest.chance <= level:
             return tuple(changes)
@@ -101,10 +96,10 @@ def parts(levels: Sequence[float], places: Sequence[int]) -> list[Sequence[float
 
 
 def _correlation(between: Sequence[Sequence[float]]) -> float:
-    """Return the correlation of neighbouring values, beside the levels of the parts.
+    """Return the correlation of neighbouring deviations from the levels of the parts, between 0 and ``_MOST``.
 
     Each estimated level lowers it by (1 + 3 r) / n (F. Marriott, J. Pope, Biometrika 41, 1954). It is raised by that,
-    and by ``_CAUTION`` standard errors, since few runs hardly show it, and is between 0 and ``_MOST``.
+    and by ``_CAUTION`` standard errors, because few runs hardly show it.
     """
     rest = [level - fmean(part) for part in between for level in part]
     found = sum(one * later for one, later in pairwise(rest)) / (sum(one**2 for one in rest) or 1.0)
@@ -114,8 +109,6 @@ def _correlation(between: Sequence[Sequence[float]]) -> float:
 
 def _candidates(levels: Sequence[float], level: float) -> list[int]:
     """Return the places that are significant at this level within their window."""
-    import numpy as np
-
     values = np.asarray(levels, dtype=float)
     # The sums of all distances between one of the first i levels and one of the first j.
     sums = np.zeros((len(values) + 1, len(values) + 1))
@@ -132,14 +125,16 @@ def _candidates(levels: Sequence[float], level: float) -> list[int]:
     return sorted(found)
 
 
-def _divided(levels: Sequence[float], sums: NDArray[float64], start: int, end: int, level: float) -> Iterator[int]:
-    """Yield the best place between ``start`` and ``end``, if it is significant, and those of both parts."""
+def _divided(levels: Sequence[float], sums: NDArray[np.float64], start: int, end: int, level: float) -> Iterator[int]:
+    """Yield the best place between ``start`` and ``end`` if it is significant, and the places in both parts."""
     if end - start < FEWEST:
         return
     at, stop = _best_place(sums, start, end)
-    # Of a level that ended again, more places were tried: it has to be more certain.
-    both = [(levels[start:at], levels[at:last]) for last in (end, stop)]
-    lasting, ended = (_chance(_ratio(*sides, _correlation(sides))) for sides in both)
+    before = levels[start:at]
+    lasting, ended = (
+        _chance(_ratio(before, after, _correlation([before, after]))) for after in (levels[at:end], levels[at:stop])
+    )
+    # For a level that ended again, more places were tried: it has to be more certain.
     if min(lasting, _LENIENT**2 * ended) > level:
         return
     yield at
@@ -147,15 +142,13 @@ def _divided(levels: Sequence[float], sums: NDArray[float64], start: int, end: i
     yield from _divided(levels, sums, at, end, level)
 
 
-def _best_place(sums: NDArray[float64], start: int, end: int) -> tuple[int, int]:
+def _best_place(sums: NDArray[np.float64], start: int, end: int) -> tuple[int, int]:
     """Return where the right one of the two neighbouring parts that are farthest apart begins, and where it ends.
 
     The left part begins at ``start``; the right part may end before ``end``, because another change may follow. Parts
     of m and n values are apart by m n / (m + n) times their energy distance, with distances of power 1 (Matteson &
     James, equations 5 to 7).
     """
-    import numpy as np
-
     places = np.arange(start + SHORTEST, end - SHORTEST + 1)[:, None]
     ends = np.arange(start + FEWEST, end + 1)[None, :]
     left, right = places - start, np.maximum(ends - places, SHORTEST)
@@ -167,17 +160,14 @@ def _best_place(sums: NDArray[float64], start: int, end: int) -> tuple[int, int]
     return start + SHORTEST + int(row), start + FEWEST + int(column)
 
 
-def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) -> Change:
-    """Return the change between two parts; its chance is 1 if it is too small.
-
-    What is left without the farthest value of each part must still be half of the change, at the lenient level.
-    """
-    ratio = _ratio(before, after, r)
+def _change(at: int, before: Sequence[float], after: Sequence[float], correlation: float) -> Change:
+    """Return the change between two parts. Its chance is 1 if it is too small, or if one outlier makes it."""
+    ratio = _ratio(before, after, correlation)
     low, high = fmean(before), fmean(after)
     trimmed = _ratio(
         sorted(before, key=lambda level: abs(level - high))[:-1],
         sorted(after, key=lambda level: abs(level - low))[:-1],
-        r,
+        correlation,
     )
     if abs(ratio.log) < -log1p(-LEAST) or trimmed.log / ratio.log < _LEAST_LEFT:
         return Change(at, ratio.estimate, 1.0)
@@ -187,7 +177,7 @@ def _change(at: int, before: Sequence[float], after: Sequence[float], r: float) 
 def _ratio(before: Sequence[float], after: Sequence[float], r: float) -> Contrast:
     """Return the ratio of the levels of two neighbouring parts of a first-order autoregression with correlation ``r``.
 
-    Both have the same variance: a part of three values cannot estimate its own.
+    Both have the same variance, because a part of three values cannot estimate its own.
     """
     m, n = len(before), len(after)
     spread = ((m - 1) * variance(before) + (n - 1) * variance(after)) / (m + n - 2)
@@ -202,32 +192,29 @@ def _chance(ratio: Contrast) -> float:
 
 @dataclass(frozen=True)
 class SeriesKey:
-    """The identity of a series: the cell, the numbers in ``DECISIVE``, and the conditions that it was measured in."""
+    """The identity of a series."""
 
     cell: CellKey
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # the numbers in ``DECISIVE``
     conditions: str
 
 
 @dataclass(frozen=True)
 class Point:
-    """The level of a cell in one run: ``run`` is its index among all runs, ``level`` the logarithm of the metric."""
+    """The level of a cell in one run."""
 
-    run: int
-    level: float
+    run: int  # the index of the run
+    level: float  # the logarithm of the metric
 
 
 @dataclass(frozen=True)
 class Series:
-    """The points of one cell, the oldest first, and its changes. ``news`` is its newest change if it is a new one.
-
-    It is new if the series has the conditions of the newest run, and the runs before the newest ``RECENT`` under these
-    conditions do not show it.
-    """
+    """The points of one cell, the oldest first, and its changes."""
 
     key: SeriesKey
     points: tuple[Point, ...]
     changes: tuple[Change, ...] = ()
+    # The newest change, if runs before the newest ``RECENT`` do not show it, under the conditions of the newest run.
     news: Change | None = None
 
     @property
@@ -251,38 +238,42 @@ class Series:
 
     @property
     def residuals(self) -> list[float]:
-        """How far each point is from the level of its part, as a difference of logarithms."""
+        """The difference of each point from the level of its part."""
         return [level - fmean(part) for part in self.parts for level in part]
 
     @property
+    def freedom(self) -> int:
+        """The degrees of freedom of the residuals."""
+        return len(self.points) - len(self.parts)
+
+    @property
     def spread(self) -> float | None:
-        """The standard deviation of points around the level of their part, on the log scale; None for too few."""
-        freedom = len(self.points) - len(self.parts)
-        return sqrt(sum(residual**2 for residual in self.residuals) / freedom) if freedom else None
+        """The standard deviation of the residuals; None for too few points."""
+        return sqrt(sum(residual**2 for residual in self.residuals) / self.freedom) if self.freedom else None
 
     def run_of(self, change: Change) -> int:
-        """Return the index of the first run after a change, among all runs."""
+        """Return the index of the first run after a change."""
         return self.points[change.at].run
 
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run by the name of its file, when it started, as its file says it, and the conditions that it ran under."""
+    """One run of a history."""
 
-    name: str
+    name: str  # of its file
     started: str
     conditions: str
 
 
 @dataclass(frozen=True)
 class History:
-    """Runs, the oldest first, and their series. ``left_out`` counts the points that no series has, by reason."""
+    """Runs, the oldest first, and their series."""
 
     metric: Metric
     machines: int
     runs: tuple[PastRun, ...]
     series: tuple[Series, ...]
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)  # the number of points in no series, by reason
 
     @property
     def current(self) -> tuple[Series, ...]:
@@ -291,7 +282,7 @@ class History:
 
     @property
     def slower(self) -> tuple[Series, ...]:
-        """The series whose newest change is a new one for the worse."""
+        """The series with a new change for the worse."""
         return tuple(series for series in self.series if series.news is not None and series.news.worse)
 
     @property
@@ -305,33 +296,31 @@ def history(
     metric: Metric | None = None,
     choose: Callable[[Sequence[CellKey]], Collection[CellKey]] | None = None,
 ) -> History:
-    """Return the series of ``runs``, each with the name of its file, of all cells but reference rows.
+    """Return the series of ``runs``, each with the name of its file, without reference rows.
 
-    ``choose`` returns which of their cells are wanted, by default all. Runs are dropped one by one once their rates are
-    known: together, they need much memory. Without a ``metric``, it is frames per second if all ran on one machine,
-    else the speedup.
+    ``choose`` returns which of their cells are wanted, by default all. Without a ``metric``, it is frames per second if
+    all ran on one machine, else the speedup. ``runs`` may be lazy: a run is dropped once its rates are known.
     """
     measured = [(name, run.header, in_report_order(rated(run), run.header.spec)) for name, run in runs]
     measured.sort(key=lambda item: (_moment(item[1].started), item[0]))
     machines = len({machine_fingerprint(header) for _, header, _ in measured})
-    only = choose and {*choose([*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)])}
     metric = metric or ("fps" if machines <= 1 else "speedup")
     past = tuple(PastRun(name, header.started, _conditions(header, metric)) for name, header, _ in measured)
+    keys = [*dict.fromkeys(cell.key for *_, cells in measured for cell in cells)]
+    wanted = set(keys if choose is None else choose(keys))
     points: dict[SeriesKey, list[Point]] = {}
     left_out: Counter[str] = Counter()
-    for index, (*_, of_run) in enumerate(measured):
-        cells = {cell.key: cell for cell in of_run}
-        whole = unusable([*cells.values()])
-        for cell in cells.values():
-            # Skipped cells could not run; a cell's speedup over itself is no figure.
+    for index, (*_, cells) in enumerate(measured):
+        by_key = {cell.key: cell for cell in cells}
+        whole = unusable(cells)
+        for cell in cells:
             itself = metric == "speedup" and is_base(cell.key)
-            chosen = only is None or cell.key in only
-            if not chosen or cell.status == "skipped" or cell.reference_row or itself:
+            if cell.key not in wanted or cell.status == "skipped" or cell.reference_row or itself:
                 continue
-            base = None if metric == "fps" else cells.get(_RELATIVE_TO[metric](cell.key))
-            over = None if base is None else ratio(cell.sample, base.sample)
-            level = cell.sample.middle if metric == "fps" else over and over.median
-            if (reason := whole.code if whole else _why_not(cell, base)) is not None:
+            base = None if metric == "fps" else by_key.get(_RELATIVE_TO[metric](cell.key))
+            level = _level(cell, base, metric)
+            reason = whole.code if whole else _why_excluded(cell, base)
+            if reason is not None:
                 left_out[reason] += 1
             elif not level:
                 left_out["no rate" if metric == "fps" else "no speedup"] += 1
@@ -339,11 +328,11 @@ def history(
                 shape = tuple(getattr(cell.built, name) for name in DECISIVE)
                 key = SeriesKey(cell.key, shape, past[index].conditions)
                 points.setdefault(key, []).append(Point(index, log(level)))
-    series = [Series(key, tuple(measured)) for key, measured in points.items()]
+    series = [Series(key, tuple(its)) for key, its in points.items()]
     return History(metric, machines, past, tuple(with_changes(series, past)), left_out)
 
 
-def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[Series]:
+def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterator[Series]:
     """Yield the series with their changes: all tests together have the level of one (Bonferroni)."""
     level = LEVEL / max(sum(len(one.points) >= FEWEST for one in series), 1)
     for one in series:
@@ -352,7 +341,7 @@ def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[
         changes = change_points(one.levels, level)
         news = None
         if changes and one.key.conditions == runs[-1].conditions:
-            # It is old if earlier runs show it, or one of its kind at about its place.
+            # A change is old if earlier runs show it, or one of its kind at about its place.
             newest, known = changes[-1], change_points(earlier, level)
             old = any(abs(change.at - newest.at) < RECENT and change.worse == newest.worse for change in known)
             news = None if old else newest
@@ -360,15 +349,14 @@ def with_changes(series: Sequence[Series], runs: Sequence[PastRun]) -> Iterable[
 
 
 def run_spread(series: Sequence[Series]) -> Error | None:
-    """Return by how much whole runs differ, as a variance of log levels; None with fewer than five runs.
+    """Return by how much whole runs differ, as a variance of log levels; None with too few runs.
 
-    What one run shares, such as a machine that is slower that day, shifts all its cells alike. So each point is taken
-    apart into the level of its part of its series, the shift of its run, and a rest, by least squares (the two-way
-    layout, as in ``pooling``); this is the variance of the shifts. Runs that no level connects, because they have no
-    cell in common, or because all levels change between them, show nothing about how they differ: of each connected set
-    of runs, one degree of freedom is spent on its levels. Series with fewer than five points are left out.
+    What one run shares, such as a machine that is slower that day, shifts all its cells alike. Each point is split into
+    the level of its part of its series, the shift of its run, and a rest, by least squares (the two-way layout, as in
+    ``pooling``). The result is the variance of the shifts. Runs that no level connects show nothing about how they
+    differ, so each connected set of runs costs one degree of freedom. Series with few points are left out.
 
-    It includes the error of the cells of a run, divided by their number, and all of it where there is only one series.
+    The variance includes the error of a run's cells, divided by their number.
     """
     levels: list[dict[int, float]] = []  # the points between changes, by run
     for one in series:
@@ -380,12 +368,10 @@ def run_spread(series: Sequence[Series]) -> Error | None:
     freedom = len(runs) - len(sets)
     if len(runs) < FEWEST_FOR_SPREAD or freedom < 1:
         return None
-    import numpy as np
-
     columns = {run: column for column, run in enumerate(chain.from_iterable(sets))}
     normal, right = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
     for level in levels:
-        # Without its mean, a part says nothing of its level: only shifts are left to be found.
+        # Subtract each part's mean, so that only the shifts of runs remain.
         places, middle = [columns[run] for run in level], fmean(level.values())
         normal[np.ix_(places, places)] += np.eye(len(places)) - 1 / len(places)
         right[places] += [value - middle for value in level.values()]
@@ -399,22 +385,21 @@ def _connected(groups: Iterable[Iterable[int]]) -> list[set[int]]:
     """Return the sets of runs that are connected, directly or by way of others, by a group that has both."""
     sets: list[set[int]] = []
     for group in groups:
-        joined = set(group)
-        apart = [one for one in sets if not one & joined]
-        sets = [*apart, joined.union(*(one for one in sets if one & joined))]
+        joined = set(group).union(*(one for one in sets if not one.isdisjoint(group)))
+        sets = [*(one for one in sets if one.isdisjoint(joined)), joined]
     return sets
 
 
 def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Metric) -> RunSpread | None:
-    """Return by how much runs under the same conditions differ, None if there are too few.
+    """Return by how much runs, each with the name of its file, differ under the conditions of the run ``like``.
 
-    ``runs`` come with the names of their files; those under other conditions than the run ``like`` do not count. What
-    is left to the cells contains the error with which they were measured, so it is rather too large.
+    None if there are too few. The part of single cells includes the error of their measurement, so it is rather too
+    large.
     """
     conditions = _conditions(like, metric)
     alike = ((name, run) for name, run in runs if _conditions(run.header, metric) == conditions)
     known = [one for one in history(alike, metric).series if len(one.points) >= FEWEST_FOR_SPREAD]
-    shared, freedom = run_spread(known), sum(len(one.points) - len(one.parts) for one in known)
+    shared, freedom = run_spread(known), sum(one.freedom for one in known)
     if shared is None or not freedom:
         return None
     of_points = sum(residual**2 for one in known for residual in one.residuals) / freedom
@@ -424,7 +409,7 @@ def spread_of_runs(runs: Iterable[tuple[str, Run]], like: RunRecord, metric: Met
 
 
 def _moment(started: str) -> float:
-    """Return when a run started, in seconds, so that runs can be ordered; before all others if it is not known."""
+    """Return when a run started, in seconds; before all others if unknown."""
     try:
         moment = datetime.fromisoformat(started)
     except ValueError:
@@ -433,16 +418,25 @@ def _moment(started: str) -> float:
 
 
 def _conditions(header: RunRecord, metric: Metric) -> str:
-    """Return what a series' points have in common: a fingerprint, and options of placement that are not the default."""
+    """Return a fingerprint of the conditions of a run, and its options of placement that are not the default.
+
+    With other CPUs or other memory, a cell has another level.
+    """
     digits = fingerprint(header) if metric == "fps" else work_fingerprint(header)
-    # With other CPUs or other memory, a cell has another level.
     pin, replicas = header.spec.pin, header.spec.replicas
     pinned = [f"--pin {pin.label}"] if pin != Pinning() else []
     return " ".join((digits, *pinned, *([f"--replicas {replicas}"] if replicas != 1 else [])))
 
 
-def _why_not(cell: CellSummary, base: CellSummary | None) -> str | None:
-    """Return why a cell's figures are no point of a series, None if they are. ``base`` is what they are relative to."""
+def _level(cell: CellSummary, base: CellSummary | None, metric: Metric) -> float | None:
+    if metric == "fps":
+        return cell.sample.middle
+    over = None if base is None else ratio(cell.sample, base.sample)
+    return None if over is None else over.median
+
+
+def _why_excluded(cell: CellSummary, base: CellSummary | None) -> str | None:
+    """Return why a cell's rate, or the rate of its ``base``, is no point of a series; None if it is one."""
     if cell.status != "ok":
         return cell.status
     both = (cell,) if base is None else (cell, base)

@@ -64,7 +64,7 @@ class Budget:
         return any(record.status == "ok" for record in chain.from_iterable(self.records.values()))
 
     def cost(self, cell: Cell) -> float:
-        """Return about how many seconds a pass of ``cell`` takes: as many as its last one, if there was one."""
+        """Return about how many seconds a pass of ``cell`` takes: the time of its last one, if there was one."""
         known = [record for record in self.records.get(cell.key.without_repeat, ()) if record.status == "ok"]
         return (known[-1].took_ns or 0) * _NANO if known else self.slowdown * self.expected(cell)
 
@@ -83,7 +83,7 @@ class Budget:
         return max(_LEAST_PATIENCE, min(most, self.left))
 
     def fitting(self, cells: Sequence[Cell], room: float, most: int) -> list[Cell]:
-        """Return which of these cells, the likeliest first, are measured next: at most so many, in ``room`` seconds.
+        """Return which of these cells, the likeliest first, are measured next: at most ``most``, in ``room`` seconds.
 
         Cells that would take too large a share of the budget are left out.
         """

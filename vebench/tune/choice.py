@@ -51,10 +51,10 @@ class Rival:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to use, and how sure that is."""
+    """A recommendation, and its certainty."""
 
     best: CellSummary | None = None  # is recommended, or would be
-    fastest: CellSummary | None = None  # has the highest rate of those that may be recommended
+    fastest: CellSummary | None = None  # the highest rate that may be recommended
     reason: NoChoiceReason | None = NoChoiceReason.NOTHING_OFFERED  # why nothing is recommended
     rivals: tuple[Rival, ...] = ()  # the best cell of each other backend, the fastest first
     faster: tuple[Rival, ...] = ()  # are faster than ``best``, but may not be recommended
@@ -86,7 +86,7 @@ def choose(
     ruled_out: Pairs = frozenset(),
     last: bool = False,
 ) -> Choice:
-    """Return which cell of one task to use: the simplest of those that do as well as the fastest.
+    """Return which cell of one task to use: the simplest that does as well as the fastest.
 
     ``level`` is the error that ``decided`` may make at this look. ``usable``: the run was not too disturbed. Cells that
     used more than ``memory`` bytes are never recommended. ``open_work``: backends whose work a longer comparison could
@@ -137,8 +137,8 @@ def choose(
 
 
 def _rival(cell: CellSummary, best: CellSummary | None, memory: int | None) -> Rival:
-    beside = None if best is None else ratio(cell.sample, best.sample)
-    return Rival(cell, beside, cell.objection, too_large(cell, memory))
+    relative = None if best is None else ratio(cell.sample, best.sample)
+    return Rival(cell, relative, cell.objection, too_large(cell, memory))
 
 
 def _is_open(cell: CellSummary, open_work: Collection[str]) -> bool:

@@ -15,7 +15,6 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.spending import LOAD_S
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Cause, Done, Failure, Timed
 from vebench.child.equality.layouts import ENDS, TIMES_LONGER
 from vebench.child.policy import PolicyChoice
@@ -24,11 +23,11 @@ from vebench.child.window import Window
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.errors import InterruptedRunError, UsageError, shown
+from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
-from vebench.plan.grammar import parse_share
-from vebench.plan.spec import FORK, BackendChoice, RunSpec, check_count, check_spec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import FORK, RunSpec, check_spec
 from vebench.reports.console import Outlet
 from vebench.results import paths
 from vebench.results.records import Run, RunRecord, with_current_verdicts
@@ -43,8 +42,8 @@ _WINDOW_S, _WARMUP_S, _WINDOWS = 0.2, 0.2, 2  # many short passes: processes dif
 _SETTLED = 6  # passes of what is recommended, so that the interval of its rate is useful
 # The latency of a batch is seen with a policy that acts at once.
 _AT_ONCE, _LATENCY_S = PolicyChoice("sleep", pause="0.001ms"), 0.3
-# Steps of one environment are timed for a second. With a slow start, that may take a share of the budget, but always at
-# least so many seconds.
+# Steps of one environment are timed for a second. With a slow start, that may take a share of the budget, and always
+# the last number of seconds.
 _TIMING_S, _TIMING_SHARE, _LEAST_TIMING = 1.0, 0.25, 10.0
 _TOGETHER = 8  # cells that are alive at the same time, at most
 # The share of the budget that trying every setting once may take.
@@ -52,24 +51,15 @@ _FIRST_PASS = 0.6
 # The share that the first group may take, before it is known how slow the machine is; and for how much of the budget
 # the first cell is waited for if nothing is known of starts.
 _FIRST_GROUP, _PATIENT_AT_FIRST = 0.2, 0.5
-# Comparisons of work may take this share of the seconds that are left: of so many backends, each with one environment
-# per worker.
+# Comparisons of work may take this share of the seconds that are left, for at most this number of backends, each with
+# one environment per worker.
 _COMPARING, _MOST_COMPARED, _FEW_ENVS = 0.5, 3, 1
-# A comparison makes about so many steps of one environment for each that it is asked for, and is asked for at least so
-# many. It may always take some seconds.
+# A comparison makes about this number of steps of one environment for each that it is asked for; the fewest that it is
+# asked for; and the seconds that it may always take.
 _STEPS_FOR_EACH, _FEWEST_STEPS, _LEAST_COMPARING = 20, 20, 5.0
 _NANO = 1e-9
 
 T = TypeVar("T")
-
-
-def constraints(batch: int | None, asynchronous: str, margin: str) -> Constraints:
-    """Return the constraints from the texts of options. Raises UsageError for one that is wrong."""
-    if batch is not None:
-        check_count("--batch", batch, 1, MAX_COUNT)
-    if asynchronous not in ("ok", "no"):
-        raise UsageError(f"--async {shown(asynchronous)}: must be ok or no")
-    return Constraints(batch, asynchronous == "ok", parse_share("--margin", margin))
 
 
 def start(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, world: World) -> int:

@@ -104,7 +104,7 @@ class TunePage(DataPage):
         chosen = self.choice.chosen
         of_chosen = () if chosen is None else (*self._alternatives(chosen), *self._training(chosen))
         resets = () if chosen is None else self._resets(chosen)
-        return (self.headline, *self._beside_fastest(), *of_chosen, f"{self.certainty}.", *resets)
+        return (self.headline, *self._compared_with_fastest(), *of_chosen, f"{self.certainty}.", *resets)
 
     @property
     def certainty(self) -> str:
@@ -245,7 +245,7 @@ class TunePage(DataPage):
             reason = rival.cell.work.reason or why_never(rival.cell, self.run.header)
         return f"{DOUBTS[rival.objection][0]}{f' ({one_line(reason)})' if reason else ''}"
 
-    def _beside_fastest(self) -> Iterator[str]:
+    def _compared_with_fastest(self) -> Iterator[str]:
         """Yield how the setting compares with the fastest, step times, and which others tie."""
         chosen, fastest = self.choice.chosen, self.choice.fastest
         if fastest is not None and chosen is None:

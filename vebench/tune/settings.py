@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vebench.backends.entry import BackendEntry
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)
@@ -17,10 +17,10 @@ _HALVINGS = 4  # workers on all CPUs, on half of them, down to an eighth
 
 @dataclass(frozen=True)
 class Constraints:
-    """What the recommended setting has to keep to."""
+    """The limits of the recommended setting."""
 
     batch: int | None = None  # rows of a batch; None: any number
-    asynchronous: bool = True  # batches may have rows of whichever environments are ready
+    asynchronous: bool = True  # batches may have the rows that are ready first
     tolerance: float = 0.05  # the share of the rate that may be given up for a simpler setup
 
 
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
 def settings(
     choices: Sequence[BackendChoice], cpus: int, batch: int | None = None, cores: int | None = None
 ) -> tuple[Setting, ...]:
-    """Return the settings to try with ``cpus`` CPUs, which belong to so many ``cores``.
+    """Return the settings to try with ``cpus`` CPUs of this number of ``cores``.
 
     With ``batch``, every setting has batches of this many rows. A worker for each core is tried, too: no core then has
     two. Other options are tried on all CPUs, unless the user gave some.

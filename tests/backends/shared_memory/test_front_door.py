@@ -1,12 +1,16 @@
 """What the packages of our own vector environments export, and how little it takes to import and to use them."""
 
+import doctest
 import subprocess
 import sys
 from functools import cache
+from types import ModuleType
 
 import pytest
 
 from vebench.backends import shared_memory
+from vebench.backends.fast import vector_env as fast
+from vebench.backends.shared_memory import vector_env
 
 
 @cache
@@ -46,3 +50,10 @@ def test_what_is_exported_is_what_its_module_defines() -> None:
     assert issubclass(exported["OverdueError"], TimeoutError)
     with pytest.raises(AttributeError, match="has no attribute 'Team'"):
         shared_memory.Team  # noqa: B018 - looking it up is the test
+
+
+@pytest.mark.parametrize("module", [vector_env, fast])
+def test_the_examples_in_docstrings_run(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0

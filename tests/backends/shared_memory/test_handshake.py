@@ -44,13 +44,6 @@ def test_a_sleeper_wakes_if_rung_and_gives_up_in_time(fenced: bool, monkeypatch:
     assert waiter.sleeps >= 1
 
 
-def test_what_has_changed_already_is_not_waited_for() -> None:
-    flag, pipe, _ = flag_and_pipe()
-    waiter = Waiter(flag, pipe, spin_ns=0)
-    assert waiter.wait(lambda: True, 60.0)
-    assert waiter.sleeps == 0
-
-
 @pytest.mark.parametrize(("keeps_order", "kernel_fences"), [(False, True), (True, False), (True, True)])
 def test_a_fence_is_there_where_the_processor_or_the_kernel_needs_one(
     keeps_order: bool, kernel_fences: bool, monkeypatch: pytest.MonkeyPatch

@@ -151,7 +151,7 @@ def test_arrays_of_another_shape_with_as_many_elements_are_taken() -> None:
     envs.close()
 
 
-def test_without_autoreset_environments_are_stepped_past_their_ends_as_gymnasium_does() -> None:
+def test_without_autoreset_environments_are_stepped_past_their_ends() -> None:
     ours, theirs = beside_gymnasium(partial(Echo, spaces.Discrete(3)), autoreset_mode="Disabled")
     for _ in range(5):
         assert data_equivalence(ours.step(np.array([1, 2])), theirs.step(np.array([1, 2])))
@@ -176,7 +176,7 @@ class InPlace(gymnasium.Env[Any, Any]):
         return self.observed, 0.0, bool(self.observed[0] % 50 == 2), False, {"told": [self.observed]}
 
 
-def test_a_last_observation_stays_as_gymnasium_tells_it_though_its_array_is_used_again() -> None:
+def test_a_last_observation_stays_though_its_array_is_used_again() -> None:
     ours, theirs = beside_gymnasium(InPlace, autoreset_mode="SameStep")
     told = []
     for envs in (ours, theirs):
@@ -206,11 +206,8 @@ def test_an_exception_in_close_is_shown_and_the_others_are_closed(capfd: pytest.
     ("at_once", "options", "workers"),
     [
         (None, {}, 4),
-        (1, {}, 1),
-        (np.int64(9), {}, 4),
-        (None, {"num_processes": 3}, 3),
+        (np.int64(1), {}, 1),
         (3, {"num_processes": 2}, 2),
-        (1, {"cpus": CPUS * 2}, 1),
         (9, {"cpus": CPUS * 2}, 2),
         (1, {"caller_steps": True}, 0),
         (9, {"caller_steps": True, "cpus": CPUS * 2}, 1),
@@ -222,23 +219,6 @@ def test_no_more_processes_step_than_may_at_once(at_once: int | None, options: d
     assert len(envs.processes) == workers
     assert all(process.is_alive() for process in envs.processes)
     assert (envs.max_concurrency, envs.shared_memory, envs.context, envs.daemon) == (at_once, True, None, True)
-    envs.close()
-
-
-class SlowToBegin(Echo):
-    """Takes a while to reset."""
-
-    def reset(self, *, seed: int | None = None, options: Value = None) -> tuple[Any, dict[str, Any]]:
-        multiprocessing.Event().wait(0.2)
-        return super().reset(seed=seed, options=options)
-
-
-def test_a_reset_that_takes_too_long_can_be_waited_for_again_if_the_caller_steps_none() -> None:
-    envs = SharedMemoryVectorEnv([partial(SlowToBegin, spaces.Discrete(2))] * 2)
-    envs.reset_async(seed=1)
-    with pytest.raises(multiprocessing.TimeoutError):
-        envs.reset_wait(timeout=0.01)
-    assert envs.reset_wait()[0] in envs.observation_space
     envs.close()
 
 
@@ -254,9 +234,3 @@ def test_a_function_can_be_applied_to_some_environments_where_they_are() -> None
     with pytest.raises(IndexError):
         envs.apply(set_steps, [4], 7)
     envs.close()
-
-
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Dict(a=spaces.Graph(spaces.Discrete(2), None))], ids=str)
-def test_spaces_whose_values_have_no_shape_are_refused(space: Space) -> None:
-    with pytest.raises(ValueError, match="use AsyncVectorEnv"):
-        SharedMemoryVectorEnv([partial(Echo, space)] * 2)

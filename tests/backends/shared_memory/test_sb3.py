@@ -1,6 +1,5 @@
 """StableBaselinesVecEnv against SubprocVecEnv's contract, element by element, where Stable-Baselines3 is installed."""
 
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
-from support.interrupting import Interrupt
 from support.recipes import recipe
 
 pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3: make test-all")
@@ -108,7 +106,7 @@ def test_attributes_methods_wrappers_and_images_are_by_index(both: tuple[StableB
         assert [image.shape for image in envs.get_images()] == [(2, 2, 3)] * 3
 
 
-def test_a_vector_environment_of_ours_can_be_given_if_it_resets_as_stable_baselines3_does() -> None:
+def test_a_vector_environment_can_be_given_if_it_resets_within_a_step() -> None:
     vec_env = StableBaselinesVecEnv(make_vec("CartPole-v1", 2, autoreset_mode="SameStep"))
     vec_env.seed(1)
     assert vec_env.reset().shape == (2, 4)
@@ -120,23 +118,6 @@ def test_a_vector_environment_of_ours_can_be_given_if_it_resets_as_stable_baseli
         with pytest.raises(ValueError, match="Stable-Baselines3"):
             StableBaselinesVecEnv(refused)
         refused.close()
-
-
-def test_after_an_interrupt_in_a_step_a_reset_begins_anew() -> None:
-    envs = StableBaselinesVecEnv(functions(), num_processes=2)
-    actions = np.array([0, 1, 2])
-
-    def rows() -> list[Any]:
-        return [envs.reset(), *envs.step(actions)[:3]]
-
-    expected = rows()
-    whole = Interrupt(0)
-    whole.into(lambda: envs.step(actions))
-    for moment in range(1, whole.count + 1, 5):
-        with suppress(KeyboardInterrupt):
-            Interrupt(moment).into(lambda: envs.step(actions))
-        assert data_equivalence(rows(), expected), moment
-    envs.close()
 
 
 def test_the_recipe_of_the_documents_learns() -> None:

@@ -1,4 +1,4 @@
-"""Batches that are not waited for as a whole, and halves in turn: rows, ids and actions stay together."""
+"""Batches of ``shm-async`` that are not waited for as a whole: rows, ids and actions stay together."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -39,16 +39,6 @@ def test_after_the_timeout_those_are_returned_that_are_ready(backend: ShmAsync) 
     while 3 not in (rows := backend.recv()).env_ids:
         backend.send(np.zeros(len(rows.env_ids), np.int64))
     assert rows.observations[rows.env_ids == 3].tolist() == [1]
-
-
-def test_as_many_rows_are_waited_for_as_was_asked() -> None:
-    backend = ShmAsync(Setup(CARTPOLE, 2, 3, (0, 1)), ratio=1, recv_timeout=1e-9, recv_min=4)
-    backend.reset(0)
-    for _ in range(50):
-        rows = len(backend.recv().env_ids)
-        assert 4 <= rows <= 6
-        backend.send(np.zeros(rows, np.int64))
-    backend.close()
 
 
 def test_a_least_number_without_a_timeout_means_nothing() -> None:

@@ -17,7 +17,7 @@ from vebench.backends.interface import Setup, Task
 from vebench.backends.registry import find
 from vebench.child.actions import action_tape
 from vebench.child.answers import CellProof
-from vebench.child.equality import judge, layouts, reference
+from vebench.child.equality import layouts, naming, reference
 from vebench.child.equality.layouts import Reset, Trial
 from vebench.child.equality.recording import Began, Ended, Record, Rows, about, write
 from vebench.child.equality.replay import prove, replay
@@ -31,7 +31,7 @@ LATER_ROWS = 40
 
 @pytest.fixture(autouse=True)
 def _however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "LOOK_ON_S", 300.0)
+    monkeypatch.setattr(naming, "LOOK_ON_S", 300.0)
 
 
 def request_for(task: Task) -> Request:

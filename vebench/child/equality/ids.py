@@ -1,7 +1,7 @@
-"""Which environments were in which batch since the reset of a cell that is timed, and how often each has ended.
+"""Notes which environments were in which batch of a timed cell, and how often each has ended.
 
-Rows may come in any order, and the order decides which actions one got. So the ids of every batch are noted,
-unless the adapter declares their order: one that is only usual may be another in one of thousands.
+Rows may come in any order, and the order decides which actions an environment got. So the ids of every batch are noted,
+unless the adapter declares their order.
 """
 
 from __future__ import annotations
@@ -27,27 +27,26 @@ _SILENT_SHARE = 0.25
 
 
 class Ids:
-    """Notes the ids of batches, ``first`` those of the reset, and the ends in them.
+    """Notes the ids of batches, and the ends in them.
 
     The loop calls ``note`` with the bytes of each batch's ids, and ``note_end`` with the flags of each batch that has
-    ends; None where nothing is to be noted. ``ends``: those of each environment. ``in_order``: every batch so far had
-    all environments in the order of their ids. ``is_full``: nothing is noted any more.
+    ends, unless they are None. ``first``: the ids of the reset's batch.
     """
 
     def __init__(self, info: BackendInfo, first: NDArray[Any]) -> None:
         count = info.num_envs
-        self.ends = np.zeros(count, np.int64)
-        self.in_order = info.in_order or not out_of_order(first, count)
-        self.is_full = False
+        self.ends = np.zeros(count, np.int64)  # of each environment
+        self.in_order = info.in_order or not out_of_order(first, count)  # every batch so far
+        self.is_full = False  # nothing is noted any more
         self._declared = info.in_order
         self._batch_size, self._fewest_rows = info.batch_size, info.fewest_rows
         self._ids, self._type = np.arange(count), first.dtype
         self._kept_type = np.min_scalar_type(count if info.fewest_rows is None else -count)
-        self._noted: list[bytes] = []  # since they were put together last
-        self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch among those, and its flags
-        self._ordered = 0  # batches that were in order, before any that were not
+        self._noted: list[bytes] = []  # since ids were joined last
+        self._ended: list[tuple[int, NDArray[np.bool_]]] = []  # the place of a batch in ``_noted``, and its flags
+        self._ordered = 0  # batches that were in order, before the first that was not
         self._joined: list[NDArray[Any]] = []
-        self._silent: dict[int, int] = {}  # environments, and the batches for which each has been silent
+        self._silent: dict[int, int] = {}  # environments, and for how many batches each has been silent
         self.note_end: Callable[[NDArray[np.bool_]], None] | None = self._note_end
         self.note: Callable[[bytes], None] | None = None if self._declared else self._noted.append
         if self.note is not None:
@@ -66,7 +65,7 @@ class Ids:
         self.is_full, self.note, self.note_end = True, None, None
 
     def tidy(self, at_least: int = 0) -> None:
-        """Put noted ids together to save memory, and count ends, if there are more than a limit."""
+        """Join noted ids to save memory, and count ends, if there are more than ``at_least``."""
         if len(self._noted) + len(self._ended) <= at_least:
             return
         noted, ended = [*self._noted], [*self._ended]
@@ -78,14 +77,13 @@ class Ids:
                 flags = np.concatenate([flags for _, flags in ended])
                 rows = [self._ids if joined is None else joined[place, : len(flags)] for place, flags in ended]
                 self.ends += np.bincount(np.concatenate(rows)[flags], minlength=len(self._ids))
-        except (ValueError, IndexError):  # batches of odd lengths or types, which is noticed elsewhere
+        except (ValueError, IndexError):  # odd lengths or types are found by the copies
             self.is_full = True
 
     def _join(self, noted: list[bytes]) -> NDArray[Any]:
         """Return the ids of consecutive batches, ``(batches, batch_size)``, and keep them unless all were in order.
 
-        Where all must have as many rows, those from the first batch of another length on are left out, and no more
-        are noted.
+        Where all batches must have the same length, the first of another length ends the notes.
         """
         if self._fewest_rows is None:
             size = self._batch_size * self._type.itemsize
@@ -125,19 +123,13 @@ class Ids:
         self.note = self.note_end = None
         if self.in_order or self.is_full:
             return frozenset()
-        count, batches = len(self._ids), 0
-        rows, last = np.zeros(count, np.int64), np.full(count, -1)
+        seen = LastSeen(len(self._ids))
         for part in self._joined:
-            there = part.ravel() != NO_ROW
-            env_ids = part.ravel()[there]
-            if env_ids.max(initial=0) >= count:
-                return frozenset()  # which is noticed elsewhere
-            rows += np.bincount(env_ids, minlength=count)
-            last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
-            batches += len(part)
-        since = batches - 1 - last
-        found = np.flatnonzero(_silent(batches, last, rows) & (since > _SILENT_SHARE * batches))
-        self._silent = dict(zip(found.tolist(), since[found].tolist(), strict=True))
+            if part.max(initial=0) >= len(self._ids):
+                return frozenset()  # such ids are found by the copies
+            seen.add(part)
+        found = np.flatnonzero(seen.silent & (seen.since > _SILENT_SHARE * seen.batches))
+        self._silent = dict(zip(found.tolist(), seen.since[found].tolist(), strict=True))
         return frozenset(self._silent)
 
     def left_behind(self, missing: set[int], seconds: float) -> str | None:
@@ -145,8 +137,8 @@ class Ids:
         return next((_left_behind(*each, seconds) for each in self._silent.items() if each[0] in missing), None)
 
 
-# An environment is silent after this many batches without an answer, plus this many times as many as it used to need
-# for one. If it does not answer for this many seconds of stepping either, it is left behind.
+# An environment is silent after _SILENT batches without an answer, plus _TIMES_SILENT times the batches that it usually
+# needs for one. If it does not answer within PATIENCE_S seconds of stepping either, it is left behind.
 _SILENT, _TIMES_SILENT = 1000, 50
 PATIENCE_S = 20.0
 # Of the time between two batches no more than this counts: the consumer may have paused.
@@ -154,15 +146,35 @@ MOST_BETWEEN_S = 0.1
 _LOOK_EVERY = 256  # batches
 
 
-def _silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which environments are silent after this many batches.
+class LastSeen:
+    """The batch in which each environment answered last, and how often it has answered."""
 
-    ``last``: the batch in which each answered last, -1 if in none, ``(num_envs,)``. ``rows``: how often each answered,
-    ``(num_envs,)``.
-    """
-    usual = (last + 1) / np.maximum(1, rows)
-    found: NDArray[np.bool_] = batches - 1 - last > _SILENT + _TIMES_SILENT * usual
-    return found
+    def __init__(self, num_envs: int) -> None:
+        self.batches = 0
+        self._rows = np.zeros(num_envs, np.int64)
+        self._last = np.full(num_envs, -1)
+
+    def add(self, env_ids: NDArray[Any]) -> None:
+        """Take the ids of the next batches, ``(batches, batch_size)``."""
+        numbers = np.arange(self.batches, self.batches + len(env_ids)).repeat(env_ids.shape[1])
+        ids = env_ids.ravel()
+        there = ids != NO_ROW
+        self._rows += np.bincount(ids[there], minlength=len(self._rows))
+        self._last[ids[there]] = numbers[there]
+        self.batches += len(env_ids)
+
+    @property
+    def since(self) -> NDArray[np.int64]:
+        """The batches since the last answer of each environment."""
+        found: NDArray[np.int64] = self.batches - 1 - self._last
+        return found
+
+    @property
+    def silent(self) -> NDArray[np.bool_]:
+        """Which environments are silent by now."""
+        usual = (self._last + 1) / np.maximum(1, self._rows)
+        found: NDArray[np.bool_] = self.since > _SILENT + _TIMES_SILENT * usual
+        return found
 
 
 def _left_behind(env_id: int, batches: int, seconds: float) -> str:
@@ -174,9 +186,8 @@ class Silence:
 
     def __init__(self, num_envs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._batches, self._spent, self._now = 0, 0.0, clock()
-        self._rows = np.zeros(num_envs, np.int64)
-        self._last = np.full(num_envs, -1)
+        self._seen = LastSeen(num_envs)
+        self._spent, self._now = 0.0, clock()
         self._last_spent = np.zeros(num_envs)
 
     def note(self, env_ids: NDArray[np.integer]) -> str | None:
@@ -184,14 +195,9 @@ class Silence:
         now = self._clock()
         self._spent += min(MOST_BETWEEN_S, now - self._now)
         self._now = now
-        self._rows[env_ids] += 1
-        self._last[env_ids] = self._batches
         self._last_spent[env_ids] = self._spent
-        self._batches += 1
-        if self._batches % _LOOK_EVERY:
+        self._seen.add(env_ids[None])
+        if self._seen.batches % _LOOK_EVERY:
             return None
-        lost = _silent(self._batches, self._last, self._rows) & (self._spent - self._last_spent > PATIENCE_S)
-        if not lost.any():
-            return None
-        env_id = int(np.flatnonzero(lost)[0])
-        return _left_behind(env_id, self._batches - 1 - int(self._last[env_id]), PATIENCE_S)
+        lost = np.flatnonzero(self._seen.silent & (self._spent - self._last_spent > PATIENCE_S))
+        return _left_behind(int(lost[0]), int(self._seen.since[lost[0]]), PATIENCE_S) if len(lost) else None

@@ -1,17 +1,14 @@
-"""Judges what a backend returned: computes it anew with the reference, finds where they first differ, and names why.
+"""Compares a recording with the reference, row by row, up to the first difference that nothing excuses.
 
-The judge is not in the process that steps the backend, and takes nothing from there but the records. The reference
-steps one environment at a time, with the for-loop's own code, so that it can follow a backend that returns rows in any
-order: the comparison is always of environment i after its k-th step.
+The judge is not in the process that steps the backend, and takes nothing from there but the records. A reference steps
+one environment at a time, so that it can follow a backend that returns rows in any order: the comparison is always of
+environment i after its k-th step.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,55 +17,24 @@ from vebench.backends.environments.suites import SUITES
 from vebench.backends.interface import ActionSpace, Difference, Engine, OwnClasses
 from vebench.child.actions import action_tape
 from vebench.child.answers import Mismatch, Proof
-from vebench.child.equality import reference
 from vebench.child.equality.compare import Comparer
-from vebench.child.equality.recording import About, Acted, Began, CutOffError, Ended, Order, Rows
-from vebench.child.equality.reference import MOST_EXCUSED, FaultError, Followed, History, Reference, Row, alike, digest
+from vebench.child.equality.following import MOST_EXCUSED, FaultError, Followed, History
+from vebench.child.equality.recording import About, Acted, Began, CutOffError, Order, Rows
+from vebench.child.equality.reference import Reference, Row, Shared, alike, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
     from vebench.backends.interface import ActionSpaceTree, ArrayTree, Task
     from vebench.child.answers import WorkVerdict
     from vebench.child.equality.recording import Record
-
-    _Predict = Callable[[Followed, int], Row | None]
+    from vebench.child.equality.reference import Known
 
 MOST_SHARE = 0.2  # of all rows that declared differences may excuse. More could hide any other fault.
-# Steps after the first row that differs which a name must explain, too, and how long they may take; if quick, more.
-_AFTER, LOOK_ON_S = 24, 10.0
-_MOST_AFTER, _QUICK_S = 2000, 0.5
-# Names of faults, each with what it makes of the reference's row, given the row of the step before.
-_ALTERED: dict[str, Callable[[Row, Row], Row]] = {
-    "observations are one step stale": lambda now, before: now._replace(observation=before.observation),
-    "whole rows are one step late": lambda _now, before: before,
-    "rewards are one step stale": lambda now, before: now._replace(reward=before.reward),
-    "rewards are always 0": lambda now, _: now._replace(reward=0.0),
-    "rewards are clipped to their signs": lambda now, _: now._replace(reward=float(np.sign(now.reward))),
-    "rewards are clipped to [-1, 1]": lambda now, _: now._replace(reward=float(np.clip(now.reward, -1, 1))),
-    "rewards are rounded to float16": lambda now, _: now._replace(reward=float(np.float16(now.reward))),
-    "an end is not reported": lambda now, _: now._replace(terminated=False, truncated=False),
-    "terminated and truncated are swapped": lambda now, _: now._replace(
-        terminated=now.truncated, truncated=now.terminated
-    ),
-}
-# What differs where all rows agree, by the field of the mismatch.
-_MISCOUNTED = {
-    "frames": "simulates {found} frames but claims {expected}",
-    "claimed frames": "claims {found} frames in a step where the reference simulates {expected}",
-    "ends": "reports {found} ends of episodes instead of {expected}",
-}
 
 
 class Judge:
-    """What is known of a recording so far: the environments since the last reset, and the first row that differs.
-
-    Declared differences may excuse ``most_share`` of the rows that are compared; ``of_steps``: they may apply to this
-    share of all steps instead, since rows that are recorded are not drawn evenly. What follows a reset with the first
-    seed is ``known`` where others have had it. ``spare`` references are used before others are made.
-    """
+    """Follows the environments of a recording, and finds the first row that differs."""
 
     def __init__(
         self,
@@ -76,31 +42,50 @@ class Judge:
         *,
         most_share: float = MOST_SHARE,
         of_steps: bool = False,
-        known: reference.Known | None = None,
+        known: Known | None = None,
         spare: list[Reference] | None = None,
     ) -> None:
+        """Begin with an empty recording.
+
+        Parameters
+        ----------
+        task
+            The task of the reference.
+        most_share
+            The share of all compared rows that declared differences may excuse.
+        of_steps
+            Apply the limit to all steps rather than to compared rows, which are a biased sample.
+        known
+            Reference steps shared with other recordings that start from the same seed.
+        spare
+            Idle references, which are used before others are made.
+        """
         self.task = task
         self.mismatch: Mismatch | None = None
-        self.followed: dict[int, Followed] = {}
+        self.followed: dict[int, Followed] = {}  # since the last reset, by environment
         self.seeds: list[int] = []  # of the resets
-        self.batch = -1  # the last since then
+        self.batch = -1  # the last since the last reset
         self._known = known
         self._references: list[Reference] = [] if known is None else known.used
-        self._spare: list[Reference] = [] if spare is None else spare  # it takes time to make one
-        self._own: dict[int, Reference] = {}  # by environment: what a reset leaves of its state is the backend's, too
+        self._spare: list[Reference] = [] if spare is None else spare
+        # By environment: state that survives a reset of the backend's environment survives in its reference, too.
+        self._own: dict[int, Reference] = {}
         self._history: History | None = None
         self._tape: list[ArrayTree] = []
         self._about: About | None = None
         self._declared: tuple[Difference, ...] = ()
         self._most_share, self._of_steps = most_share, of_steps
-        # Of the rows that were compared, and the frames that were counted.
-        self._rows = self._ends = self._cut_off = self._excused = self._fewest_ends = 0
         self._comparer = Comparer()
-        self._allowed: dict[str, None] = {}
+        self._rows = 0  # compared
+        self._ends = 0  # of episodes in these rows
+        self._cut_off = 0  # of these ends, by a limit
+        self._excused = 0  # rows for which a difference was declared
+        self._fewest_ends = 0  # of one environment
+        self._allowed: dict[str, None] = {}  # declared differences that occurred
         self._first_excused: Mismatch | None = None
         self._claim: int | None = None  # frames in each step, None if they are not counted
-        self._simulated: int | None = None
-        self._claimed = 0
+        self._claimed = 0  # frames
+        self._simulated: int | None = None  # frames
 
     @property
     def about(self) -> About:
@@ -117,7 +102,7 @@ class Judge:
         return self._history
 
     def take(self, record: Record) -> None:
-        """Judge one record. Raises FaultError for what breaks the interface, CutOffError for what is no recording."""
+        """Judge one record. Raises FaultError for a broken interface, CutOffError for a damaged recording."""
         if isinstance(record, Rows):
             self._compare(record)
         elif isinstance(record, Order):
@@ -134,40 +119,41 @@ class Judge:
             self._about = record
             self._declared = tuple(Difference(*each) for each in record.differences)
             self._claim = None if SUITES[self.task.suite].frames is None else record.frame_skip
-            self._spare += [] if self._spare else [self._reference()]
+            self._spare += [] if self._spare else [self.reference()]
             space = _declared_space(record, self.task, self._spare[0].actions)
             self._tape = action_tape(space, record.tape_seed, record.batch_size)
         elif record.fault:
             raise FaultError(record.fault)
 
     def leave(self) -> None:
-        """Follow no environment any more: the references are spare."""
+        """Follow no environment any more, so that others can use the references."""
         self._spare += self._own.values()
         self._own.clear()
         self.followed.clear()
 
-    def _reference(self) -> Reference:
+    def reference(self) -> Reference:
+        """Make a reference."""
         self._references.append(Reference(self.task, 0, same_step=self.about.autoreset == "same_step"))
         return self._references[-1]
 
-    def _following(self, env_id: int) -> Reference | reference.Shared:
+    def _following(self, env_id: int) -> Reference | Shared:
         if self._known is not None and self.now.seed == self.seeds[0]:
-            return reference.Shared(self._known, self._reference)
+            return Shared(self._known, self.reference)
         if env_id not in self._own:
             if self._spare:
                 self._own[env_id] = self._spare.pop()
                 self._references.append(self._own[env_id])
             else:
-                self._own[env_id] = self._reference()
+                self._own[env_id] = self.reference()
         return self._own[env_id]
 
     def _count_ends(self) -> None:
-        """Remember how often each environment has ended at least, in the history in which that is most."""
+        """Count the ends of the environment with the fewest, in the history with the most."""
         fewest = min((followed.ends for followed in self.followed.values()), default=0)
         self._fewest_ends = max(self._fewest_ends, fewest)
 
     def _compare(self, rows: Rows) -> None:
-        """Compare a batch, up to its first row that differs; all its rows are kept for the fault's name."""
+        """Compare a batch, up to its first row that differs. All its rows are kept for the name of the fault."""
         self.batch = rows.number
         self.now.add(rows.number, rows.env_ids[None])
         places = {int(index): place for place, index in enumerate(rows.shown)}
@@ -179,12 +165,9 @@ class Judge:
                 self.followed[env_id] = Followed(env_id, self._following(env_id), self.now)
             followed = self.followed[env_id]
             expected = followed.go_to(rows.number, self.now, self._claim)
-            found = Row(
-                digest(trees.part(rows.observations, places[index])) if shown else expected.observation,
-                float(rows.rewards[index]),
-                bool(rows.terminated[index]),
-                bool(rows.truncated[index]),
-            )
+            seen: Any = trees.part(rows.observations, places[index]) if shown else None
+            flags = float(rows.rewards[index]), bool(rows.terminated[index]), bool(rows.truncated[index])
+            found = Row(digest(seen) if shown else expected.observation, *flags)
             followed.keep(found)
             if self.mismatch is not None:
                 continue
@@ -192,20 +175,19 @@ class Judge:
             self._ends += expected.ended
             self._cut_off += expected.truncated
             if not alike(expected, found):
-                seen = found._replace(observation=trees.part(rows.observations, places[index]))
-                self.mismatch = self._difference(followed, seen)
+                self.mismatch = self._difference(followed, Row(seen, *flags))
             self.mismatch = self.mismatch or self._miscount(followed, rows)
 
     def _difference(self, followed: Followed, found: Row) -> Mismatch | None:
         """Return where a row differs from the reference's, None if it is equal or excused."""
         expected = followed.reference.row
-        gaps = list(self._comparer.gaps(expected.beside(found)))
+        gaps = list(self._comparer.gaps(expected.in_pairs(found)))
         for gap in gaps:
             field, _, leaf = gap.field.partition("/")
             mismatch = Mismatch(followed.env_id, followed.step, field, gap.expected, gap.found, gap.size, leaf)
             # No declaration excuses a different end, because steps are counted by ends.
-            hidden = mismatch.field in ("terminated", "truncated") and expected.ended != found.ended
-            excuse = None if hidden else _excuse(self._declared, mismatch.field, expected, followed.fresh_for)
+            hidden = field in ("terminated", "truncated") and expected.ended != found.ended
+            excuse = None if hidden else _excuse(self._declared, field, expected, followed.fresh_for)
             if excuse is None:
                 return mismatch
             self._first_excused = self._first_excused or mismatch
@@ -214,21 +196,21 @@ class Judge:
         return None
 
     def _miscount(self, followed: Followed, rows: Rows) -> Mismatch | None:
-        """Count the frames since the last look. Returns a mismatch, None if frames and ends are as claimed.
+        """Count frames and ends. Returns a mismatch, None if they are as claimed.
 
-        The mismatch's field is ``frames`` if the backend has not simulated as many frames as it claims, which is its
-        frame skip in each step. It is ``claimed frames`` if it claims another number than the reference has simulated.
-        A step that ends an episode may take fewer frames. Not every suite's simulator counts. It is ``ends`` if the
-        environment has reported another number of ends since the reset.
+        Its field is ``frames`` if the backend has simulated another number of frames than it claims, which is its frame
+        skip in each step. It is ``claimed frames`` if the claim is not the number of the reference, and ``ends`` for
+        another number of ends since the reset. A step that ends an episode may take fewer frames. Not every suite's
+        simulator counts frames.
         """
 
         def miscount(step: int, field: str, expected: int, found: int) -> Mismatch:
             return Mismatch(followed.env_id, step, field, str(expected), str(found), abs(found - expected))
 
-        claim = self._claim
-        if claim is not None and len(rows.frames) and rows.frames[followed.env_id] >= 0:  # below 0: not known now
+        claim, env_id = self._claim, followed.env_id
+        if claim is not None and len(rows.frames) and rows.frames[env_id] >= 0:  # below 0: not known now
             steps, followed.steps_since = followed.steps_since, 0
-            now, before = int(rows.frames[followed.env_id]), followed.frames_at
+            now, before = int(rows.frames[env_id]), followed.frames_at
             followed.frames_at = now
             if before is not None and steps:
                 most, made = claim * steps, now - before
@@ -240,12 +222,12 @@ class Judge:
         if claim is not None and followed.miscounted is not None:
             step, made = followed.miscounted
             return miscount(step, "claimed frames", made, claim)
-        if len(rows.ends) and int(rows.ends[followed.env_id]) != followed.ends:
-            return miscount(followed.step, "ends", followed.ends, int(rows.ends[followed.env_id]))
+        if len(rows.ends) and int(rows.ends[env_id]) != followed.ends:
+            return miscount(followed.step, "ends", followed.ends, int(rows.ends[env_id]))
         return None
 
     def proof(self) -> Proof:
-        """Return the result so far, without the fault's name."""
+        """Return the result so far, without the name of the fault."""
         if self._about is None:
             return Proof("unverified")
         self._count_ends()
@@ -278,7 +260,7 @@ class Judge:
         )
 
     def _applied(self) -> tuple[int, int]:
-        """Return to how many steps the differences that occurred apply, and how many steps there were.
+        """Return to how many steps the differences that occurred apply, and the number of all steps.
 
         The first start and the first end of each environment are left out, since little may follow.
         """
@@ -295,17 +277,17 @@ class Judge:
         return count, max(1, sum(ages.values()))
 
     def unrepeatable(self) -> str | None:
-        """Return why the reference does not give the same rows again, None if it does, as on all tasks of vebench's."""
+        """Return why the reference does not give the same rows again, None if it does, as on all tasks of vebench."""
         if SUITES[self.task.suite].ours or self.mismatch is None:
             return None
-        return self.followed[self.mismatch.env_id].unrepeatable(self.now, self._reference)
+        return self.followed[self.mismatch.env_id].unrepeatable(self.now, self.reference)
 
 
 def _declared_space(about: About, task: Task, actions: ActionSpaceTree) -> ActionSpaceTree:
-    """Return the space of actions that the backend reports, which is the task's. Raises FaultError if it is not.
+    """Return the space of actions that the backend reports. Raises FaultError if it is not the task's.
 
     A measurement draws actions from the reported space, and its frames/s are steps/s times the reported frame skip. For
-    suites whose simulators count frames, the frame skip is not checked here but compared with what they count.
+    suites whose simulators count frames, the frame skip is compared with that count instead.
     """
     bounds = [about.action_dtype], [about.low], [about.high]
     if about.action_form is not None:
@@ -335,110 +317,9 @@ def too_many_excused(share: float, most: float) -> str:
 
 
 def _excuse(declared: tuple[Difference, ...], field: str, expected: Row, since_reset: int) -> str | None:
-    """Return which declared difference excuses this field of this row, if any: not one that is of every row."""
+    """Return the declared difference that excuses this field of this row, if any: never one of every row."""
     for difference in declared:
         at_start = difference.rows == "start" and since_reset < min(difference.count, MOST_EXCUSED)
         if difference.field == field and (at_start or (difference.rows == "end" and expected.ended)):
             return difference.text
     return None
-
-
-def name_fault(judge: Judge, records: Iterator[Record]) -> str | None:
-    """Return the names of the known faults that predict the backend's rows, None if none does.
-
-    ``records`` are those after the row that differs. A prediction must hold for every row from there on, of all
-    environments unless the name has one; if not for those before, the name says from which step on it does.
-    """
-    mismatch = judge.mismatch
-    if mismatch is None:
-        return None
-    if mismatch.field in _MISCOUNTED:
-        return _MISCOUNTED[mismatch.field].format(found=mismatch.found, expected=mismatch.expected)
-    followed, step = judge.followed[mismatch.env_id], mismatch.step
-    began = time.monotonic()
-    with suppress(CutOffError, FaultError):  # the rows that are there have to do
-        while time.monotonic() < began + (LOOK_ON_S if followed.step < step + _AFTER else _QUICK_S):
-            record = next(records, None)
-            if record is None or isinstance(record, (Began, Ended)) or followed.step > step + _MOST_AFTER:
-                break
-            judge.take(record)
-    others = [(each, _since(each)) for each in judge.followed.values() if each is not followed]
-    right = all(since is None for _, since in others)
-    names: dict[bool, list[str]] = {True: [], False: []}  # by whether they explain the rows before, too
-    for name, (of_all, predict) in _predictions(judge, followed, step).items():
-        if not _explains(predict, followed, step):
-            continue
-        in_all = not of_all or all(_explains(predict, each, step if at is None else at) for each, at in others)
-        if in_all or right:
-            before = _explains(predict, followed, 0, step)
-            names[before].append(name if in_all else f"in environment {followed.env_id} {name}")
-    if names[True] or names[False]:
-        return " or ".join(names[True]) or f"from step {step} on {' or '.join(names[False])}"
-    return f"wrong since a later reset, with seed {judge.seeds[-1]}" if step == 0 and len(judge.seeds) > 1 else None
-
-
-def _since(of: Followed) -> int | None:
-    """Return the first step whose row is not the reference's, None if there is none."""
-    rows = ((at, row, of.expected_at(at)) for at, row in of.found.items())
-    return next((at for at, row, expected in rows if expected is not None and not _is(expected, row, expected)), None)
-
-
-def _explains(predict: _Predict, of: Followed, since: int, until: float = np.inf) -> bool:
-    """Return whether the rows of these steps are as predicted, as far as the reference's are kept."""
-    for at, row in of.found.items():
-        expected = of.expected_at(at)
-        if since <= at < until and expected is not None and not _is(predict(of, at), row, expected):
-            return False
-    return True
-
-
-def _predictions(judge: Judge, followed: Followed, step: int) -> dict[str, tuple[bool, _Predict]]:
-    """Return the known faults that may explain a difference in ``step``.
-
-    Each has its prediction of an environment's row in any step, and whether that is of all environments.
-    """
-    changes = dict(_ALTERED)
-    first, expected = followed.found[step], followed.expected_at(step)
-    later = [row for at in followed.found if at >= step and (row := followed.expected_at(at)) is not None]
-    if expected is not None and len(later) > 1:  # one row alone would always agree
-        gap, factor = first.reward - expected.reward, first.reward / (expected.reward or np.nan)
-        changes[f"rewards are off by {gap:.6g}"] = lambda now, _: now._replace(reward=now.reward + gap)
-        if factor:  # otherwise they are 0
-            changes[f"rewards are multiplied by {factor:.6g}"] = lambda now, _: now._replace(reward=now.reward * factor)
-
-    def altered(change: Callable[[Row, Row], Row], of: Followed, at: int) -> Row | None:
-        now, before = of.expected_at(at), of.expected_at(at - 1)
-        return None if now is None else change(now, before or now)
-
-    def frozen(of: Followed, at: int) -> Row | None:
-        now = of.expected_at(at)
-        return None if now is None else now._replace(observation=shown.get(of.env_id, now.observation))
-
-    def of_another(other: Followed, of: Followed, at: int) -> Row | None:
-        row = other.expected_at(at)
-        return None if row is None else of.found[at]._replace(observation=row.observation)
-
-    shown = {each.env_id: each.found[step].observation for each in judge.followed.values() if step in each.found}
-    predictions: dict[str, tuple[bool, _Predict]] = {
-        name: (True, partial(altered, change)) for name, change in changes.items()
-    }
-    if len({row.observation for row in later}) > 1:  # same reason
-        predictions["observations never change"] = True, frozen
-    for other in judge.followed.values():
-        row = other.expected_at(step)
-        if other is followed:
-            continue
-        is_all = row is not None and len(shown) > 1 and all(each == row.observation for each in shown.values())
-        one = f"environment {followed.env_id} returns the rows of environment {other.env_id}"
-        name = f"every environment returns row {other.env_id}" if is_all else one
-        predictions[name] = is_all, partial(of_another, other)
-    return predictions
-
-
-def _is(predicted: Row | None, found: Row, expected: Row) -> bool:
-    """Return whether a digested row is as predicted, but for a rounding of rewards that hides no difference."""
-    if predicted is None or not alike(predicted._replace(reward=found.reward), found):
-        return False
-    most = 0.01 * abs(found.reward - expected.reward)
-    near = np.isclose(predicted.reward, found.reward, 1e-7, most if np.isfinite(most) else 0.0, equal_nan=True)
-    return bool(near)

@@ -1,6 +1,6 @@
-"""What a comparison steps: a few trials, each a backend built anew in a layout of its own, with several resets.
+"""The trials of a comparison: in each, a backend is built anew in another layout, and reset several times.
 
-Everything is drawn from one seed, so that the same comparison can be asked for again.
+All is drawn from one seed, so that a comparison can be repeated.
 """
 
 from __future__ import annotations
@@ -34,35 +34,30 @@ _MOST_SEED = 1 << 30
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset with ``seed``, after which the tape goes on with its batch ``tape_at``.
-
-    Each environment makes ``steps`` at least, and then goes on until all together have ended ``ends`` times, up to
-    ``most`` steps. The last batch has an end then, so that the next reset comes when one is due. With ``goes_on`` it
-    takes some time even if it could be quick.
-    """
+    """A reset and the steps after it. The last batch has an end, so that the next reset comes when one is due."""
 
     seed: int
-    tape_at: int
-    steps: int
-    most: int
-    ends: int = 0
-    goes_on: bool = False
+    tape_at: int  # the batch of the tape that comes first
+    steps: int  # of each environment, at least
+    most: int  # of each environment, while fewer than ``ends`` episodes have ended
+    ends: int = 0  # of all environments together
+    goes_on: bool = False  # until some time has passed, if steps are cheap
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One backend, built with ``seed``. ``exact``: on the variant of the task without chance, with ``no_ops``."""
+    """One layout in which a backend is built, and the resets that it gets."""
 
     workers: int
     envs_per_worker: int
     no_ops: int
-    seed: int
+    seed: int  # of the constructor
     tape_seed: int
     resets: tuple[Reset, ...]
-    exact: bool
+    exact: bool  # on the variant of the task without chance
 
     def setup(self, asked: Setup) -> Setup:
-        """Return what the adapter is built with; the rest is as in ``asked``."""
+        """Return the setup of the adapter in this trial."""
         return replace(
             asked,
             task=replace(asked.task, exact=self.exact, no_ops=self.no_ops),
@@ -91,11 +86,11 @@ def draw(setup: Setup, how: Proving | Judging, *, chance: bool, alive: int = 1, 
     """Draw the trials of a comparison: the layout asked for, then one environment, then many.
 
     ``chance``: whether the last two are on the variant of the task that is measured, chance included. ``alive``: how
-    many environments the backend has for each row of a batch. ``no_ops``: what its entry says.
+    many environments the backend has for each row of a batch. ``no_ops``: those of its entry.
     """
     steps, exact = how.steps, not chance
     rng = Random(how.seed)  # noqa: S311 - it is to be repeated
-    lengths = Random(f"{how.seed} lengths")  # noqa: S311 - same reason; with other steps, all else is to be the same
+    lengths = Random(f"{how.seed} lengths")  # noqa: S311 - to be repeated; other steps change lengths alone
     seeds = _seeds(rng)
 
     def short(least: int, end: int) -> Reset:

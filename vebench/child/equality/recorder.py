@@ -1,8 +1,7 @@
-"""Keeps some of what a backend returns while it is timed, at moments and of environments that it cannot foresee.
+"""Records a random sample of batches and environments while a backend is timed.
 
-Within a window only copies are made (``Copies``), and ids noted (``ids.py``). They are checked, and written to a file,
-when all windows are over. Then another process steps the same environments with the reference, up to these
-moments, and compares (``vebench.child.equality.replay``).
+Within a window, copies are made (``Copies``) and ids are noted (``ids.py``). After all windows, they are checked and
+written to a file. Another process compares them with the reference (``replay.py``).
 """
 
 from __future__ import annotations
@@ -30,33 +29,33 @@ if TYPE_CHECKING:
     from vebench.backends.interface import ArrayTree, BackendInfo, Batch, VectorBackend
     from vebench.child.request import Recording
 
-# A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell with too many
-# windows that these would be more than _MOST_MOMENTS has them in the first ones.
+# A window of a second or more has about this many moments, a shorter one fewer, but at least one. A cell has
+# _MOST_MOMENTS at most, in its first windows.
 MOMENTS_PER_SECOND, _MOST_MOMENTS = 48, 256
 # One in this many moments begins with an end.
 _ENDS_EVERY = 3
-# Environments whose observations are recorded: FEW where there are not many, because each has to be stepped again. In
+# Environments whose observations are recorded: _FEW below _NOT_MANY environments, because each is stepped again. In
 # full, _MOST_SHOWN, as far as the copies fit.
 SHOWN, _FEW, _NOT_MANY, _MOST_SHOWN = 4, 2, 16, 16
 # The first batches after the reset are kept with the observations of all environments, as far as these fit.
 FIRST, _FIRST_BYTES = 10, 16 << 20
-# Copies of batches take at most so much memory, in full or not, and so do the actions of a policy. What comes after
-# these could not be made again.
+# Bytes of copied batches, in full or not, and of a policy's actions. Batches after the last kept actions could not be
+# repeated.
 MOST_BYTES, _MOST_FULL_BYTES, _MOST_ACTION_BYTES = 64 << 20, 256 << 20, 64 << 20
-# Batches one after another that are kept at a moment: an end with what follows it, or rows that must not change.
+# Consecutive batches that are kept at a moment: an end with the batches after it, or rows that must not change.
 CONSECUTIVE = 3
-# Batches of a window whose arrays are held until it is over, to see whether they change, and the bytes that they have.
+# Batches of a window whose arrays are held until it is over, to see whether they change, and their bytes at most.
 _HELD, _HELD_BYTES = 4, 16 << 20
 _NOTHING = np.empty(0, np.int64)
 ROWS_CHANGED = f"rows {CHANGED}, although the adapter declares no reuse of buffers"
-Arrays = tuple[Any, ...]  # those of a batch
+Arrays = tuple[Any, ...]  # of a batch
 
 
 class Recorder:
-    """Draws the moments, and keeps what was returned at them, as it was ``asked``.
+    """Draws moments, and keeps the batches at these moments.
 
-    ``first`` is the batch of the reset; ``seeds`` are that of the reset and that of the action tape. ``info`` is what
-    the backend reported before it was reset, which must not change.
+    ``first``: the batch of the reset. ``seeds``: of the reset, and of the action tape. ``info``: the backend's report
+    before the reset, which must not change.
     """
 
     def __init__(
@@ -93,12 +92,12 @@ class Recorder:
         self._is_shown_first = np.isin(np.arange(count), self._random.sample(range(count), min(count, fit)))
         self._kept: list[Rows] = []
         self._first: list[Rows] = []
-        self._again: list[tuple[int, list[Rows], list[ArrayTree]]] = []  # seeds, and what followed resets with them
+        self._again: list[tuple[int, list[Rows], list[ArrayTree]]] = []  # later resets: seed, batches, actions
         self._at_end: str | None = None
         self._began: int | None = None
         self._windows: list[int] = []
         self._rows = 0  # of batches that may have fewer rows than others
-        self._actions: list[ArrayTree] = []  # those of a policy, batch by batch
+        self._actions: list[ArrayTree] = []  # of a policy, batch by batch
         self._action_bytes = 0
         self.keep(0, tuple(first))
         self.keep_first(0, tuple(first))
@@ -127,7 +126,7 @@ class Recorder:
         self.expect(moments)
 
     def ended(self, number: int) -> None:
-        """End a window, or the warm-up, with batch ``number``. What follows has no moments."""
+        """End a window, or the warm-up, with batch ``number``. Later batches have no moments."""
         if self._began is not None:
             self._windows.append(self._at(number) - self._began)
         self._began = None
@@ -142,7 +141,7 @@ class Recorder:
         return 1 if self.following else self._random.randrange(1, 2 * batches)
 
     def take(self, number: int, arrays: Arrays, ended: NDArray[np.bool_]) -> None:
-        """Keep batch ``number``, the last of a stretch, if this is a moment, and then those that follow it.
+        """Keep batch ``number``, the last of a stretch, if this is a moment or follows one.
 
         ``ended``: whether the last row of each environment is an end, ``(num_envs,)``. Some moments wait for one.
         """
@@ -191,7 +190,7 @@ class Recorder:
             self._kept += [] if rows is None else [rows]
 
     def keep_first(self, number: int, arrays: Arrays) -> None:
-        """Copy batch ``number``, one of the first, with the observations of as many environments as fit."""
+        """Copy batch ``number``, one of the first, with the observations of all environments, as far as they fit."""
         if not self._is_over:
             rows = self.copies.copy(number, arrays, self._is_shown_first)
             self._first += [] if rows is None else [rows]
@@ -222,7 +221,7 @@ class Recorder:
         self._again.append((seed, kept, sent))
 
     def keep_last(self, number: int, arrays: Arrays) -> None:
-        """Copy batch ``number`` and the frames that the backend counts, outside a window; check what was held in it."""
+        """Copy batch ``number`` and the frames of the backend after a window; check the arrays that were held in it."""
         self.copies.look_again()
         self.ids.tidy()
         self.keep(number, arrays, counts=True)
@@ -245,7 +244,7 @@ class Recorder:
         self._at_end = self.ids.left_behind(missing, seconds)
 
     def write(self, file: IO[bytes]) -> None:
-        """Check what was kept, and write it to a file."""
+        """Check the copies, and write them to a file."""
         self.copies.let_go()
         self.copies.look_again()
         self.ids.tidy()
@@ -269,9 +268,9 @@ class Recorder:
     def _write_history(
         self, file: IO[bytes], seed: int, kept: list[Rows], actions: list[ArrayTree], orders: Iterable[Order] = ()
     ) -> None:
-        """Write what followed a reset: the actions of a policy if there was one, and batches.
+        """Write the history of a reset: the actions of a policy if there was one, and batches.
 
-        Before each batch come the ids of all up to there, unless rows are in order.
+        Before each batch come the ids of all batches up to it, unless rows are in order.
         """
 
         def stacked(*batches: NDArray[np.generic]) -> NDArray[np.generic]:

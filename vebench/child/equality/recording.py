@@ -1,17 +1,16 @@
-"""What a backend returned, as the judge gets it: a file of records, written by the process that steps the backend.
+"""The rows of a backend as a file of records, written in the process that steps it and read where they are compared.
 
-The judge is another process, which trusts nothing here: a record is a line of JSON with the type and shape of each of
-its arrays, and then their bytes, compressed where there are many. There is nothing in it that could run code.
+A record is a line of JSON with the type and shape of each of its arrays, and then their bytes, compressed where there
+are many. It holds no code.
 
-A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. Its batches are numbered from
-0, the rows of the reset; each later one answers a batch of the action tape, in the tape's order: batch ``number`` is
-what the environments of batch ``number - 1`` returned, in its order, for the tape's batch
-``(tape_at + number - 1) % len(tape)``. Where a policy has acted, ``Acted`` takes the place of the tape: batch
-``number`` answers its batch ``number - 1``. Which environments are in which batch is known
-without a record if ``About.in_order``, otherwise from ``Order``, or from the batch itself where every batch is
-recorded. ``Rows`` is one recorded batch. ``Ended`` is the last record; a file without one was cut off.
+A recording begins with ``About``. Each ``Began`` opens a history: the backend was reset. The batches of a history are
+numbered from 0, the rows of the reset. Batch ``number`` answers the tape's batch
+``(tape_at + number - 1) % len(tape)``, whose rows are for the environments of batch ``number - 1``, in its order. Where
+a policy has acted, ``Acted`` takes the place of the tape: batch ``number`` answers its batch ``number - 1``. ``Order``
+says which environments are in which batch, unless ``About.in_order`` or every batch is recorded. ``Rows`` is one
+recorded batch. ``Ended`` is the last record; a file without one was cut off.
 
-What every batch must be, whatever its values are, is checked in the process that steps the backend, by ``malformed``.
+``malformed`` checks the form of every batch, in the process that steps the backend.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from vebench.backends.interface import ArrayTree, BackendInfo
 
-# What a record may take: its line of JSON holds a few names and counts, its arrays the rows of one batch.
-_MOST_LINE, MOST_BYTES = 1 << 20, 1 << 32
 _PACKED_FROM = 1 << 12  # bytes of an array from which on it is compressed: stacks of pictures shrink to a tenth
 # Fields that may be a dict or tuple of arrays, nested or not.
 _TREES = frozenset({"observations", "actions"})
@@ -54,7 +51,7 @@ _NUMBERS = {
     "truncated": ("b", "bool"),
     "env_ids": ("iu", "whole numbers"),
 }
-# What a backend reports about itself must not change.
+# Facts of a backend's report about itself that must not change.
 _CONSTANT = (
     *("num_envs", "batch_size", "fewest_rows", "frame_skip", "autoreset", "reuses_buffers"),
     *("differences", "action_form", "low", "high"),
@@ -63,93 +60,74 @@ _CONSTANT = (
 
 @dataclass(frozen=True)
 class About:
-    """What the backend reports about itself, and what it was given.
-
-    ``tape_seed`` is the seed of the action tape. ``in_order``: every batch has all environments, in the order of their
-    ids: declared, or seen of each. ``low`` and ``high`` are the bounds of one action, of the type ``action_dtype``;
-    where actions are a dict or tuple, of this ``action_form`` (``trees.form``), these are lists with an item for each
-    leaf. ``differences`` are the fields of each ``Difference``, as a list; ``engines`` and ``own_classes`` those of
-    ``BackendInfo``, by name, left out where they are known from elsewhere. The other facts are those of
-    ``BackendInfo``.
-    """
+    """The backend's report about itself, with the names of ``BackendInfo``, and the seed of its actions."""
 
     num_envs: int
     batch_size: int
     frame_skip: int
     autoreset: str
-    in_order: bool
+    in_order: bool  # every batch has all environments in the order of their ids: declared, or seen of each batch
     tape_seed: int
+    # The type and bounds of one action; lists with an item for each leaf if there is an ``action_form``.
     action_dtype: Any
     low: Any
     high: Any
     reuses_buffers: bool = False
-    differences: tuple[tuple[Any, ...], ...] = ()
+    differences: tuple[tuple[Any, ...], ...] = ()  # the fields of each ``Difference``
     chance: str | None = None
     frames_from: str | None = None
     engines: tuple[dict[str, Any], ...] = ()
     own_classes: dict[str, Any] | None = None
     fewest_rows: int | None = None
-    action_form: Any = None
+    action_form: Any = None  # of actions that are a dict or tuple (``trees.form``)
 
 
 @dataclass(frozen=True)
 class Began:
-    """The backend was reset with ``seed``. The next batch is number 0; the tape goes on with its batch ``tape_at``."""
+    """The backend was reset with ``seed``. The next batch is number 0."""
 
     seed: int
-    tape_at: int = 0
+    tape_at: int = 0  # the batch of the tape that comes next
 
 
 @dataclass(frozen=True)
 class Acted:
-    """The actions since the reset, ``(batches, batch_size, *action_shape)``, where these are not those of the tape.
+    """The actions of a policy since the reset. Those of a batch with fewer rows are filled up with zeros."""
 
-    Those of a batch with fewer rows are filled up with zeros.
-    """
-
-    actions: ArrayTree
+    actions: ArrayTree  # (batches, batch_size, *action_shape)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The ids of the environments in consecutive batches, ``(batches, batch_size)``, from batch ``first`` on.
+    """The ids of the environments in consecutive batches. A batch with fewer rows is filled up with ``NO_ROW``."""
 
-    Those of a batch with fewer rows are filled up with ``NO_ROW``.
-    """
-
-    first: int
-    env_ids: NDArray[np.integer]
+    first: int  # the number of the first batch
+    env_ids: NDArray[np.integer]  # (batches, batch_size)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Batch ``number``: its flags, rewards and ids, each ``(rows,)``, and the observations of its rows ``shown``.
-
-    ``observations``: ``(len(shown), *observation_shape)``. ``frames``: frames of each environment's episode so far, as
-    the backend's simulators count, ``(num_envs,)``, empty if it was not asked or does not know. ``ends``: how many ends
-    each environment has reported so far in this history, ``(num_envs,)``, empty if they were not counted.
-    """
+    """One recorded batch."""
 
     number: int
-    env_ids: NDArray[np.integer]
-    rewards: NDArray[np.floating]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    shown: NDArray[np.integer]
-    observations: ArrayTree
+    env_ids: NDArray[np.integer]  # (rows,)
+    rewards: NDArray[np.floating]  # (rows,)
+    terminated: NDArray[np.bool_]  # (rows,)
+    truncated: NDArray[np.bool_]  # (rows,)
+    shown: NDArray[np.integer]  # the rows whose observations are recorded
+    observations: ArrayTree  # (len(shown), *observation_shape)
+    # Frames of each environment's episode so far, as the backend's simulators count: (num_envs,), or empty.
     frames: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
+    # Ends that each environment has reported in this history: (num_envs,), or empty.
     ends: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The last record. ``fault``: how the backend broke the interface, or what was wrong at the end; empty if nothing.
+    """The last record."""
 
-    ``windows``: the batches of each part that was timed, as far as they were counted; its rows, where batches may have
-    fewer rows than others.
-    """
-
-    fault: str = ""
+    fault: str = ""  # how the backend broke the interface, or failed at the end; empty if it did not
+    # The batches of each window, as far as they were counted; its rows where the number of rows of a batch varies.
     windows: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -161,7 +139,7 @@ _KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in (About, Began
 
 
 class CutOffError(Exception):
-    """The recording ends in the middle, or holds what cannot be read. The text says which."""
+    """The recording ends in the middle, or is damaged. The text says which."""
 
 
 def write(file: IO[bytes], record: Record) -> None:
@@ -179,9 +157,9 @@ def write(file: IO[bytes], record: Record) -> None:
 
 
 def read(file: IO[bytes]) -> Iterator[Record]:
-    """Yield the records up to ``Ended``. Raises CutOffError for anything that ``write`` would not have written."""
+    """Yield the records up to ``Ended``. Raises CutOffError where the recording ends early or is damaged."""
     while True:
-        line = file.readline(_MOST_LINE)
+        line = file.readline()
         if not line.endswith(b"\n"):
             raise CutOffError("the recording is truncated")
         try:
@@ -194,7 +172,7 @@ def read(file: IO[bytes]) -> Iterator[Record]:
             for name, leaves in arrays.items():
                 body[name] = trees.filled(forms.get(name), leaves)
             record = kind(**body)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise CutOffError(f"a record that cannot be read: {error}") from None
         yield record
         if isinstance(record, Ended):
@@ -202,14 +180,11 @@ def read(file: IO[bytes]) -> Iterator[Record]:
 
 
 def _array(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> NDArray[np.generic]:
-    size = dtype.itemsize * prod(shape)
-    if dtype.kind not in _PLAIN or min(shape, default=0) < 0 or not 0 <= length <= MOST_BYTES or size > MOST_BYTES:
-        raise ValueError(f"an array of {dtype} and shape {shape}")
     data = file.read(length)
-    if len(data) == length and size >= _PACKED_FROM:
-        data = zlib.decompressobj().decompress(data, size)
-    if len(data) < size:
+    if len(data) < length:
         raise CutOffError("the recording is cut off")
+    if dtype.itemsize * prod(shape) >= _PACKED_FROM:
+        data = zlib.decompress(data)
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -229,8 +204,8 @@ def is_plain(batch: Sequence[Any]) -> bool:
     return all(type(array) is np.ndarray for array in (*trees.leaves(observations), *others))
 
 
-def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever was returned
-    """Return what is wrong with the form of what should be an array, or a dict or tuple of such; None if nothing is."""
+def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - anything that recv() returns
+    """Return why this is not an array, nor a dict or tuple of arrays; None if it is."""
     if trees.is_leaf(tree):
         return None
     kind = type(tree).__name__
@@ -246,10 +221,10 @@ def _odd_tree(name: str, tree: Any) -> str | None:  # noqa: ANN401 - whatever wa
 
 
 def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
-    """Return what is wrong with what ``recv`` has returned, apart from its values; None if nothing is.
+    """Return how a batch breaks the interface, apart from its values; None if it does not.
 
-    ``info``: what the backend reports. ``batch`` is unpacked as the timed loop unpacks it. A subclass of ``ndarray``
-    may compute on access, which would not be measured: a batch must not have any.
+    A batch is unpacked as the timed loop unpacks it. A subclass of ``ndarray`` may compute on access, which would not
+    be measured: a batch must not have any.
     """
     try:
         arrays = dict(zip(NAMES, batch, strict=True))
@@ -263,7 +238,7 @@ def malformed(batch: Sequence[Any], info: BackendInfo) -> str | None:
     return wrong or _miscounted(arrays, info)
 
 
-def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - whatever was returned
+def _odd_array(name: str, array: Any) -> str | None:  # noqa: ANN401 - anything that recv() returns
     if type(array) is not np.ndarray:
         return f"{name} are a {type(array).__name__}, not a NumPy array: lazy arrays are not supported"
     root = name.partition("/")[0]
@@ -299,7 +274,7 @@ def _miscounted(arrays: dict[str, Any], info: BackendInfo) -> str | None:
 
 
 def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> About:
-    """Return the first record of a recording: what the backend reports about itself."""
+    """Return the first record of a recording."""
     own, form = info.own_classes, trees.form(info.action_space)
     bounds = [
         (np.dtype(space.low.dtype).str, np.asarray(space.low).tolist(), np.asarray(space.high).tolist())
@@ -328,7 +303,7 @@ def about(info: BackendInfo, tape_seed: int, frames_from: str | None = None) -> 
 
 
 def changed(before: About, now: About) -> str | None:
-    """Return what of a backend's report about itself has changed while it ran, None if nothing has."""
+    """Return how a backend's report about itself has changed while it ran, None if it has not."""
     for name in _CONSTANT:
         one, other = getattr(before, name), getattr(now, name)
         if one != other and str(one) != str(other):  # bounds may be NaN

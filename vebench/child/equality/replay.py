@@ -1,8 +1,8 @@
-"""Compares with the reference what a backend has returned, in a process that loads no adapter.
+"""Compares recordings with the reference, in a process that loads no adapter.
 
-``replay`` judges what measured cells have recorded, ``prove`` what was recorded of a backend for ``vebench verify``.
-Both let several processes judge, each some of the environments. Where cells have stepped the same environments with the
-same actions, the reference makes these steps once.
+``replay`` compares what measured cells have recorded, ``prove`` what ``vebench verify`` has recorded of a backend.
+Several processes share the work: each follows some of the environments. Where cells have stepped the same environments
+with the same actions, the reference makes these steps once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -22,9 +22,11 @@ from vebench.backends import trees
 from vebench.backends.registry import find
 from vebench.child.answers import CellProof, Proof
 from vebench.child.equality import layouts
-from vebench.child.equality.judge import LOOK_ON_S, MOST_SHARE, Judge, name_fault, too_many_excused
+from vebench.child.equality.following import FaultError
+from vebench.child.equality.judge import MOST_SHARE, Judge, too_many_excused
+from vebench.child.equality.naming import LOOK_ON_S, name_fault
 from vebench.child.equality.recording import About, Began, CutOffError, Ended, Rows, read
-from vebench.child.equality.reference import SURVIVES, FaultError, Known, Reference
+from vebench.child.equality.reference import SURVIVES, Known, Reference
 from vebench.machine import pinning
 
 if TYPE_CHECKING:
@@ -37,16 +39,15 @@ if TYPE_CHECKING:
     from vebench.child.request import Judging, Replaying, Request
 
     _Ids = tuple[int, ...]
-    _IsWanted = Callable[[Rows], bool]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# What came right after a reset is compared for as many environments as can be built and reset in _RESETS_NS. Once that
-# has taken _BEGINNINGS_NS, only the rows of the resets themselves are.
+# Rows after a reset are compared for as many environments as can be built and reset within _RESETS_NS. After
+# _BEGINNINGS_NS, only the rows of the resets themselves are compared.
 _RESETS_NS, _BEGINNINGS_NS = 2_000_000_000, 500_000_000
-_TOGETHER = 8  # environments that are looked at together to name a fault
-# Of --timeout, a search for a name among all environments may end at this share, so that results are reported in time.
+_TOGETHER = 8  # environments that are followed together to name a fault
+# Share of --timeout after which the search for a name ends, so that results are reported in time.
 _MOST_OF_TIMEOUT = 0.8
 _WORST_FIRST: tuple[WorkVerdict, ...] = ("different", "unverified", "equivalent", "equal", "identical")
 _NOT_SAME = _WORST_FIRST[:2]
@@ -55,81 +56,143 @@ _BROKE_OFF = "its rows ended early"
 
 
 class _Judged(NamedTuple):
-    """The proof of some environments, and how far it goes: the reset, counted from 1, and the batch since then."""
+    """The proof of some environments, and where it ends."""
 
     proof: Proof
-    reset: int = 0
-    batch: int = -1
+    reset: int = 0  # counted from 1
+    batch: int = -1  # since that reset
+
+    @property
+    def differs(self) -> bool:
+        """Whether a row differs."""
+        return self.proof.verdict == "different"
 
 
-class _Outline(NamedTuple):
-    """What a recording is of: what the backend reports, the last batch, a fault, and how it breaks off if it does.
+@dataclass
+class _Outline:
+    """The contents of a recording, without its rows.
 
-    The last of its ``histories`` is that of the measured steps, in which ``env_ids`` are shown; in those before, which
-    are short, ``first_ids`` are. ``is_over``: nothing was left to do but to close the backend.
+    The last history is that of the measured steps. Those before it are short, and begin with resets.
     """
 
-    about: About | None
-    env_ids: tuple[int, ...]
-    first_ids: tuple[int, ...]
-    histories: int
-    batch: int
-    fault: str | None
-    is_over: bool
-    cut_off: str | None
+    path: str
+    about: About | None = None
+    env_ids: set[int] = field(default_factory=set)  # whose observations the last history has
+    first_ids: set[int] = field(default_factory=set)  # whose observations the histories before have
+    histories: int = 0
+    batch: int = -1  # the last
+    fault: str | None = None
+    is_over: bool = False  # whether nothing was left to do but to close the backend
+    cut_off: str | None = None  # why the recording breaks off
     timed_rows: int = 0
 
+    @classmethod
+    def of(cls, path: str, rows: Sequence[int] = ()) -> _Outline:
+        """Return the outline of a recording whose windows claim these numbers of rows, as far as it can be read."""
+        found = cls(path)
+        with open(path, "rb") as file:  # noqa: PTH123 - nothing else here needs pathlib
+            try:
+                for record in read(file):
+                    found.add(record, rows)
+            except CutOffError as error:
+                found.cut_off = str(error)
+        return found
 
-_Recording = tuple[str, _Outline, int]  # its file, and for how many nanoseconds its measured steps are compared
-# By the task and how environments reset themselves: what it takes to make a reference and reset it, and those that
-# nothing follows any more.
+    def add(self, record: Record, rows: Sequence[int]) -> None:
+        """Take the next record."""
+        if isinstance(record, About):
+            self.about = record
+        elif isinstance(record, Began):
+            self.first_ids |= self.env_ids
+            self.env_ids, self.batch, self.histories = set(), -1, self.histories + 1
+        elif isinstance(record, Rows):
+            self.env_ids.update(record.env_ids[record.shown].tolist())
+            self.batch = record.number
+        elif isinstance(record, Ended):
+            self.is_over = True
+            size = 1 if self.about is None or self.about.fewest_rows is not None else self.about.batch_size
+            returned = [count * size for count in record.windows]
+            self.fault, self.timed_rows = record.fault or _miscounted(returned, rows), sum(returned)
+
+    @property
+    def resets(self) -> range:
+        """The numbers of the histories before the last."""
+        return range(self.histories - 1)
+
+    @property
+    def last(self) -> range:
+        """The number of the last history."""
+        return range(self.histories - 1, self.histories)
+
+
+def _miscounted(returned: Sequence[int], claimed: Sequence[int]) -> str | None:
+    for rows, count in zip(returned, claimed):  # noqa: B905 - not all may be known
+        if count != rows:
+            return f"rows were counted but not returned: {count:,} in a window with {rows:,}"
+    return None
+
+
+# By the task and how environments reset themselves: nanoseconds to make and reset a reference, and idle references.
 _idle: dict[tuple[Task, str | None], tuple[int, list[Reference]]] = {}
 
 
 def replay(request: Request, job: Replaying, clock: Callable[[], int]) -> Iterator[CellProof]:
-    """Compare what the files of ``job`` hold with the reference, and yield the result of each. They are removed."""
+    """Compare each recording of ``job`` with the reference, and yield the result. The files are removed."""
     task = request.setup.task
     chances = [find(each.backend).scope.chance(task) for each in job.recordings]
-    recordings: list[_Recording] = []
-    families: dict[object, list[int]] = {}
-    for number, (recorded, chance) in enumerate(zip(job.recordings, chances, strict=True)):
-        path = f"{job.path}/{recorded.name}"
-        outline = _outline(path, recorded.rows)
-        recordings.append((path, outline, int(recorded.seconds * 1e9)))
-        if (about := outline.about) is not None and outline.cut_off is None and chance is None:
-            # Where rows are in order, an environment has the same actions with all backends.
-            families.setdefault(str(about.autoreset) if about.in_order else number, []).append(number)
-    work: list[tuple[list[int], tuple[int, ...]]] = []
-    for members in families.values():
-        ids = (env_id for each in members for env_id in (*recordings[each][1].env_ids, *recordings[each][1].first_ids))
-        work += ((members, share) for share in _shares([*dict.fromkeys(ids)]))
-    shared = [([recordings[number] for number in members], share) for members, share in work]
-    coming = _in_parallel(partial(_followed, task, clock), shared)
-    found: list[list[list[_Judged]]] = [[] for _ in recordings]
-    for number, (path, outline, _) in enumerate(recordings):
+    outlines = [_Outline.of(f"{job.path}/{each.name}", each.rows) for each in job.recordings]
+    spans = [int(each.seconds * 1e9) for each in job.recordings]
+    work = _work(outlines, chances)
+    asked = [([(outlines[number], spans[number]) for number in members], share) for members, share in work]
+    coming = zip(work, _in_parallel(partial(_followed, task, clock), asked))  # noqa: B905 - of equal length
+    found: list[list[list[_Judged]]] = [[] for _ in outlines]
+    for number, outline in enumerate(outlines):
         named_until = clock() + int((_MOST_OF_TIMEOUT * request.settings.timeout - LOOK_ON_S) * 1e9)
-        while any(number in members for members, _ in work):
-            for member, one in zip(work.pop(0)[0], next(coming), strict=True):
-                found[member].append(one)
+        shares = sum(number in members for members, _ in work)
+        while len(found[number]) < shares:
+            (members, _), results = next(coming)
+            for member, result in zip(members, results, strict=True):
+                found[member].append(result)
         verdict: WorkVerdict = "unverified" if outline.fault is None else "different"
         if outline.about is None or outline.cut_off is not None:
             proof = CellProof("unverified", reason=outline.cut_off)
         elif chances[number] is not None:
             proof = CellProof(verdict, fault=outline.fault, reason=chances[number], impossible=True)
         else:
-            follow, until = partial(_judged, path, task), _Until(clock, named_until - clock())
+            follow, until = partial(_judged, outline.path, task), _Until(clock, named_until - clock())
             proof = _compared(outline, outline.about, found[number], follow, until)
-        os.unlink(path)  # noqa: PTH108 - nothing else here needs pathlib
+        os.unlink(outline.path)  # noqa: PTH108 - nothing else here needs pathlib
         yield replace(proof, timed_rows=outline.timed_rows)
 
 
-def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Recording], _Ids]) -> list[list[_Judged]]:
-    """Compare what some environments returned right after resets, and in the measured steps unless that was wrong.
+def _work(outlines: Sequence[_Outline], chances: Sequence[str | None]) -> list[tuple[list[int], _Ids]]:
+    """Return which environments of which recordings are followed together, by the numbers of recordings.
 
-    The former is compared for as many environments as there is time for.
+    Where rows are in order, an environment has the same actions in all recordings.
     """
-    recordings, ids = shared
-    autoreset = next(outline.about.autoreset for _, outline, _ in recordings if outline.about is not None)
+    families: dict[object, list[int]] = {}
+    for number, (outline, chance) in enumerate(zip(outlines, chances, strict=True)):
+        if (about := outline.about) is not None and outline.cut_off is None and chance is None:
+            families.setdefault(str(about.autoreset) if about.in_order else number, []).append(number)
+    work: list[tuple[list[int], _Ids]] = []
+    for members in families.values():
+        ids: set[int] = set()
+        for number in members:
+            ids |= outlines[number].env_ids | outlines[number].first_ids
+        work += ((members, share) for share in _shares(sorted(ids)))
+    return work
+
+
+def _followed(
+    task: Task, clock: Callable[[], int], asked: tuple[Sequence[tuple[_Outline, int]], _Ids]
+) -> list[list[_Judged]]:
+    """Compare the rows of some environments in several recordings.
+
+    Rows after resets come first, of as many environments as there is time for. If these are right, the measured steps
+    follow, each recording's for its number of nanoseconds.
+    """
+    recordings, ids = asked
+    autoreset = next(outline.about.autoreset for outline, _ in recordings if outline.about is not None)
     if (task, autoreset) not in _idle:
         began = clock()
         made = [Reference(task, 0, seed=0, same_step=autoreset == "same_step")]
@@ -137,7 +200,6 @@ def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Reco
     took, spare = _idle[task, autoreset]
     known = Known(clock, spare) if len(recordings) > 1 else None
     now = clock if known is None else known.clock
-    most = max(1, _RESETS_NS // took)
     order = random.SystemRandom().sample(ids, len(ids))  # which are left out is unpredictable
 
     def follow(path: str, histories: range, env_ids: Sequence[int], span_ns: int, **how: Any) -> _Judged:  # noqa: ANN401
@@ -150,14 +212,14 @@ def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Reco
             return _Judged(Proof("unverified", reason=str(error)))
 
     found: list[list[_Judged]] = []
-    for path, outline, span_ns in recordings:
-        first = [env_id for env_id in order if env_id in outline.first_ids][:most]
+    for outline, span_ns in recordings:
+        first = [env_id for env_id in order if env_id in outline.first_ids][: max(1, _RESETS_NS // took)]
         shown = [env_id for env_id in ids if env_id in outline.env_ids]
-        resets = outline.histories - 1
-        found.append([follow(path, range(resets), first, _BEGINNINGS_NS, most_share=1.0)])
+        results = [follow(outline.path, outline.resets, first, _BEGINNINGS_NS, most_share=1.0)]
         # A fault that began late shows in the rows of the second reset, too, but has its name where it began.
-        if shown and (found[-1][0].proof.verdict != "different" or found[-1][0].reset > 1):
-            found[-1].append(follow(path, range(resets, resets + 1), shown, span_ns, of_steps=True))
+        if shown and (not results[0].differs or results[0].reset > 1):
+            results.append(follow(outline.path, outline.last, shown, span_ns, of_steps=True))
+        found.append(results)
     spare += [] if known is None else known.there.values()
     return found
 
@@ -165,18 +227,19 @@ def _followed(task: Task, clock: Callable[[], int], shared: tuple[Sequence[_Reco
 def _compared(
     outline: _Outline, about: About, shares: Sequence[list[_Judged]], follow: Callable[..., _Judged], until: _Until
 ) -> CellProof:
-    """Return what was found of a recording, with the name of its fault, which is sought ``until`` then."""
-    resets, last = range(outline.histories - 1), range(outline.histories - 1, outline.histories)
-    begun, found = [share[0] for share in shares], [one for share in shares for one in share[1:]]
-    if any(one.proof.verdict == "different" and one.reset <= 1 for one in begun):
+    """Return the proof of a recording, with the name of its fault, which is sought ``until`` then."""
+    begun = [share[0] for share in shares]
+    found = [one for share in shares for one in share[1:]]
+    if any(one.differs and one.reset <= 1 for one in begun):
         found = []
-    found = _named(found, outline.env_ids, partial(follow, last, is_wanted=until, of_steps=True))
-    if not any(one.proof.verdict == "different" for one in found):
-        begun = _named(begun, outline.first_ids, partial(follow, resets, most_share=1.0))
+    env_ids, first_ids = tuple(sorted(outline.env_ids)), tuple(sorted(outline.first_ids))
+    found = _named(found, env_ids, partial(follow, outline.last, is_wanted=until, of_steps=True))
+    if not any(one.differs for one in found):
+        begun = _named(begun, first_ids, partial(follow, outline.resets, most_share=1.0))
         first = begun[0].proof if begun else Proof("unverified")
-        # A name explains later rows, too. That of observations may need environments that are not shown there.
-        if first.mismatch is not None and first.mismatch.field != "observations" and outline.env_ids:
-            later = follow(last, outline.env_ids[:_TOGETHER], is_wanted=until, of_steps=True).proof
+        # A name explains later rows, too. A name of observations may need environments that are not shown there.
+        if first.mismatch is not None and first.mismatch.field != "observations" and env_ids:
+            later = follow(outline.last, env_ids[:_TOGETHER], is_wanted=until, of_steps=True).proof
             if later.mismatch is not None and later.fault is None:
                 begun[0] = begun[0]._replace(proof=replace(first, fault=None))
     fewest_ends = min((one.proof.fewest_ends for one in found), default=0)
@@ -188,7 +251,7 @@ def _compared(
         "unverified" if nothing else whole.verdict,
         rows=whole.rows,
         ends=whole.fewest_ends,
-        environments=len(outline.env_ids),
+        environments=len(env_ids),
         num_envs=about.num_envs,
         steps=max(0, min((one.batch for one in found), default=0)) * about.batch_size // about.num_envs,
         of_steps=max(0, outline.batch) * about.batch_size // about.num_envs,
@@ -201,19 +264,19 @@ def _compared(
 
 
 def prove(request: Request, job: Judging) -> Proof:
-    """Compare what was recorded of each trial with the reference, and return the result. The files are removed."""
+    """Compare the recording of each trial with the reference, and return the result. The files are removed."""
     planned = layouts.planned(request, job)
     paths = [f"{job.path}.{number}" for number in range(len(planned))]
-    paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - same reason
+    paths = [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - nothing else here needs pathlib
     so_far, place = Proof("unverified"), f"while it was built {planned[0].words()}"
     failed, whole = job.failed, 0  # a backend's own claim to be done does not count
     try:
-        for path, trial in zip(paths, planned):  # noqa: B905 - those after a failure were not stepped
-            outline = _outline(path)
+        for path, trial in zip(paths, planned):  # noqa: B905 - trials after a failure were not stepped
+            outline = _Outline.of(path)
             place, whole = _place(outline, trial), whole + outline.is_over
-            env_ids = tuple(sorted({*outline.first_ids, *outline.env_ids}))
-            task, histories = trial.setup(request.setup).task, range(outline.histories)
-            follow = partial(_judged, path, task, histories, most_share=1.0)  # a trial may have few steps
+            env_ids = tuple(sorted(outline.first_ids | outline.env_ids))
+            task = trial.setup(request.setup).task
+            follow = partial(_judged, path, task, range(outline.histories), most_share=1.0)  # a trial may be short
             found = _named([*_in_parallel(follow, _shares(env_ids))], env_ids, follow)
             proof = _merged([one.proof for one in found], min((one.proof.fewest_ends for one in found), default=0))
             if outline.fault is not None and proof.verdict != "different":
@@ -225,10 +288,10 @@ def prove(request: Request, job: Judging) -> Proof:
                 break
     finally:
         for path in paths:
-            os.unlink(path)  # noqa: PTH108 - same reason
+            os.unlink(path)  # noqa: PTH108 - nothing else here needs pathlib
     if so_far.verdict == "different":
-        told = (so_far.fault, f"then it failed: {failed}" if failed else None)
-        return replace(so_far, fault="; ".join(filter(None, told)) or None)
+        faults = (so_far.fault, f"then it failed: {failed}" if failed else None)
+        return replace(so_far, fault="; ".join(filter(None, faults)) or None)
     if (so_far.verdict not in _NOT_SAME or not so_far.reason) and (failed or whole < len(planned)):
         return replace(so_far, verdict="unverified", reason=f"{failed or _BROKE_OFF}, {place}", failed=True)
     if so_far.verdict != "equivalent" or so_far.excused <= MOST_SHARE * so_far.rows:
@@ -252,7 +315,7 @@ def _place(outline: _Outline, trial: Trial) -> str:
 
 
 def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
-    """Return proofs of one backend as one, with the worst verdict and what belongs to that."""
+    """Return proofs of one backend as one, with the worst verdict and its mismatch."""
     worst = min(proofs, key=lambda proof: _WORST_FIRST.index(proof.verdict), default=Proof("unverified"))
     counted = [proof for proof in proofs if proof.simulated is not None and proof.claimed is not None]
     return replace(
@@ -273,45 +336,10 @@ def _merged(proofs: Sequence[Proof], fewest_ends: int) -> Proof:
     )
 
 
-def _outline(path: str, rows: Sequence[int] = ()) -> _Outline:
-    """Return an outline of a recording whose windows claim these numbers of rows, as far as it can be read."""
-    about: About | None = None
-    shown: set[int] = set()
-    first: set[int] = set()
-    histories, batch, fault, cut_off, is_over, timed_rows = 0, -1, None, None, False, 0
-    with open(path, "rb") as file:  # noqa: PTH123 - same reason
-        try:
-            for record in read(file):
-                if isinstance(record, About):
-                    about = record
-                elif isinstance(record, Began):
-                    first |= shown
-                    shown, batch, histories = set(), -1, histories + 1
-                elif isinstance(record, Rows):
-                    shown.update(record.env_ids[record.shown].tolist())
-                    batch = record.number
-                elif isinstance(record, Ended):
-                    is_over = True
-                    size = 1 if about is None or about.fewest_rows is not None else about.batch_size
-                    returned = [count * size for count in record.windows]
-                    fault, timed_rows = record.fault or _miscounted(returned, rows), sum(returned)
-        except CutOffError as error:
-            cut_off = str(error)
-    ids = tuple(sorted(shown)), tuple(sorted(first))
-    return _Outline(about, *ids, histories, batch, fault, is_over, cut_off, timed_rows)
-
-
-def _miscounted(returned: Sequence[int], claimed: Sequence[int]) -> str | None:
-    for rows, count in zip(returned, claimed):  # noqa: B905 - not all may be known
-        if count != rows:
-            return f"rows were counted but not returned: {count:,} in a window with {rows:,}"
-    return None
-
-
 class _Until:
-    """Rows are wanted for ``span`` nanoseconds of ``clock``, without the time in which environments are built.
+    """Whether rows are wanted: for ``span`` nanoseconds, without the time in which environments are built.
 
-    They are built between the first time that this is asked and the second. The rows of a reset are always wanted.
+    Environments are built between the first call and the second. The rows of a reset are always wanted.
     """
 
     def __init__(self, clock: Callable[[], int], span: int) -> None:
@@ -329,7 +357,7 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
     path: str,
     task: Task,
     histories: range,
-    env_ids: tuple[int, ...],
+    env_ids: _Ids,
     *,
     is_wanted: Callable[[Rows], bool] = lambda _: True,
     most_share: float = MOST_SHARE,
@@ -337,14 +365,14 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
     known: Known | None = None,
     spare: list[Reference] | None = None,
 ) -> _Judged:
-    """Compare what a file holds of these environments with the reference, up to the first difference, and name that.
+    """Compare the rows of these environments with the reference, up to the first difference, and name that.
 
-    ``spare`` are references that may be used; those that were come to them if there is no difference.
+    ``spare``: references that may be used. Those that were used come back to it if there is no difference.
 
     Raises CutOffError for records that cannot be of one recording, and whatever the reference raises.
     """
     judge = Judge(task, most_share=most_share, of_steps=of_steps, known=known, spare=spare)
-    with open(path, "rb") as file:  # noqa: PTH123 - same reason
+    with open(path, "rb") as file:  # noqa: PTH123 - nothing else here needs pathlib
         records = _chosen(read(file), histories, env_ids, is_wanted)
         try:
             for record in records:
@@ -364,11 +392,13 @@ def _judged(  # noqa: PLR0913 - what is compared, and how
             proof = replace(judge.proof(), reason=why) if compared else Proof("unverified", reason=why)
             return found._replace(proof=proof)
         chance = judge.about.chance
-        told = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
-        return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, told)) or None))
+        names = [name_fault(judge, records), None if chance is None else f"its adapter says: {chance}"]
+        return found._replace(proof=replace(found.proof, fault="; ".join(filter(None, names)) or None))
 
 
-def _chosen(records: Iterator[Record], histories: range, env_ids: _Ids, is_wanted: _IsWanted) -> Iterator[Record]:
+def _chosen(
+    records: Iterator[Record], histories: range, env_ids: _Ids, is_wanted: Callable[[Rows], bool]
+) -> Iterator[Record]:
     """Yield the records of these histories up to where they break off, with the observations of these environments."""
     history = -1
     with contextlib.suppress(CutOffError):
@@ -387,7 +417,7 @@ def _chosen(records: Iterator[Record], histories: range, env_ids: _Ids, is_wante
 
 
 def _named(found: list[_Judged], env_ids: _Ids, judged: Callable[[_Ids], _Judged]) -> list[_Judged]:
-    """Return what was found, with the name of the first fault, which is sought beside other environments.
+    """Return the results, with the name of the first fault, for which more environments are followed together.
 
     Some faults, such as one row that stands for all, only show there.
     """
@@ -411,7 +441,7 @@ def _shares(items: Sequence[_T]) -> list[tuple[_T, ...]]:
 
 
 def _in_parallel(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield what work on each item gives, in this order. As many processes work as there are CPUs that are free."""
+    """Yield the result of each item, in this order. As many processes work as there are CPUs that are free."""
     count = len(_shares(items))
     if count <= 1:
         yield from map(work, items)

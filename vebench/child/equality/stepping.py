@@ -1,6 +1,6 @@
-"""Steps a backend through the trials of a comparison, and writes to files what it returns.
+"""Steps a backend through the trials of a comparison, and records its rows.
 
-Each batch is written as soon as it is there: of a backend that hangs or dies, the files have all that came before.
+Each batch is written as soon as it has come: if a backend hangs or dies, the files have all batches before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 30  # of a file: a trial ends early before it fills the disk
 
 
 def step_trials(request: Request, proving: Proving, factory: Factory, answer: Callable[[Answer], None]) -> None:
-    """Step the backend in each trial. What the first one returns goes to the file ``PATH.0``, and so on."""
+    """Step the backend in each trial. The rows of the first go to the file ``PATH.0``, and so on."""
     rows = 0
     for number, trial in enumerate(layouts.planned(request, proving)):
         with open(f"{proving.path}.{number}", "wb", buffering=0) as file:  # noqa: PTH123 - as in child/main.py
@@ -133,7 +133,7 @@ class Transcript:
         return False
 
     def end(self) -> None:
-        """Write that all resets are over, and what of the backend's report about itself has changed."""
+        """Write that all resets are over, and how the backend's report about itself has changed."""
         now = recording.about(self._backend.info, self._tape_seed)
         recording.write(self._file, Ended(recording.changed(self._reported, now) or ""))
 
@@ -152,7 +152,7 @@ class Transcript:
         return not reset.ends or made >= self._longest
 
     def _changed(self) -> str | None:
-        """Return the fault if an array of the last batch is not what it was when it was copied."""
+        """Return the fault if an array of the last batch has changed since it was copied."""
         for field, arrays, copies in zip(NAMES, *self._last):  # noqa: B905 - none before the first batch
             for (name, array), copy in zip(trees.named_leaves(arrays, field), trees.leaves(copies), strict=True):
                 if array.tobytes() != copy.tobytes():

@@ -58,8 +58,7 @@ def start(
 ) -> int:
     """Do what ``compared`` does, and publish the verdicts. Returns the exit status."""
     page = compared(pythons, spec, output, world, tolerance=tolerance, budget=budget)
-    gate.publish(page, outlet)
-    return page.status
+    return gate.published(page, outlet)
 
 
 def compared(
@@ -165,9 +164,7 @@ def _sides(
     new = old if after == before else world.resolve(after.envs, after.backends, python=interpreters[1].path)
     rows = [[choice.entry.reference_row for choice in spec.backends] for spec in specs]
     if rows[0] != rows[1] or len(old) != len(new):
-        raise UsageError(
-            "nothing to compare: A and B need equally many environments, backends and reference rows"
-        )
+        raise UsageError("nothing to compare: A and B need equally many environments, backends and reference rows")
     first = _side(0, interpreters[0], before, old, files[0], world)
     second = _side(1, interpreters[1], after, new, files[1], world)
     # The same order of cells, and one time, which marks both runs as one comparison.
@@ -193,15 +190,15 @@ def _side(
 
 def _refuse_nothing_to_compare(*sides: _Side) -> None:
     """Raise NotComparableError unless a cell of a backend can run on both sides."""
-    compared = [planning.contestants(side.plan) for side in sides]
-    pairs = list(zip(*compared, strict=True))
+    asked = [planning.contestants(side.plan) for side in sides]
+    pairs = list(zip(*asked, strict=True))
     if not pairs:
         rows = " and ".join(sorted({cell.backend.name for cell in sides[0].plan.cells}))
         raise NotComparableError(f"nothing to compare: {rows} alone say nothing about a backend: name others with -b")
     if all(any(cell.skip for cell in pair) for pair in pairs):
         missing = [
             f"{side.name} ({side.python}): {planning.reasons(cells)}"
-            for side, cells in zip(sides, compared, strict=True)
+            for side, cells in zip(sides, asked, strict=True)
             if any(cell.skip for cell in cells)
         ]
         raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")

@@ -21,7 +21,7 @@ test-all: $(VENV)/everything test
 
 # Other projects' backends, in interpreters that are set up for them: gigabytes, and what cannot be had is left out.
 test-peers: $(VENV)/tested
-	-$(BIN)/vebench peers setup all
+	-$(BIN)/vebench install all
 	$(BIN)/python -m pytest -m peers -rs tests/backends/test_peers.py
 
 # Replicas on the nodes of a real Ray cluster, on this machine alone. Raylets wait 15 s for each other, so that Ray's

@@ -262,7 +262,7 @@ class BackendEntry:
         if not missing:
             return None
         if self.library.installation is not None and any(package in self.library.packages for package in missing):
-            return "not installed (vebench peers setup NAME)"  # the same for all, which are then one line of a report
+            return "not installed (vebench install NAME)"  # the same for all, which are then one line of a report
         names = ", ".join(package.name for package in missing)
         return f"not installed: {names} ({how_to_install(missing, beside_vebench=has is None)})"
 

@@ -57,7 +57,7 @@ class Step:
 class Installation:
     """How an interpreter is made that has a library. Backends of the same library share one."""
 
-    name: str  # what ``vebench peers setup`` and ``-b BACKEND@NAME`` call it
+    name: str  # what ``vebench install`` and ``-b BACKEND@NAME`` call it
     title: str  # what people do
     # The first is done together with the simulators and their packages in the versions of vebench's own interpreter, so
     # that both step the same, but for those in ``without``, which the library wants in versions of its own.

@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory
 SOURCE = ("vebench", "backends", "reports")
 SUFFIXES = {".py", ".c", ".h", ".html", ".css", ".js", ".jinja"}
 OPTIONS = """
-import typer.main, vebench.cli
+import vebench.cli
 def count(command):
     return len(command.params) + sum(map(count, getattr(command, "commands", {}).values()))
-print(count(typer.main.get_command(vebench.cli.app)))
+print(count(vebench.cli.app))
 """
 # Words of docstrings and comments that make a reader look for what is meant.
 RIDDLES = {

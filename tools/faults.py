@@ -1,13 +1,13 @@
-"""Tries faulty and honest backends as a user does: ``python tools/faults.py``, 15 minutes on 2 CPUs.
+"""Tries faults and honest implementations as a user does: ``python tools/faults.py``, 30 minutes on 2 CPUs.
 
 Each adapter of ``tests/adapters/wrong_*.py`` has one fault, those of ``honest.py`` none. Each is given to ``vebench
-verify`` and a short ``vebench run``, on the task on which its fault can show. Printed is whether it was caught, under
-which name and in which time. What has changed since the results on file is printed at the end. The exit status is 1 if
-an honest adapter is accused, or a mistake gets through both that was found before.
+verify`` and a short ``vebench run``, on the task on which its fault can show. The pairs of ``tools/parted.py`` are
+given to ``vebench verify A B`` (``--ways pairs``), and each example that it writes has to fail.
 
-Answers are kept as they come. ``--write`` files them in ``docs/faults.json`` and renews the table in
-``docs/same-work.md``. ``--only`` takes
-names of adapters or modules, such as ``DeadWorker,wrong_ends``; names may be patterns, such as ``Late*``.
+Printed is what was caught, under which name and in which time, and what has changed since the results on file. The exit
+status is 1 if an honest one is accused, or a mistake gets through that was found before. Answers are kept as they come.
+``--write`` files them in ``docs/faults.json`` and renews the table in ``docs/same-work.md``. ``--only`` takes names of
+adapters, modules or pairs, also as patterns, such as ``Late*,wrong_ends``.
 """
 
 from __future__ import annotations
@@ -46,14 +46,12 @@ SHORT = (
     "0.5",
     "--windows",
     "4",
-    "--set",
-    "warmup=0.5",
+    "--warmup",
+    "0.5",
     "--passes",
     "1",
-    "--set",
-    "interleave=false",
-    "--set",
-    "base=false",
+    "--no-interleave",
+    "--no-base",
 )
 LONGEST = 400.0  # seconds of one command
 UNNAMED = ("no known fault explains it", "run again, it failed", "no name for it was found")
@@ -115,7 +113,7 @@ class Found:
     seconds: float
 
     def caught(self) -> bool:
-        """Return whether a user would not trust the backend's figure."""
+        """Return whether a user would not trust the backend's rate."""
         return self.verdict in ("different", "failed", "struck")
 
     def outcome(self, adapter: Adapter) -> str:
@@ -133,30 +131,49 @@ def main() -> int:
     """Try them, print what was found, and what has changed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="adapters or modules, such as DeadWorker,wrong_ends")
-    parser.add_argument("--ways", default=",".join(WAYS), help="verify, cell or both")
+    parser.add_argument("--ways", default=",".join((*WAYS, "pairs")), help="verify, cell, pairs")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="tried at a time")
     parser.add_argument("--seed", default="0", help="of the commands")
     parser.add_argument(
         "--answers", type=Path, default=Path("faults-answers.jsonl"), help="gets a line for each answer"
     )
     parser.add_argument("--write", action="store_true", help="file all answers, and renew the table in the docs")
-    parser.add_argument("--render", action="store_true", help="try nothing, file all answers and renew the table")
-    parser.add_argument("--list", action="store_true", help="try nothing, print what there is")
     asked = parser.parse_args()
-    adapters = list(chosen(asked.only))
-    if asked.list:
-        for adapter in adapters:
-            print(f"{adapter.target} on {adapter.task} x {adapter.envs}: {adapter.about}")
-        return 0
-    before = json.loads(FILED.read_text()) if FILED.exists() else {}
     ways = asked.ways.split(",")
-    if asked.render:
-        write(read(asked.answers), before)
-        return 0
+    accused = "pairs" in ways and try_pairs(asked.only, asked.seed)
+    ways = [way for way in WAYS if way in ways]
+    return int(try_adapters(asked, ways) or accused) if ways else int(accused)
+
+
+def try_pairs(only: str, seed: str) -> bool:
+    """Compare each pair, and print what was found. Returns whether an honest pair was accused."""
+    sys.path[:0] = [str(HERE / "tools")]
+    patterns = [pattern for pattern in only.split(",") if pattern]
+    counts: Counter[str] = Counter()
+    for name, honest, sides in importlib.import_module("parted").pairs():
+        if patterns and not any(fnmatch(name, pattern) for pattern in patterns):
+            continue
+        with tempfile.TemporaryDirectory(prefix="vebench-faults-") as folder:
+            status, out, err = command(Path(folder), "verify", *sides, "--seed", seed, "-f", "json")
+            found = json.loads(out) if out else {"verdict": "none", "why": last_line(err)}
+            script = Path(folder, ".vebench", "example.py")
+            shows = script.exists() and run_in(Path(folder), str(script)).returncode == 1
+        kind = "honest" if honest else "fault"
+        counts[kind] += 1
+        counts[f"{kind} different"] += status == 1
+        counts["examples that fail"] += shows
+        print(f"{kind}: {name}: {found['verdict']}, {found.get('field')}, {found.get('actions')}, {found.get('why')}")
+    print(", ".join(f"{name}: {count}" for name, count in counts.items()))
+    return bool(counts["honest different"])
+
+
+def try_adapters(asked: argparse.Namespace, ways: Sequence[str]) -> bool:
+    """Try each adapter, and print what was found and what has changed. Returns whether anything is worse."""
+    adapters = list(chosen(asked.only))
+    before = json.loads(FILED.read_text()) if FILED.exists() else {}
     ((control, found),) = tried(list(chosen(CONTROL)), ways, 1, asked.seed)
     if place(control, found) == "accused":
-        print(f"the commands themselves fail: {line(control, found)}")
-        return 2
+        sys.exit(f"the commands themselves fail: {line(control, found)}")
     results: dict[str, dict[str, Found]] = {}
     for adapter, found in tried(adapters, ways, asked.processes, asked.seed):
         results[adapter.target] = found
@@ -166,7 +183,7 @@ def main() -> int:
     worse = changed(adapters, results, before)
     if asked.write:
         write(read(asked.answers), before)
-    return int(worse)
+    return worse
 
 
 def chosen(only: str) -> Iterator[Adapter]:
@@ -252,15 +269,18 @@ def _mismatch(proof: Mapping[str, Any]) -> str:
     return "" if not first else f"first difference: {first['field']} {first['found']} instead of {first['expected']}"
 
 
-def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    """Run the command in an empty folder, with nothing known yet. Returns its exit status and what it printed."""
-    paths = os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS)))
+def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with nothing known yet. Raises TimeoutExpired."""
+    paths = os.pathsep.join(map(str, (ADAPTERS, ENVIRONMENTS, HERE / "tools")))
     environment = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200"}
-    whole = [sys.executable, "-m", "vebench", *arguments]
+    how: Any = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": LONGEST}
+    return subprocess.run([sys.executable, *words], check=False, **how)
+
+
+def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """Run the command in an empty folder. Returns its exit status and what it printed."""
     try:
-        done = subprocess.run(
-            whole, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
-        )
+        done = run_in(folder, "-m", "vebench", *arguments)
     except subprocess.TimeoutExpired:
         return 124, "", f"no answer within {LONGEST:.0f} s"
     return done.returncode, done.stdout, done.stderr

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vebench.backends.environments.making import ArraySpec, sample
-from vebench.backends.shared_memory import handshake, team, worker
+from vebench.backends.shared_memory import handshake, in_flight, team, worker
+from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import divide
-from vebench.backends.shared_memory.team import InFlight, Team
+from vebench.backends.shared_memory.team import Team
 from vebench.backends.shared_memory.worker import TeamConfig
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def check(found: Row, expected: Row) -> None:
 
 def stress(options: argparse.Namespace) -> None:
     """Step the teams asked for; a wake-up that is lost shows as a hang, since nobody looks around for a minute."""
-    for module in (worker, team):
+    for module in (worker, team, in_flight):
         module.LOOK_SECONDS = 60.0  # type: ignore[attr-defined]
     if options.fences == "arm":
         handshake.KEEPS_ORDER = False

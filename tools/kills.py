@@ -38,10 +38,9 @@ RUN = (
     "2",
     "-b",
     "gym-async,shm-sync,faulty:HasWorkers,faulty:HoldsSharedMemory",
-    "--set",
-    "base=false",
+    "--no-base",
 )
-SHORT = ("--duration", "0.1", "--set", "warmup=0.05", "--windows", "4", "--passes", "1", "--timeout", "60", "-q")
+SHORT = ("--duration", "0.1", "--warmup", "0.05", "--windows", "4", "--passes", "1", "--timeout", "60", "-q")
 LONGEST_S = 6.0  # a run has ended by then, on a machine that is not too busy
 PATIENCE_S = 60.0
 KILL, STOP, TERM, HUP, INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGHUP, signal.SIGINT

@@ -1,23 +1,14 @@
-"""How many faults ``vebench verify A B`` names, how small its examples are, and whether it accuses who is honest.
+"""Pairs for ``vebench verify A B``: faults planted into environments and vector environments, and honest pairs.
 
-``python tools/parted.py [FILE] [--only NAME,...]``: each fault of the tables below is planted into an environment or a
-vector environment, which is compared with the one without it. Each example script is run alone, and has to fail.
-FILE keeps the answers as JSON Lines. Takes about 15 minutes on two CPUs; ``--only new`` takes the later tables alone.
+``tools/faults.py`` compares them. A fault is planted into one side by its number in a table.
 """
 
-# ruff: noqa: ANN401 - hooks take and return what environments do
+# ruff: noqa: ANN401 - hooks take and return the values of environments
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
-import sys
-import tempfile
 from functools import partial
-from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -545,53 +536,12 @@ NEW = [
 ]
 
 
-def compared(one: str, other: str, *more: str) -> dict[str, Any]:
-    """Return what ``vebench verify`` says of two, and whether its example shows it alone."""
-    here = {"PYTHONPATH": str(Path(__file__).parent)}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "vebench", "verify", one, other, "-f", "json", *more]
-        run = partial(
-            subprocess.run, cwd=folder, env={**os.environ, **here}, capture_output=True, text=True, check=False
-        )
-        done = run(command)
-        found = json.loads(done.stdout) if done.stdout else {"verdict": "none", "why": done.stderr[-200:]}
-        script = Path(folder, ".vebench", "example.py")
-        shows = run([sys.executable, str(script)]).returncode == 1 if script.exists() else None
-    return {"a": one, "b": other, "status": done.returncode, "shows": shows, **found}
-
-
-def main() -> None:
-    """Compare all pairs, and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, nargs="?", default=Path(os.devnull))
-    parser.add_argument("--only", default="")
-    asked = parser.parse_args()
-    faults = [(name, env, f"parted:single[fault={at}]") for at, (name, (env, _)) in enumerate(SINGLE.items())]
+def pairs() -> list[tuple[str, bool, tuple[str, ...]]]:
+    """Return the name of each pair, whether it is honest, and its two sides with options."""
+    found = [(name, (env, f"parted:single[fault={at}]")) for at, (name, (env, _)) in enumerate(SINGLE.items())]
     vectors = [*((name, CART) for name in VECTOR), *((name, TOLD) for name in INFOS)]
-    faults += [(name, env, f"parted:vector[fault={at}]") for at, (name, env) in enumerate(vectors)]
-    answers: dict[str, list[dict[str, Any]]] = {"fault": [], "honest": []}
-    faults += [(name, CART, f"parted:late[fault={at}]") for at, name in enumerate(LATE)]
-    faults += [(name, *pair) for name, pair in PAIRS.items()]
-    pairs = [("fault", *each) for each in faults] + [("honest", "", *each) for each in HONEST]
-    pairs += [("honest", "new", *each) for each in NEW]
-    for kind, name, one, other, *more in pairs:
-        if asked.only and not any(part in f"{name}{one}{other}" for part in asked.only.split(",")):
-            continue
-        answer = {"kind": kind, "fault": name, **compared(one, other, *more)}
-        answers[kind].append(answer)
-        words = (answer["verdict"], answer.get("field"), answer.get("actions"), answer["shows"], answer.get("why"))
-        print(f"{name or kind}: {one} {other}: {', '.join(map(str, words))}", flush=True)
-        with asked.file.open("a") as file:
-            file.write(json.dumps(answer) + "\n")
-    found = [one for one in answers["fault"] if one["status"] == 1]
-    accused = [one for one in answers["honest"] if one["status"] == 1]
-    shown = sum(one["shows"] is True for one in found)
-    actions = median(one["actions"] for one in found if one.get("actions") is not None) if found else None
-    print(
-        f"{len(found)} of {len(answers['fault'])} faults found, {shown} examples show theirs, median {actions} actions"
-    )
-    print(f"{len(accused)} of {len(answers['honest'])} honest pairs accused")
-
-
-if __name__ == "__main__":
-    main()
+    found += [(name, (env, f"parted:vector[fault={at}]")) for at, (name, env) in enumerate(vectors)]
+    found += [(name, (CART, f"parted:late[fault={at}]")) for at, name in enumerate(LATE)]
+    found += PAIRS.items()
+    faults = [(name, False, sides) for name, sides in found]
+    return faults + [(f"{one[0]} and {one[1]}", True, one) for one in [*HONEST, *NEW]]

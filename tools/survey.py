@@ -55,7 +55,7 @@ from vebench.plan.verdicts import SAME, why_not_identical
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.grammar import BackendChoice
 
     Answer = dict[str, Any]
     Survey = dict[str, Any]

@@ -6,13 +6,11 @@ names the run file and the command that finishes it; no process is left behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from vebench.analysis.statistics import contrast, verdicts
 from vebench.commands import planning
@@ -23,8 +21,7 @@ from vebench.equality import verify as verifying
 from vebench.errors import InterruptedRunError, UsageError, VebenchError, did_you_mean, one_line, shown
 from vebench.gates import check as checking
 from vebench.gates import compare as comparing
-from vebench.plan import grammar
-from vebench.plan.spec import COMPARE_SETTINGS, OPTIONS, PLAN_OF_RUN, SETTINGS, TOLERANCE, UNTIL_BUDGET, RunSpec, effort
+from vebench.plan.spec import FIELDS, OPTIONS, TOLERANCE, RunSpec, asked
 from vebench.reports import console, figures
 from vebench.reports.formats import registry
 from vebench.reports.pages.run import RunPage
@@ -33,8 +30,6 @@ from vebench.results.records import with_current_verdicts
 from vebench.results.store import RunWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
     from vebench.analysis.cell import CellSummary
     from vebench.analysis.comparison import GroupComparison
     from vebench.analysis.pairing import CellComparison, Metric, SpeedVerdict
@@ -47,9 +42,9 @@ if TYPE_CHECKING:
     from vebench.reports.document import Page
     from vebench.reports.formats.registry import Content
 
-    Texts = str | Sequence[str]
-    Counts = int | str | Sequence[int]
-    Subject = str | Callable[..., object]
+Texts = str | Sequence[str]
+Counts = int | str | Sequence[int]
+Subject = str | Callable[..., object]
 
 __all__ = [
     "Comparison",
@@ -291,12 +286,10 @@ def measure(
     KeyboardInterrupt
         If it is interrupted. Its text names the run file, which has all cells that were measured.
     """
-    world = replace(world or World(), arguments=("run", *_typed({"envs": envs, **plan}, SETTINGS)))
-    level = plan.pop("effort", "normal")
-    named, given = effort("run", level, plan), {"envs": envs, **plan}
-    until = UNTIL_BUDGET if "budget" in plan else None
+    words = ["run", *_typed({"envs": envs, **plan})]
+    world = replace(world or World(), arguments=tuple(words))
     with _quietly(progress=progress):
-        spec = spec_of({"workers": "1..4", **PLAN_OF_RUN, "until": until, **named, **given})
+        spec = spec_of("run", {"envs": envs, **plan})
         planned, head = planning.plan_here(spec, world)
         planning.refuse_useless(planned)
         path = paths.default_path(world.now(), spec.envs) if output is None else paths.output(str(output))
@@ -349,18 +342,17 @@ def check(  # noqa: PLR0913 - as ``vebench check`` has them
     """
     baseline, candidate = (one.path if isinstance(one, Run) else Path(one or "") for one in (a, b))
     with _quietly():
-        chosen = spec_of({"envs": envs, "workers": 1, "backends": backends, "budget": budget})
         request = checking.CheckRequest(
             baseline,
             None if b is None else candidate,
             None if output is None else paths.output(str(output)),
             tolerance=tolerance,
             metric=metric,
-            envs=chosen.envs,
-            backends=chosen.backends,
+            envs=OPTIONS["envs"].value(envs) if envs else (),
+            backends=OPTIONS["backends"].value(backends) if backends else (),
             allow_different_host=allow_different_host,
             history=None if history is None else Path(history),
-            budget=chosen.budget,
+            budget=OPTIONS["budget"].value(budget),
         )
         return Comparison(checking.judge(request, world or World()))
 
@@ -386,25 +378,18 @@ def compare(  # noqa: PLR0913 - as ``vebench compare`` has them
     tolerance
         As for ``check``.
     **plan
-        ``backends``, ``workers``, ``passes``, ``effort``, ``budget``, and the settings of the command.
+        ``backends``, ``workers``, ``passes``, ``effort``, ``budget`` and other options of the command.
     """
-    asked: dict[str, Any] = {"envs": envs, **plan}
-    world = replace(world or World(), arguments=("compare", str(a), str(b), *_typed(asked, COMPARE_SETTINGS)))
+    budget = plan.pop("budget", None)
+    given = {"envs": envs, **plan}
+    words = ["compare", str(a), str(b), *_typed({**given, "budget": budget})]
+    world = replace(world or World(), arguments=tuple(words))
     with _quietly():
-        longest = spec_of({"envs": (), "budget": asked.pop("budget")}).budget if "budget" in asked else None
-        spec = spec_of_compare(asked)
+        spec = spec_of("compare", given)
         path = None if output is None else paths.output(str(output))
-        pythons = str(a), str(b)
-        return Comparison(comparing.compared(pythons, spec, path, world, tolerance=tolerance, budget=longest))
-
-
-def spec_of_compare(plan: Mapping[str, Any], usual: str = "normal") -> RunSpec:
-    """Return the spec of a comparison of two sides in turn; ``usual`` is its effort if ``plan`` names none."""
-    known = ("envs", "effort", "backends", "workers", "passes", *COMPARE_SETTINGS)
-    if unknown := [name for name in plan if name not in known]:
-        raise UsageError(f"{shown(unknown[0])}: no such argument{did_you_mean(unknown[0], known)}")
-    given = {name: value for name, value in plan.items() if name != "effort"}
-    return spec_of({"proof": "auto", **effort("compare", plan.get("effort", usual), given), **given})
+        longest = None if budget is None else OPTIONS["budget"].value(budget)
+        found = comparing.compared((str(a), str(b)), spec, path, world, tolerance=tolerance, budget=longest)
+        return Comparison(found)
 
 
 class Steps(TypedDict, total=False):
@@ -473,14 +458,13 @@ def verify(  # noqa: PLR0913 - as ``vebench verify`` has them
     with _quietly(progress=progress):
         if b is not None:
             drawn = drawn_seed() if seed is None else seed
-            waits = spec_of({"envs": (), "workers": 1, "timeout": timeout}).timeout
+            waits = OPTIONS["timeout"].value(timeout)
             names, limits = [_name_of(envs), _name_of(b)], [within] if isinstance(within, str) else within
             acting = None if policy is None else _name_of(policy)
             request = diff.PairRequest(names, steps, num_envs, drawn, waits, limits, acting)
             return PairVerification(diff.compared(request))
-        asked = {"envs": envs, "backends": backends, "timeout": timeout, "workers": num_envs}
-        page = verifying.compared(spec_of(asked), seed, world or World(), num_envs=num_envs, steps=steps)
-        return Verification(page)
+        spec = spec_of("verify", {"envs": envs, "backends": backends or None, "timeout": timeout})
+        return Verification(verifying.compared(spec, seed, world or World(), num_envs=num_envs, steps=steps))
 
 
 def _name_of(subject: Texts | Subject) -> str:
@@ -506,34 +490,25 @@ def _quietly(*, progress: bool = False) -> Iterator[None]:
         raise
 
 
-def spec_of(given: Mapping[str, Any]) -> RunSpec:
-    """Return the spec with these values, parsed if they are text. Raises UsageError."""
-    kinds = get_type_hints(RunSpec)
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in kinds:
-            raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, kinds)}")
-        try:
-            if name in ("envs", "workers", "envs_per_worker", "backends"):
-                texts = [value] if isinstance(value, str | int) else value
-                values[name] = grammar.PARSERS[name]([str(one) for one in texts])
-            elif name in grammar.PARSERS and isinstance(value, str):
-                values[name] = grammar.PARSERS[name](value)
-            else:
-                values[name] = msgspec.convert(value, kinds[name], strict=not isinstance(value, str))
-        except (TypeError, msgspec.ValidationError) as error:
-            raise UsageError(one_line(f"{name} {shown(repr(value))}: {error}")) from None
-    return RunSpec(**values)
+def spec_of(command: str, plan: Mapping[str, Any], effort: str = "normal") -> RunSpec:
+    """Return what a command measures, from the keyword arguments of its function. None means the default.
+
+    ``effort`` is the level if ``plan`` names none. Raises UsageError.
+    """
+    values = {}
+    for name, given in plan.items():
+        if name in FIELDS[command]:
+            if given is not None:
+                values[name] = OPTIONS[name].value(given)
+        elif name != "effort" or command == "verify":
+            raise UsageError(f"{shown(name)}: no such argument{did_you_mean(name, FIELDS[command])}")
+    return asked(command, values, plan.get("effort", effort))
 
 
-def _typed(given: Mapping[str, Any], settings: Collection[str]) -> Iterator[str]:
-    """Yield the options of the equivalent command line, which reports show and vary."""
-    for name, value in given.items():
-        if value is None:
-            continue
-        one = isinstance(value, str) or not isinstance(value, Iterable)
-        text = str(value) if one else ",".join(map(str, value))
-        if name in settings:
-            yield from ("--set", f"{name}={text.lower() if isinstance(value, bool) else text}")
-        else:
-            yield from (OPTIONS[name][3] if name in OPTIONS else f"--{name}", text)
+def _typed(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the options of the equivalent command line, which reports show."""
+    for name, given in plan.items():
+        if name == "effort":
+            yield from ("--effort", str(given))
+        elif name in OPTIONS and given is not None:
+            yield from OPTIONS[name].typed(given)

@@ -1,268 +1,302 @@
-"""The options of a plan, as ``plan.spec.OPTIONS`` declares them, and those that several commands share.
-
-``--set`` is for fields of the spec that a command has no option for. Importing this costs little more than typer.
-"""
+"""The command line's parameters, made from declarations of options, and the options that several commands share."""
 
 from __future__ import annotations
 
-from dataclasses import field, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperCommand
+import click
+from click.shell_completion import CompletionItem
 
-from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan import spec
-from vebench.plan.spec import ADVANCED, EFFORTS, GROUPS, HOW_LONG, OPTIONS, OUTPUT, VERDICT, WHAT, RunSpec, effort
+from vebench.errors import UsageError
+from vebench.plan import kinds
+from vebench.plan.kinds import ADVANCED, GROUPS, HOW_LONG, OUTPUT, VERDICT, WHAT, Option
+from vebench.plan.spec import EFFORTS, FIELDS, OPTIONS, TOLERANCE, RunSpec, defaults
 from vebench.reports.formats import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
-    from typer.models import OptionInfo
-
+    from vebench.commands.session import World
     from vebench.reports.console import Outlet
     from vebench.reports.document import PageKind
 
-Name = TypeVar("Name", bound=str)
-
-_FIELDS = RunSpec.__dataclass_fields__
-# What other libraries call these.
+# Sections of commands in the help, in its order.
+SECTIONS = ("Measure", "Read", "Regressions", "Same results", "Share", "This machine")
+MEASURE, READ, REGRESSIONS, SAME_RESULTS, SHARE, THIS_MACHINE = SECTIONS
+# Options of other libraries, and vebench's words for them.
 _ENVS = "a backend steps --workers times --envs-per-worker environments"
-_OTHERS_WORDS = {"num_envs": _ENVS, "n_envs": _ENVS, "num_workers": "write --workers"}
+_OTHERS_WORDS = {"--num-envs": _ENVS, "--n-envs": _ENVS, "--num-workers": "write --workers"}
 
 
-class Grouped(TyperCommand):
-    """A command whose help shows its options in groups, and defaults that are times with their units."""
+class Parameter(click.Option):
+    """A parameter of a command, made from the declaration of an option."""
 
-    def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
-        for one in params:
-            if one.metavar == "TIME" and one.default is not None:
-                one.default = time_of(one.default)
-        super().__init__(*args, params=[*params], **how)
+    def __init__(self, option: Option, default: Any = None, shown: Any = None) -> None:
+        """Make it. ``default`` is the value of an option that is not given, ``shown`` the default in the help."""
+        self.group = option.group
+        self._option, self.absent = option, default
+        switch = option.kind.named is not None
+        text = option.help
+        if shown not in {None, ()} and not switch:
+            text += f"  [default: {option.kind.written(shown)}]"
+        settings = {"is_flag": True, "flag_value": True} if switch else {"metavar": option.metavar}
+        many = option.kind.many
+        super().__init__([option.name, *option.flags], help=text, multiple=many, callback=self._read, **settings)
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own copies of click's types
+    def _read(self, _context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
+        if given is None or given is False or given == ():
+            return self.absent
+        if self._option.kind.named is not None:
+            return self._option.kind.named
+        return self._option.value(given)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the last name of a list."""
+        before, comma, last = incomplete.rpartition(",")
+        found = [name for name in self._option.kind.choices() if name.lower().startswith(last.lower())]
+        return [CompletionItem(before + comma + name) for name in found] or super().shell_complete(ctx, incomplete)
+
+
+class Call:
+    """A call of a command. The values of its options and arguments are attributes."""
+
+    def __init__(self, context: click.Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of an option or argument."""
+        return self._context.params[name]
+
+    @property
+    def world(self) -> World:
+        """Access to the machine and to other processes."""
+        world: World = self._context.obj()
+        return world
+
+    @property
+    def given(self) -> set[str]:
+        """The names of the options and arguments that the command line has."""
+        typed = click.core.ParameterSource.COMMANDLINE
+        return {name for name in self._context.params if self._context.get_parameter_source(name) is typed}
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The fields of a plan that the command line has. Environments may be ``named`` without an option."""
+        values = self._context.params
+        found = {name: values[name] for name in FIELDS[self._context.command.name or ""] if values[name] is not None}
+        if values.get("named"):
+            found["envs"] = OPTIONS["envs"].value(self.named) + found.get("envs", ())
+        return found
+
+    def refuse_others(self, why: str, besides: Collection[str]) -> None:
+        """Raise UsageError, which names what to leave out, if an option was given that is not in ``besides``."""
+        if excess := self.given.difference(besides):
+            names = {one.name: one.opts[0] for one in self._context.command.params}
+            raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
+
+    def refuse_for_resume(self, file: Path | None, *kept: str) -> None:
+        """Raise UsageError for options that contradict ``--resume``, or need it."""
+        if self.resume is not None:
+            reports = () if file else ("output",)
+            self.refuse_others("--resume takes its plan from the file", {"resume", "allow_code", *kept, *reports})
+        elif self.allow_code:
+            raise UsageError("--allow-code needs --resume: what you name yourself is allowed")
+
+    def outlet(self, kind: PageKind, *, measures: bool = False) -> tuple[Path | None, Outlet]:
+        """Return the run file that ``-o`` names, None if it names none, and where the page of the command goes.
+
+        A command that measures prints the page, and also writes it if ``-o`` names a report. Other commands do either.
+        Raises UsageError for a file that cannot be written.
+        """
+        from vebench.reports.console import Outlet
+        from vebench.results.paths import DEFAULT_FOLDER, SUFFIX
+        from vebench.results.store import refuse_to_overwrite
+
+        values = self._context.params
+        form, files = values.get("form"), values.get("output", ())
+        run_files: list[Path] = []
+        reports: list[Path] = []
+        for path in files:
+            if path.parent != DEFAULT_FOLDER and not path.parent.is_dir():
+                raise UsageError(f"-o {path}: name a file in a folder that exists")
+            is_run_file = measures and path.suffix.lower() == SUFFIX
+            (run_files if is_run_file else reports).append(path)
+        if len(run_files) > 1 or len(reports) > 1:
+            raise UsageError(f"-o {files[-1]}: name one run file and one report at most")
+        run_file = run_files[0] if run_files else None
+        if not reports:
+            return run_file, Outlet(registry.format_for(form, None, kind))
+        (report,) = reports
+        if measures and report.suffix.lower() not in registry.suffixes(kind):
+            fitting = ", ".join(registry.suffixes(kind))
+            raise UsageError(f"-o {report}: the suffix is not {fitting}, for a report, or {SUFFIX}, for a run file")
+        refuse_to_overwrite(report)
+        printed = registry.format_for(form, None, kind) if measures else None
+        return run_file, Outlet(printed, (report, registry.format_for(None if measures else form, report, kind)))
+
+
+class Command(click.Command):
+    """A command whose help shows its options in groups, and rare options only by ``--help-all``."""
+
+    def __init__(self, *args: Any, section: str = "", **settings: Any) -> None:
+        self.section = section
+        super().__init__(*args, **settings)
+        if any(getattr(one, "group", "") == ADVANCED for one in self.params):
+            self.params.append(_help_all())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. The error for an option of another library names vebench's word."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if instead := _OTHERS_WORDS.get(error.option_name):
+                raise UsageError(f"No such option: {error.option_name}; {instead}") from None
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command."""
+        return ctx.invoke(self.callback, Call(ctx)) if self.callback else None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of each group."""
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
         for one in self.get_params(ctx):
-            if (line := one.get_help_record(ctx)) is not None:
-                groups[getattr(one, "rich_help_panel", None) or OUTPUT].append(line)
+            line = None if isinstance(one, click.Argument) else one.get_help_record(ctx)
+            if line is not None:
+                groups[getattr(one, "group", OUTPUT)].append(line)
+        if not ctx.meta.get("help all"):
+            groups[ADVANCED] = []
         for name, lines in groups.items():
             if lines:
                 with formatter.section(name):
                     formatter.write_dl(lines)
 
 
-def time_of(seconds: float) -> str:
-    """Return a time as a user writes it: ``500ms``, ``90s``, ``5m``."""
-    minutes, rest = divmod(seconds, 60)
-    if minutes and not rest:
-        return f"{minutes:g}m"
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+class Commands(click.Group):
+    """A group of commands, whose help shows them in sections."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, section: str = "", **settings: Any) -> None:
+        self.section = section
+        super().__init__(*args, **settings)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands of each section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            sections.setdefault(getattr(command, "section", "Commands"), []).append(
+                (name, command.get_short_help_str(80))
+            )
+        for section, lines in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(lines, col_max=12)
 
 
-def with_plan(
-    *fields: str,
-    settings: Collection[str],
-    efforts: str = "",
-    **defaults: Any,  # noqa: ANN401 - values of fields
-) -> type[Grouped]:
-    """Return the class of a command that also has the options of these fields, and ``--set`` for the ``settings``.
+def _help_all() -> click.Option:
+    def show(context: click.Context, _parameter: click.Parameter, given: bool) -> None:
+        if given and not context.resilient_parsing:
+            context.meta["help all"] = True
+            click.echo(context.get_help())
+            context.exit()
 
-    They are no parameters of its function, which gets the spec by ``spec_from``. ``efforts`` is the command in the
-    table of ``--effort``, empty for one without.
-    """
-
-    class Planned(Grouped):
-        def __init__(self, *args: Any, params: Sequence[Any], **how: Any) -> None:  # noqa: ANN401 - as typer has it
-            made: list[Any] = []
-            if efforts:
-                levels = ", ".join(
-                    f"{level} = {passes} x {windows} of {time_of(seconds)}{' (race)' if race else ''}"
-                    for level, (passes, windows, seconds, _, race) in EFFORTS[efforts].items()
-                )
-                meaning = f"Passes x windows: {levels}. Explicit numbers win."
-                level = option(HOW_LONG, "LEVEL", meaning, "--effort")
-                made.append(("effort", Annotated[str, level], field(default="normal")))
-            if efforts == "run":
-                quick = option(HOW_LONG, "", "The same as --effort low.", "--quick")
-                made.append(("quick", Annotated[bool, quick], field(default=False)))
-            made += [(one, Annotated[_kind(one), of_plan(one)], field(default=defaults.get(one))) for one in fields]
-            if settings:
-                made.append(("settings", Annotated[list[str] | None, _settings(settings)], field(default=None)))
-            app = typer.Typer(add_completion=False)
-            app.command()(make_dataclass("Plan", made))
-            self.of_plan = typer.main.get_command(app).params
-            super().__init__(*args, params=[*self.of_plan, *params], **how)
-
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as typer has it
-            try:
-                return super().parse_args(ctx, args)
-            except typer.TyperException as error:
-                option: str = getattr(error, "option_name", "")
-                key = option.removeprefix("--").replace("-", "_")
-                if instead := {**_OTHERS_WORDS, **{name: f"write --set {name}=VALUE" for name in settings}}.get(key):
-                    raise UsageError(f"No such option: {option}; {instead}") from None
-                raise
-
-        def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as typer has it
-            names = {one.name for one in self.of_plan}
-            try:
-                return ctx.invoke(self.callback, **{name: one for name, one in ctx.params.items() if name not in names})
-            except UsageError as error:
-                raise UsageError(spec.as_settings(str(error), settings)) from None
-
-    return Planned
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show rare options, too."
+    )
 
 
-def of_plan(name: str) -> OptionInfo:
-    """Return the option of a field of ``RunSpec``."""
-    group, metavar, meaning, *flags = OPTIONS[name]
-    how = {"parser": _parsed("parse_duration", flags[0])} if metavar == "TIME" else {}
-    return option(group, metavar, meaning, *flags, **how)
+def command(
+    group: click.Group, section: str, *params: click.Parameter, name: str | None = None
+) -> Callable[[Callable[[Call], int | None]], click.Command]:
+    """Return a decorator that adds a command, with the name of its function, to a group."""
+
+    def added(function: Callable[[Call], int | None]) -> click.Command:
+        return group.command(name or function.__name__.strip("_"), section=section, params=[*params])(function)
+
+    return added
 
 
-def _kind(name: str) -> Any:  # noqa: ANN401 - a type
-    """Return what typer makes of an option's text: a number, a time in seconds, or what ``spec_from`` parses."""
-    kind = str(_FIELDS[name].type)
-    return list[str] if kind.startswith("tuple") else {"int": int, "float": float}.get(kind, str)
+def of_plan(command: str) -> Iterator[Parameter]:
+    """Yield the parameters of a command for the fields of ``RunSpec``. Their value is None if they are not given."""
+    usual = {"timeout": RunSpec.timeout, **defaults(command)}
+    for name in FIELDS[command]:
+        yield Parameter(OPTIONS[name], shown=usual.get(name))
+    if command in {"run", "compare"}:
+        yield declared("effort", HOW_LONG, "LEVEL", _levels(command), kinds.word(*EFFORTS[command]), default="normal")
 
 
-def _settings(names: Collection[str]) -> OptionInfo:
-    def checked(given: list[str] | None) -> list[str]:
-        for text in given or []:
-            key, equals, _ = text.partition("=")
-            if key not in names or not equals:
-                near = did_you_mean(key, names)
-                raise UsageError(f"--set {shown(text)}: write KEY=VALUE{near}; keys are {', '.join(names)}")
-        return given or []
-
-    meaning = f"Another setting: {', '.join(names)}. Repeat."
-    return option(ADVANCED, "KEY=VALUE", meaning, "--set", callback=checked)
+def _levels(command: str) -> str:
+    levels = []
+    for level, (passes, windows, seconds, _, race) in EFFORTS[command].items():
+        levels.append(f"{level} = {passes} x {windows} of {kinds.time_of(seconds)}{' (race)' if race else ''}")
+    return f"Passes x windows: {', '.join(levels)}. Explicit numbers win."
 
 
-def spec_from(context: typer.Context, **defaults: Any) -> RunSpec:  # noqa: ANN401 - values of fields
-    """Return the spec that a command's options ask for. Raises UsageError for a value that cannot be parsed.
-
-    ``defaults`` are those of fields that the command has no option for, or none with a default.
-    """
-    from vebench.plan.grammar import PARSERS  # noqa: PLC0415 - imported on use
-
-    values: dict[str, Any] = defaults | {
-        # Numbers and times are parsed by typer.
-        name: PARSERS[name](value) if isinstance(value, str | list) and name in PARSERS else value
-        for name, value in context.params.items()
-        if name in _FIELDS and value not in (None, [], ())
-    }
-    if "effort" in context.params:
-        given, level = _given(context), context.params["effort"]
-        if given >= {"effort", "quick"}:
-            raise UsageError("--quick is --effort low: leave out one of them")
-        values |= effort(str(context.info_name), "low" if "quick" in given else level, given)
-    for text in context.params.get("settings") or ():
-        key, _, value = text.partition("=")
-        values[key] = PARSERS[key]([value] if _kind(key) == list[str] else value)
-    return RunSpec(**{"envs": (), **values})
+def declared(  # noqa: PLR0913 - what makes an option
+    name: str, group: str, metavar: str, meaning: str, kind: Any, *flags: str, default: Any = None
+) -> Parameter:
+    """Return the parameter of an option that is not a field of a plan. By default, its flag is its name."""
+    flags = flags or (f"--{name.replace('_', '-')}",)
+    return Parameter(Option(name, flags, group, metavar, meaning, kind), default, default)
 
 
-def option(group: str, metavar: str, meaning: str, *names: str, **how: Any) -> OptionInfo:  # noqa: ANN401 - as typer has it
-    """Return an option of this group of the help. A flag has no metavar."""
-    made: OptionInfo = typer.Option(*names, metavar=metavar or None, help=meaning, rich_help_panel=group, **how)
-    return made
+def argument(name: str, metavar: str, kind: Any = str, **settings: Any) -> click.Argument:
+    """Return an argument of a command, shown as ``metavar``."""
+    return click.Argument([name], metavar=metavar, type=kind, **settings)
 
 
-def _parsed(parse: str, *before: str) -> Callable[[str | float], Any]:
-    """Return what a function of ``plan.grammar``, with these arguments first, makes of an option's text.
-
-    Typer also hands it the default, which may be the value already.
-    """
-
-    def value(text: str | float) -> Any:  # noqa: ANN401 - what that function returns
-        from vebench.plan import grammar  # noqa: PLC0415 - imported on use
-
-        return getattr(grammar, parse)(*before, str(text))
-
-    return value
+def switch(name: str, group: str, meaning: str, *flags: str) -> Parameter:
+    """Return an option without a value."""
+    return declared(name, group, "", meaning, kinds.switch(), *flags, default=False)
 
 
-def budget(meaning: str) -> OptionInfo:
+def budget(meaning: str, default: float | None = None) -> Parameter:
     """Return the option for the longest time that a command may take, or add."""
-    return option(HOW_LONG, "TIME", meaning, "--budget", parser=_parsed("parse_budget", "--budget"))
+    return declared("budget", HOW_LONG, "TIME", meaning, kinds.seconds(), default=default)
 
 
-def _file(text: str) -> Path:
-    """Return the file that ``-o`` names. Raises UsageError for a name of no file."""
-    from vebench.results.paths import output  # noqa: PLC0415 - imported on use
-
-    return output(text)
-
-
-def output_option(kind: PageKind, run_file: str = "") -> OptionInfo:
-    """Return ``-o`` of a command with pages of this kind. ``run_file``: what it is for a command that measures."""
+def output(kind: PageKind, run_file: str = "") -> Parameter:
+    """Return ``-o`` of a command with pages of this kind. ``run_file`` is what a command that measures writes."""
     *first, last = (known.suffixes[0] for known in registry.of(kind) if known.suffixes)
-    suffixes = f"{', '.join(first)} or {last}"
-    meaning = f"Write to this file, in the format of its suffix: {suffixes}."
+    meaning = f"Write a report to this file, by its suffix: {', '.join(first)} or {last}."
     if run_file:
-        meaning = f"{run_file}. With the suffix {suffixes}, a report; run files go to .vebench/, as by default."
-    return option(OUTPUT, "FILE", meaning, "--output", "-o", parser=_file)
+        meaning = f"{run_file} (.jsonl; default: in .vebench/), or a report ({', '.join(first)} or {last}), or both."
+    return declared("output", OUTPUT, "FILE", meaning, kinds.listed(_files), "--output", "-o", default=())
 
 
-def outlet(
-    kind: PageKind, output: Path | None, form: str | None = None, *, measures: bool = True
-) -> tuple[Path | None, Outlet]:
-    """Return the run file that ``-o`` names, None if it names none, and where the page of a command goes.
+def _files(texts: Sequence[str]) -> tuple[Path, ...]:
+    from vebench.results import paths
 
-    A command that measures prints the page, and writes it where ``-o`` has the suffix of a report; other commands do
-    either. Raises UsageError for a file that cannot be written.
-    """
-    from vebench.reports.console import Outlet  # noqa: PLC0415 - imported on use
-    from vebench.results.paths import DEFAULT_FOLDER  # noqa: PLC0415 - imported on use
-    from vebench.results.store import refuse_to_overwrite  # noqa: PLC0415 - imported on use
-
-    if output is not None and output.parent != DEFAULT_FOLDER and not output.parent.is_dir():
-        raise UsageError(f"-o {output}: name a file in a folder that exists")
-    if output is None or (measures and output.suffix.lower() not in registry.suffixes()):
-        return output, Outlet(registry.format_for(form, None, kind))
-    if measures and output.suffix.lower() not in registry.suffixes(kind):
-        fitting = ", ".join(registry.suffixes(kind))
-        raise UsageError(f"-o {output}: the suffix is none of {fitting}, for a report, nor .jsonl, for a run file")
-    refuse_to_overwrite(output)
-    printed = registry.format_for(form, None, kind) if measures else None
-    return None, Outlet(printed, (output, registry.format_for(None if measures else form, output, kind)))
+    return tuple(map(paths.output, texts))
 
 
-def format_option(kind: PageKind) -> OptionInfo:
-    """Return the option that names a format for pages of this kind."""
-    default = "  [default: by the suffix of -o, or terminal]" if kind in ("run", "history", "verify") else ""
-    return option(OUTPUT, "FORMAT", f"{registry.choices(kind)}.{default}", "--format", "-f")
+def form(kind: PageKind, default: str | None = "terminal") -> Parameter:
+    """Return the option that names a format for pages of this kind. Without a default, the suffix of -o decides."""
+    meaning = f"{registry.choices(kind)}.{'' if default else '  [default: by the suffix of -o, or terminal]'}"
+    return declared(
+        "form",
+        OUTPUT,
+        "FORMAT",
+        meaning,
+        kinds.word(*(known.name for known in registry.of(kind))),
+        "--format",
+        "-f",
+        default=default,
+    )
 
 
-def one_of(option: str, text: str, names: tuple[Name, ...]) -> Name:
-    """Return the one of ``names`` that equals ``text``. Raises UsageError if there is none."""
-    for name in names:
-        if name == text:
-            return name
-    raise UsageError(f"{option} {text}: must be one of {', '.join(names)}")
-
-
-def refuse_plan(context: typer.Context, why: str, besides: Collection[str]) -> None:
-    """Raise UsageError, which names what to leave out, if any parameter was given but those ``besides``."""
-    if excess := _given(context).difference(besides):
-        names = {one.name: one.opts[0] for one in context.command.params}
-        raise UsageError(f"{why}: leave out {', '.join(names[name] for name in sorted(excess))}")
-
-
-def _given(context: typer.Context) -> set[str]:
-    """Return the names of the parameters that the command line has."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-# Options of several commands that are no part of a plan.
-_Texts = list[str] | None
-OnlyEnvs = Annotated[_Texts, option(WHAT, "ENV", "These only. Comma or repeat.", "--env", "-e")]
-OnlyBackends = Annotated[_Texts, option(WHAT, "NAME", "These only. Comma or repeat.", "--backend", "-b")]
-Tolerance = Annotated[str, option(VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.")]
-ALLOWED = "Trust the file: use its code, Pythons"
-AllowCode = Annotated[bool, option(ADVANCED, "", "Trust the file: use its code and Pythons.", "--allow-code")]
+ONLY_ENVS = declared(
+    "envs", WHAT, "ENV", "These only. Comma or repeat.", OPTIONS["envs"].kind, "--env", "-e", default=()
+)
+ONLY_BACKENDS = declared(
+    "backends", WHAT, "NAME", "These only. Comma or repeat.", OPTIONS["backends"].kind, "--backend", "-b", default=()
+)
+MOST_SLOWER = declared(
+    "tolerance", VERDICT, "SHARE", "How much slower a backend may be: 5% or 0.05.", kinds.share(), default=TOLERANCE
+)
+ALLOW_CODE = switch("allow_code", ADVANCED, "Trust the file: use its code, Pythons and hosts.")
+RESUME = declared("resume", OUTPUT, "FILE", "Go on with this file, for another --budget.", kinds.FILE)
+NEEDED = declared(
+    "needed", WHAT, "PACKAGE", "Also install this with each candidate. Repeat.", kinds.listed(), "--with", default=()
+)

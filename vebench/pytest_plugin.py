@@ -118,18 +118,19 @@ class VectorEnvRate:
         self._report(page)
 
     def _judged(self, run: str | Path | None, instead: Mapping[str, str], tolerance: float) -> CheckPage:
-        from vebench.api import check, spec_of_compare
+        from vebench.api import check, spec_of
         from vebench.backends.registry import REFERENCE
         from vebench.commands import session
         from vebench.errors import UsageError
         from vebench.gates import compare
-        from vebench.plan.grammar import parse_budget
+        from vebench.plan.kinds import HOW_LONG, Option, seconds
 
         if (run is None) == (not instead):
             raise UsageError(
                 "not_slower_than: give the path of a run file, or what the baseline has instead (env, backend, python)"
             )
-        budget = parse_budget("--vebench-budget", self.test.config.getoption("--vebench-budget"))
+        longest = Option("budget", ("--vebench-budget",), HOW_LONG, "TIME", "", seconds())
+        budget = longest.value(self.test.config.getoption("--vebench-budget"))
         world, output = session.World(), self.folders.mktemp("vebench") / "run.jsonl"
         if run is not None:
             if excess := [name for name in self.plan if name != "backends"]:
@@ -139,7 +140,7 @@ class VectorEnvRate:
         plan = {"backends": REFERENCE, "workers": 1, **self.plan, "envs": self.env}
         theirs = {"envs": instead.get("env", self.env), "backends": instead.get("backend", plan["backends"])}
         pythons = instead.get("python", sys.executable), sys.executable
-        spec, other = spec_of_compare(plan, "low"), spec_of_compare({**plan, **theirs}, "low")
+        spec, other = (spec_of("compare", each, "low") for each in (plan, {**plan, **theirs}))
         return compare.compared(pythons, spec, output, world, tolerance=tolerance, budget=budget, instead=other)
 
     def _report(self, page: CheckPage) -> None:

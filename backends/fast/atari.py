@@ -139,7 +139,7 @@ class AtariTask:
         return {"frame_skip": task.frame_skip, "noop_max": noop_max(task), **same}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> AtariBatch:
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return AtariBatch(self, rows, infos=infos)
 
     def emulator(self) -> ALEInterface:

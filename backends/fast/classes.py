@@ -17,9 +17,8 @@ from vebench.backends.fast import native
 from vebench.backends.interface import OwnClasses, Task
 from vebench.backends.packages import ALE_PY, GYMNASIUM, MUJOCO, NUMPY, Package
 
-# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``: as many
-# places as decide (``packages``). OpenCV is not here: compiled pictures are compared with its own whenever a task is
-# built.
+# The versions with which our classes returned the same bytes as Gymnasium's, by ``tools/survey.py``, up to the places
+# that decide (``packages``). OpenCV is missing: compiled pictures are compared with its own whenever a task is built.
 VERSIONS = {"ale-py": ("0.12.1",), "gymnasium": ("1.4.0",), "mujoco": ("3.6.0", "3.11.0"), "numpy": ("2",)}
 
 

@@ -1,6 +1,6 @@
 /* Classic control as Gymnasium's classes step it, many environments in one call. Every formula has the order and the
  * precision of Gymnasium's source, where scalars of numpy and of Python meet. sin, cos and pow are the C library's:
- * `classic.py` compares them with those of numpy and Python before this is used. */
+ * `classic.py` compares them with numpy and Python before this is used. */
 
 #include <math.h>
 #include <stdbool.h>

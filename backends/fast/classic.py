@@ -29,7 +29,6 @@ GAMES = {
     "PendulumEnv": ("g", 256),
     "AcrobotEnv": ("", 64),
 }
-_NO_LIMIT = 1 << 62  # of the steps of an episode
 _BEGINS, _HAS_BEGUN = -1, -2  # in place of the steps of an episode: see ``classic.c``
 
 
@@ -49,8 +48,7 @@ class ClassicTask:
             raise ValueError("the C library computes other bytes here than numpy and Python")
         environment = gymnasium.make(env_id, disable_env_checker=True, **settings)
         self.origin: Any = environment.unwrapped
-        limit = episode_limit(environment)
-        self.limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
+        self.limit = episode_limit(environment)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         self.name = type(self.origin).__name__
         attribute, self.chunk = GAMES[self.name]
@@ -65,7 +63,7 @@ class ClassicTask:
         return {}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> ClassicBatch:  # noqa: ARG002 - there are none
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return ClassicBatch(self, rows)
 
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ERROR_BYTES = 1024 }; /* of the text of an error, the last of which is 0 */
+enum { ERROR_BYTES = 1024 }; /* of the text of an error, with a 0 at the end */
 
 typedef void (*simulate)(const void *model, void *data);
 typedef void (*on_error)(const char *message);

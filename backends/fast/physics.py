@@ -30,7 +30,6 @@ from vebench.backends.shared_memory.memory_layout import RowArrays
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NO_LIMIT = 1 << 62  # of the steps of an episode
 _ERROR = 1024  # bytes of the text of an error, as in ``physics.c``
 # ``struct part`` and ``struct bound`` of ``physics.c``.
 _PART = np.dtype(
@@ -70,8 +69,7 @@ class PhysicsTask:
         origin: Any = environment.unwrapped
         self.origin, self.model, self.data = origin, origin.model, origin.data
         self.frame_skip = int(origin.frame_skip)
-        limit = episode_limit(environment)
-        self.limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
+        self.limit = episode_limit(environment)
         self.rules: Rules = RULES[env_id](origin)
         self.observation_space, self.action_space = environment.observation_space, environment.action_space
         shown, declared = sum(_view_of(self.data, part).size for part in self.rules.row), self.observation_space.shape
@@ -85,7 +83,7 @@ class PhysicsTask:
         return {"frame_skip": task.frame_skip, **noise}
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> PhysicsBatch:
-        """Build as many environments as there are rows."""
+        """Build an environment for each row."""
         return PhysicsBatch(self, rows, infos=infos)
 
 
@@ -109,7 +107,7 @@ class PhysicsBatch:
         parts = {name: numbers(part) for name, part in self._parts.items()}
         (observations,), rewards, _, _, (actions,) = rows
         self._seen = Seen(actions, around, parts, np.ones(count), observations, rewards, infos)
-        # What infos tell of the last rewards of each environment. Here it is only the form.
+        # Infos about the last rewards of each environment. Here only their names and types matter.
         self._told = rules.reward(self._seen.rows(np.arange(count))) if infos else {}
         self._cameras: dict[int, Any] = {}
         # First observations of episodes that have begun since the last ``finish``: it computes on their rows, too.

@@ -142,7 +142,7 @@ static int64_t poll_ns(struct patience *patience, int64_t time)
 	return time < patience->crowded_until_ns ? 0 : patience->poll_ns;
 }
 
-/* Adapts to a wait of so long. If polling reaches that far, it pays to poll longer; else it was useless. */
+/* Adapts to a wait. If polling reaches that far, it pays to poll longer; else it was useless. */
 static void adapt(struct patience *patience, int64_t most_ns, int64_t waited_ns)
 {
 	int64_t next = waited_ns < most_ns ? 2 * patience->poll_ns : LEAST_POLL_NS;
@@ -216,7 +216,7 @@ static void show(struct pool *pool, uint64_t put, int64_t environments, int64_t 
 		wake(&pool->bell, asleep < helpers ? asleep : helpers);
 }
 
-/* Puts in all environments, none of which may be in already, in ranges of `chunk`. */
+/* Puts in all environments, in ranges of `chunk`. None may be in already. */
 void vebench_pool_put_all(struct pool *pool)
 {
 	uint64_t before = atomic_load(&pool->put), place = before;
@@ -227,7 +227,7 @@ void vebench_pool_put_all(struct pool *pool)
 	show(pool, place, pool->environments, (int64_t)(place - before) - pool->caller_steps);
 }
 
-/* Puts in `count` environments, none of which may be in already. */
+/* Puts in `count` environments. None may be in already. */
 void vebench_pool_put(struct pool *pool, const int64_t *environments, int64_t count)
 {
 	uint64_t place = atomic_load(&pool->put);
@@ -281,8 +281,8 @@ static void await(struct pool *pool, uint32_t wanted, int64_t most_ns)
 	adapt(&pool->caller, pool->most_poll_ns, now() - begin);
 }
 
-/* Receives `least` environments or more, or those that are finished after `most_ns` unless that is negative, into
- * `environments` unless that is NULL. Returns how many. */
+/* Receives `least` environments or more, into `environments` unless that is NULL. Returns how many. After `most_ns`,
+ * unless that is negative, it returns with fewer. */
 int64_t vebench_pool_get(struct pool *pool, int64_t least, int64_t *environments, int64_t most_ns)
 {
 	int64_t start = most_ns < 0 ? 0 : now(), count = 0;
@@ -342,8 +342,8 @@ static bool start_thread(struct pool *pool, const int32_t *cpu)
 	return started;
 }
 
-/* Returns a pool with so many threads besides the caller, or NULL if memory or threads are lacking. Each thread keeps to
- * one of the `cpus`, unless that is NULL. */
+/* Returns a pool with `threads` threads besides the caller, or NULL if memory or threads are lacking. Each thread keeps
+ * to one of the `cpus`, unless that is NULL. */
 struct pool *vebench_pool_start(work work, void *context, int64_t environments, int64_t chunk, int64_t threads,
 				int64_t caller_steps, int64_t most_poll_ns, const int32_t *cpus)
 {

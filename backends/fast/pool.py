@@ -51,11 +51,11 @@ class Pool:
             self._library.vebench_pool_put(self._pool, ctypes.c_void_p(given.ctypes.data), ctypes.c_int64(len(given)))
 
     def get_all(self) -> None:
-        """Wait until the work on all environments is done, each of which must be in the pool."""
+        """Wait until the work on all environments is done. All must be in the pool."""
         self._library.vebench_pool_get(self._pool, self._all, None, self._without_limit)
 
     def get(self, least: int, seconds: float | None = None) -> list[int]:
-        """Return ``least`` environments or more, the first ones that are done; fewer after so many seconds."""
+        """Return the first ``least`` environments or more whose work is done; after ``seconds``, fewer."""
         limit = self._without_limit if seconds is None else ctypes.c_int64(int(1e9 * seconds))
         count: int = self._library.vebench_pool_get(self._pool, ctypes.c_int64(least), self._at, limit)
         return self._received[:count].tolist()  # type: ignore[no-any-return]

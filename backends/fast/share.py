@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_NO_LIMIT = 1 << 62  # of the steps of an episode
+
+
 class FastBatch(Protocol):
     """Environments of one task. They end their episodes; their user decides what comes after an end."""
 
@@ -90,7 +93,7 @@ class FastTask(Protocol):
         """Return the settings that make a task the one that every backend steps."""
 
     def batch(self, rows: RowArrays, *, infos: bool = False) -> FastBatch:
-        """Build as many environments as there are rows. Without ``infos`` they have none."""
+        """Build an environment for each row. Without ``infos`` they have none."""
 
 
 def build_task(env_id: str, settings: Mapping[str, Any]) -> tuple[FastTask | None, OwnClasses]:
@@ -130,13 +133,13 @@ def _check_registered(env_id: str) -> None:
             raise ValueError(f"{env_id} is registered with {name}={given!r}, not {expected!r}")
 
 
-def episode_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
-    """Return the steps after which an episode is cut off, None if it is not."""
+def episode_limit(environment: gymnasium.Env[Any, Any]) -> int:
+    """Return the steps after which an episode is cut off, or a number that no episode reaches."""
     while isinstance(environment, gymnasium.Wrapper):
         if isinstance(environment, TimeLimit) and environment.spec is not None:
-            return environment.spec.max_episode_steps
+            return min(environment.spec.max_episode_steps or _NO_LIMIT, _NO_LIMIT)
         environment = environment.env
-    return None
+    return _NO_LIMIT
 
 
 def make_share(
@@ -184,7 +187,7 @@ class FastShare:
         self._batch = batch = self._task.batch(self._rows, infos=self._tells)
         self._pool = Pool(batch.work, batch.context, len(self._indices), self._task.chunk, self._division)
         self._work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(batch.work)
-        # C restarts ended episodes itself, so nobody need look for ends.
+        # Skip looking for ended episodes: the C code restarts them itself.
         self._unwatched = batch.restarts and self._autoreset == "NextStep"
 
     def start(self) -> None:
@@ -224,10 +227,7 @@ class FastShare:
         return self._finish(None)
 
     def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
-        """Return environments whose steps are done, ``least`` or fewer after so many seconds, and the remarks on them.
-
-        A remark is an info or a ``WorkerFailure``.
-        """
+        """Return environments whose steps are done, and the remarks on them: see ``ThreadedShare``."""
         done = rest = self._pool.get(least, seconds)
         remarks: dict[int, object] = {}
         while rest:
@@ -235,7 +235,7 @@ class FastShare:
                 for index, info in self._finish(rest) or ():
                     remarks[index] = [(index, info)]
                 break
-            except Exception as error:  # noqa: BLE001 - described as those of workers are
+            except Exception as error:  # noqa: BLE001 - InFlight raises it
                 failed = self.current if self.current in rest else rest[0]
                 remarks[failed] = WorkerFailure.of(error, failed)
                 rest = [index for index in rest if index not in remarks]
@@ -272,8 +272,7 @@ class FastShare:
     def infos(self, rows: NDArray[np.int64] | None, reset: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
         """Return infos of the last step of environments, None for all; or, if given, of the reset of those in a mask.
 
-        The form is Gymnasium's: an array for each name with a row for each environment, and a mask of those that have
-        it.
+        The form is Gymnasium's: each name has an array with a row for each environment, and a mask.
         """
         began = reset if reset is not None else self._began if rows is None else self._began[rows]
         told: dict[str, NDArray[Any]] = {}

@@ -89,7 +89,7 @@ def make_vec(  # noqa: PLR0913 - a user's settings, by name
         As for ``SharedMemoryVectorEnv``. With vebench's classes, threads of this process take the place of processes.
         By default one for each usable CPU, the caller among them, steps.
     **settings
-        Settings of the task, as for ``gymnasium.make``. An Atari game also takes those of ``AtariPreprocessing``
+        Settings of the task, as for ``gymnasium.make``. An Atari game also takes arguments of ``AtariPreprocessing``
         (``frame_skip``, ``noop_max``, ``screen_size``, ``terminal_on_life_loss``, ``grayscale_obs``, ...), ``stack``
         (frames in an observation), and ``reward_clip``, which clips rewards to -1 and 1.
 
@@ -170,8 +170,8 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         self._tells = False  # whether our own class returns infos
         self._first_seeds = arguments.each_seed(seed, num_envs)
         super().__init__([make_env] * num_envs, **options)
-        # For an own class with discrete actions: how many there are, and those written last. These are seen as unsigned
-        # numbers, of which one below 0 is a very large one.
+        # For an own class with discrete actions: their number, and the actions written last, as unsigned numbers: one
+        # below 0 is then a very large one.
         self._choices, self._chosen = 0, None
         if own is not None:
             self.observations = self.observations.view()
@@ -261,7 +261,7 @@ class FastVectorEnv(SharedMemoryVectorEnv):
         return tuple(pictures)
 
 
-# The settings of ``AtariPreprocessing``, and all settings of a game, with those of ``gymnasium.make``.
+# The settings of ``AtariPreprocessing``; all settings of a game, including arguments of ``gymnasium.make``.
 _OF_THE_SCREEN = frozenset(signature(AtariPreprocessing).parameters) - {"env"}
 _OF_A_GAME = _OF_THE_SCREEN.union(
     ("any_noop", "difficulty", "full_action_space", "last_frames", "max_num_frames_per_episode", "mode"),

@@ -26,8 +26,9 @@ from vebench.backends.environments.making import (
 from vebench.backends.for_loop import EnvironmentLoop, loop_over
 from vebench.backends.interface import Batch, Difference, NothingToReceiveError, OwnClasses, Setup, Task
 from vebench.backends.shared_memory.errors import OverdueError
+from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, RowArrays, divide
-from vebench.backends.shared_memory.team import RUNNING, InFlight, State, Team
+from vebench.backends.shared_memory.team import RUNNING, State, Team
 from vebench.backends.shared_memory.worker import TeamConfig
 from vebench.backends.trees import as_rows
 from vebench.machine import pinning
@@ -187,7 +188,7 @@ class ShmSync(_SharedMemoryBackend):
         self, setup: Setup, *, spin: int | None = None, caller_steps: bool = True, context: str = "fork"
     ) -> None:
         super().__init__(setup, setup.batch_size, spin, context, caller_steps=caller_steps, one_by_one=False)
-        # Without workers the caller's own loop takes the actions as they are given: nobody else needs them.
+        # Without workers only the caller's own loop needs the actions: it takes them without a copy.
         own = self._team.own
         self._loop = own.loops[0] if isinstance(own, LoopShare) and not self._team.workers else None
         self._given: ArrayTree | None = None
@@ -228,9 +229,9 @@ class ShmSync(_SharedMemoryBackend):
 class ShmAsync(_SharedMemoryBackend):
     """The same processes with more environments than a batch takes: ``ratio`` for each of its rows.
 
-    A batch consists of those that are ready first, so that no row waits for the slowest. Two for each row keep every
-    process busy with one half while the other half is out for new actions; more would only cost memory and caches. The
-    other options are those of ``ShmSync``.
+    A batch has the environments that are ready first, so that no row waits for the slowest. Two for each row keep every
+    process busy with one half while the other half is out for new actions; more would only cost memory and caches.
+    ``spin``, ``caller_steps`` and ``context`` mean the same as for ``ShmSync``.
 
     After ``recv_timeout`` seconds without a whole batch, ``recv`` returns the rows that are there, ``recv_min`` of them
     at least; without a timeout, it waits for the whole batch.

@@ -42,7 +42,7 @@ def batch_infos(count: int, infos: Iterable[tuple[int, Info]]) -> dict[str, Any]
 
 
 class ShareConfig(NamedTuple):
-    """What all shares of a vector environment have in common."""
+    """The settings that all shares of a vector environment have in common."""
 
     env_fns: Sequence[CloudpickleWrapper]
     observation_space: gymnasium.Space[Any]
@@ -129,7 +129,7 @@ class GymnasiumShare:
         return self._told(info)
 
     def _put(self, index: int, observation: Any) -> None:
-        """Write an observation, also one of another shape than its space has if it has as many elements."""
+        """Write an observation; its shape may differ from its space's if the number of elements does not."""
 
         def write(rows: NDArray[Any], value: Any) -> None:
             rows[index] = np.reshape(value, rows.shape[1:])

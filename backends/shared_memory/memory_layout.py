@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ProcessShare(Protocol):
-    """The environments of one process. What a method returns goes to the caller, as a *remark*, unless it is None."""
+    """The environments of one process. The caller gets a method's result, unless it is None, as a *remark*."""
 
     @property
     def current(self) -> int | None:
@@ -66,7 +66,7 @@ class ThreadedShare(Protocol):
     def get(self, least: int, seconds: float | None) -> tuple[Sequence[int], Mapping[int, object]]:
         """Return environments whose steps are done, ``least`` or more, and the remarks on them.
 
-        After so many seconds it returns those that are done. A remark may be a ``WorkerFailure``.
+        After ``seconds`` it returns fewer. A remark may be a ``WorkerFailure``.
         """
 
 
@@ -171,7 +171,7 @@ class RowArrays(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What the caller and one worker show each other, as in ``handshake``."""
+    """The words that the caller and one worker show each other, as in ``handshake``."""
 
     request: memoryview  # how many entries the caller has made
     done: memoryview  # how many of them the worker has answered
@@ -201,7 +201,7 @@ class MemoryLayout:
         leaves, end = [], LINE + self._of_worker * len(self.shares)
         large = (*self.observations, *self.actions)
         units = [(leaf, _PAGE if leaf.nbytes(self.num_envs) >= _PAGE else LINE) for leaf in large]
-        # Rewards and ends lie together: those of a few environments then travel between two CPUs in a single line.
+        # Rewards and ends lie together: for few environments they then travel between two CPUs in a single line.
         flag = ArraySpec((), np.dtype(np.bool_))
         units += [(ArraySpec((), np.dtype(np.float64)), LINE), (flag, 1), (flag, 1)]
         for leaf, unit in units:
@@ -282,7 +282,7 @@ class Memory:
         os.ftruncate(self._file.fileno(), self._size)
 
     def close(self) -> None:
-        """Close the file of the texts. What is mapped stays for as long as it is used."""
+        """Close the file of the texts. Mapped memory stays for as long as it is used."""
         self._file.close()
 
     def __reduce__(self) -> tuple[Callable[..., Memory], tuple[object, int]]:

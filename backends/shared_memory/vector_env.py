@@ -25,8 +25,9 @@ from vebench.backends.shared_memory import spaces as in_memory
 from vebench.backends.shared_memory.arguments import Seeds
 from vebench.backends.shared_memory.errors import OverdueError, WorkerError
 from vebench.backends.shared_memory.gymnasium_share import GymnasiumShare, Info, ShareConfig, batch_infos, call_on
+from vebench.backends.shared_memory.in_flight import InFlight
 from vebench.backends.shared_memory.memory_layout import Division, MakeShare, divide, usable_cpus
-from vebench.backends.shared_memory.team import IDLE, RUNNING, InFlight, State, Team
+from vebench.backends.shared_memory.team import IDLE, RUNNING, State, Team
 from vebench.backends.shared_memory.worker import END_WITHIN_SECONDS, TeamConfig
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Received(NamedTuple):
     rewards: NDArray[np.float64]
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
-    infos: dict[str, Any]  # in Gymnasium's form, with as many rows
+    infos: dict[str, Any]  # in Gymnasium's form
     env_ids: NDArray[np.int64]
 
 
@@ -228,7 +229,7 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
 
         Environment ``i`` is seeded with ``seed + i``, or ``seed[i]``. A reset of all discards pending and interrupted
         calls. A reset of some first finishes pending steps; rows of the others can still be received.
-        The next ``send`` goes by default to those of the last ``recv`` that were not reset, then to those that were.
+        The default ``env_ids`` of the next ``send`` are the last received that were not reset, then the ones reset.
         """
         of_all = options is None or "reset_mask" not in options
         if of_all and self._team.state in _PENDING:
@@ -396,15 +397,12 @@ class SharedMemoryVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self.closed = True
         state = self._team.state
-        if terminate:
-            self._team.close(0.0)
-        elif timeout is not None:
-            self._team.close(timeout)
-        else:
-            self._team.close(math.inf if state is IDLE else END_WITHIN_SECONDS)
-            self._team.state = RUNNING
-            if state in _PENDING:  # last, since a warning may be an error
-                logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
+        if timeout is None:
+            timeout = math.inf if state is IDLE else END_WITHIN_SECONDS
+        self._team.close(0.0 if terminate else timeout)
+        self._team.state = RUNNING
+        if state in _PENDING:  # last, since a warning may be an error
+            logger.warn(f"Calling `close` while waiting for a pending call to `{state.value}` to complete.")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -40,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class TeamConfig:
-    """What all processes of a team have in common."""
+    """The settings that all processes of a team have in common."""
 
     division: Division
     layout: MemoryLayout
@@ -155,7 +155,7 @@ class _Work:
         try:
             remark = self._answer(entry)
             return None if remark is None else pickle.dumps(remark, pickle.HIGHEST_PROTOCOL)
-        except BaseException as error:  # noqa: BLE001 - the caller raises it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
             current = 0 if self.share is None else self.share.current
             return WorkerFailure.of(error, None if current is None else self._start + current).pickled()
 
@@ -228,7 +228,7 @@ class WorkerHandle:
         self.notify()
 
     def take_back(self) -> None:
-        """Take back the entries of which the worker was not notified, and wake it for the others."""
+        """Take back entries that the worker was not notified of, and wake it for the others."""
         self.sent = self.request[0]
         self.wake()
 

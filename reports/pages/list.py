@@ -25,21 +25,9 @@ if TYPE_CHECKING:
 def list_page() -> SimplePage:
     """Return the backends and what each of them steps here, their options, and the tasks."""
     standing = standings()
-    tables = (_backends(), *_own_classes(standing), _options(), _tasks())
+    tables = (_backends(), *_own_classes(standing), _options(), _tasks(), _peers())
     findings = (*_missing(), *map(Remark.of, own_classes(standing)))
     return SimplePage("list", Document("What can be measured here", (), tables, findings=findings))
-
-
-def peers_page() -> SimplePage:
-    """Return the backends of other projects, and which of them are here."""
-    notes = (
-        "vebench peers setup NAME makes an interpreter that has it; -b BACKEND then runs there.",
-        "vebench run -b all-peers measures them all, with the usual backends.",
-        *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
-    )
-    rows = [TableRow(one.name, _peer(one)) for one in INSTALLATIONS]
-    table = _prose("What each needs", "name", ("backends", "what it is", "here"), rows, notes)
-    return SimplePage("list", Document("Backends of other projects", (), (table,)))
 
 
 def _prose(
@@ -59,8 +47,18 @@ def _backends() -> Table:
             named = "" if entry.by_default or entry.name == YARDSTICK else " (named)"
             texts = _steps(entry), Text((f"{entry.summary}{named}",))
             rows.append(TableRow(entry.name, texts, entry.reference_row))
-    notes = ("Those with (named) need -b to be measured.", "Backends of other projects: vebench peers.")
+    notes = ("Those with (named) need -b to be measured.",)
     return _prose("Backends", "backend", ("steps", "what it is"), rows, notes)
+
+
+def _peers() -> Table:
+    notes = (
+        "vebench install NAME makes an interpreter that has it; -b BACKEND then runs there.",
+        "vebench run -b all-peers measures them all, with the usual backends.",
+        *(f"{one.name}: {one.note}" for one in INSTALLATIONS if one.note),
+    )
+    rows = [TableRow(one.name, _peer(one)) for one in INSTALLATIONS]
+    return _prose("Backends of other projects", "name", ("backends", "what it is", "here"), rows, notes)
 
 
 def _steps(entry: BackendEntry) -> Text:
@@ -117,7 +115,7 @@ def _missing() -> Iterator[Remark]:
 def _peer(one: Installation) -> tuple[Text, ...]:
     entries = [entry for entry in ENTRIES if entry.library.installation == one]
     packages = {package for entry in entries for package in entry.library.packages}
-    here = Text((f"vebench peers setup {one.name}",), "missing")
+    here = Text((f"vebench install {one.name}",), "missing")
     if packages and all(importable(package.module) for package in packages):
         here = Text(("installed",))
     elif python_of(one.name) is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell, Plan
     from vebench.plan.spec import RunSpec
 
-_ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --set base=false leaves them out"
+_ADDED = f"added to compare with: {REFERENCE} and {YARDSTICK} with one worker; --no-base leaves them out"
 _COLUMNS = ("workers", "environments", "processes x threads", "CPUs", figures.SAME_WORK)
 
 

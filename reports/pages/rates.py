@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from vebench.analysis.cell import CellSummary
-    from vebench.plan.spec import LearnerStep, RunSpec
+    from vebench.plan.grammar import LearnerStep
+    from vebench.plan.spec import RunSpec
     from vebench.reports.document import Tone, View
 
     Place = Callable[[CellSummary], Text]
@@ -105,7 +106,7 @@ def _notes(cells: Sequence[CellSummary], crowded: Mapping[int, int], spec: RunSp
     """Yield how to read the table; ``crowded`` maps oversubscribed numbers of workers to the CPUs owned."""
     rated = any(cell.frames_per_second and not cell.reference_row for cell in cells)
     if rated and not any(cell.speedup for cell in cells):
-        why = "was not measured (leave out --set base=false)"
+        why = "was not measured (leave out --no-base)"
         if any(is_base(cell.key) for cell in cells):
             why = "has no rate"
         elif spec.base:

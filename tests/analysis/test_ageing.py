@@ -88,7 +88,7 @@ def test_there_is_no_slope_of_two_windows(ages: tuple[float, ...]) -> None:
 
 
 def test_windows_say_how_many_batches_were_stepped_before_them(vebench: Command) -> None:
-    brief = ("--passes", "1", "--proof", "off", "--duration", "0.05", "--set", "warmup=0.02", "--windows", "3")
+    brief = ("--passes", "1", "--proof", "off", "--duration", "0.05", "--warmup", "0.02", "--windows", "3")
     asked = ("-e", "remembering:Remembering", "-w", "1", "-b", "for-loop", "-q", "-o", "run.jsonl")
     assert vebench("run", *asked, *brief).status in (0, 3)
     (cell,) = (one for one in lines(Path("run.jsonl"), "cell") if one["backend"] == "for-loop")

@@ -15,6 +15,7 @@ from vebench.analysis.comparison import Comparison, RunSpread, compare_runs
 from vebench.analysis.pairing import Metric
 from vebench.analysis.statistics import Error
 from vebench.analysis.summary import summarise
+from vebench.child.answers import Cause
 from vebench.child.window import Window
 from vebench.plan.cells import CellKey
 from vebench.results.records import CellRecord, Run
@@ -111,7 +112,9 @@ def test_what_users_end_hides_no_failure(before: dict[int, str], after: dict[int
 
     def ended(reasons: dict[int, str]) -> Records:
         return tuple(
-            replace(one, status="failed", reason=reasons[one.repeat]) if one.repeat in reasons else one
+            replace(one, status="failed", reason=reason, cause=Cause.INTERRUPTED if reason == "interrupted" else None)
+            if (reason := reasons.get(one.repeat))
+            else one
             for one in records
         )
 

@@ -142,7 +142,7 @@ def test_a_task_of_its_own_has_passes_of_its_own() -> None:
     pong = simulated(random, 3, [OWN] * 4)
     ant = {CellKey("Ant-v5", *(cell.backend, cell.workers, 1)): one for cell, one in pong.items()}
     found = pooled({**pong, **ant}, dict.fromkeys([*pong, *ant], "undisturbed"))
-    blocks = {cell.env: one.spread.block for cell, one in found.items() if one.spread is not None}
+    blocks = {cell.env: one.spread.effects.block for cell, one in found.items() if one.spread is not None}
     assert blocks["Ant-v5"] is not blocks["ALE/Pong-v5"]
     assert len({id(one.spread.pool) for one in found.values() if one.spread is not None}) == 1
 
@@ -218,6 +218,6 @@ def test_ratios_that_were_measured_in_turn_show_together_how_they_vary() -> None
     found = pooled_alone(ratios, dict.fromkeys(ratios, "undisturbed"))
     spreads = [one.spread for one in found.values() if one.spread is not None]
     assert [spread.pool.freedom for spread in spreads] == [3] * 3
-    assert not any(spread.block for spread in spreads)  # what passes did is not in a ratio of two in one pass
+    assert not any(spread.effects for spread in spreads)  # what passes did is not in a ratio of two in one pass
     for workers, alone in ratios.items():
         assert half_width(estimate(found[workers])) < half_width(estimate(alone))

@@ -18,7 +18,11 @@ def measured(truth: dict[str, float], passes: int, noise: float = 0.02) -> dict[
     """Return what so many passes show of settings with these true rates."""
     random = Random(3)  # noqa: S311 - noise to repeat, no secret
     samples = {
-        key(name): Sample.of({number: [(rate * random.lognormvariate(0, noise), 1.0)] * 2 for number in range(passes)})
+        key(name): Sample.of(
+            [number for number in range(passes) for _ in range(2)],
+            [value for _ in range(passes) for value in [rate * random.lognormvariate(0, noise)] * 2],
+            [1.0] * (2 * passes),
+        )
         for name, rate in truth.items()
     }
     return pooled(samples, dict.fromkeys(samples, "calm"))

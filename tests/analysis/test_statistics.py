@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import exp, inf, log, sqrt
+from math import exp, inf, log, nan, sqrt
 from random import Random
 from statistics import fmean, geometric_mean, stdev, variance
 
@@ -16,6 +16,7 @@ from vebench.analysis.statistics import (
     PROCESS_SPREAD,
     Block,
     Contrast,
+    Effects,
     Error,
     Estimate,
     Pool,
@@ -27,7 +28,7 @@ from vebench.analysis.statistics import (
     ratio,
     rejected,
     verdicts,
-    width_beside_others,
+    width_within_run,
 )
 
 rates = st.lists(st.floats(1e-3, 1e12), min_size=2, max_size=12)
@@ -154,25 +155,25 @@ def test_windows_that_are_alike_count_for_less() -> None:
 
 
 def test_a_process_without_a_window_is_none() -> None:
-    windows = [(1.0, 1.0), (4.0, 1.0)]
-    assert Sample.of({0: [], 1: windows, 2: []}) == Sample((1.0, 4.0), one_process=True, passes=(1,))
-    assert Sample.of({0: windows, 1: [], 2: [(9.0, 1.0)]}) == Sample((2.5, 9.0), one_process=False, passes=(0, 2))
-    assert Sample.of({}) == several([])
+    assert Sample.of([1, 1], [1.0, 4.0], [1.0, 1.0]) == Sample((1.0, 4.0), one_process=True, passes=(1,))
+    two = Sample.of([0, 0, 1, 2], [1.0, 4.0, 5.0, 9.0], [1.0, 1.0, nan, 1.0])
+    assert two == Sample((2.5, 9.0), one_process=False, passes=(0, 2))
+    assert Sample.of([], [], []) == several([])
 
 
 def test_a_rate_is_all_that_was_counted_over_all_of_the_time() -> None:
-    windows = [(40.0, 0.34), (50.0, 0.05), (0.0, 0.3)]  # with a slow reset, without one, nothing else
-    assert Sample.of({0: windows, 1: windows}).rates == (90 / 0.69, 90 / 0.69)
-    one = Sample.of({0: windows})
+    counts, times = [40.0, 50.0, 0.0], [0.34, 0.05, 0.3]  # with a slow reset, without one, nothing else
+    assert Sample.of([0] * 3 + [1] * 3, counts * 2, times * 2).rates == pytest.approx((90 / 0.69, 90 / 0.69))
+    one = Sample.of([0] * 3, counts, times)
     assert one.level == pytest.approx(90 / 0.69)
     assert estimate(one).half_width > 0.5
 
 
 def test_a_window_with_little_but_a_slow_reset_does_not_make_a_rate_zero() -> None:
-    one = Sample.of({0: [(200.0, 0.2), (200.0, 0.2), (100.0, 1.0)]})
+    one = Sample.of([0] * 3, [200.0, 200.0, 100.0], [0.2, 0.2, 1.0])
     assert min(one.rates) < 0 < one.level
     assert one.positive
-    assert not Sample.of({0: [(0.0, 0.2), (0.0, 0.2)]}).positive
+    assert not Sample.of([0, 0], [0.0, 0.0], [0.2, 0.2]).positive
 
 
 def simulated(random: Random, windows: int, processes: int) -> Sample:
@@ -183,8 +184,8 @@ def simulated(random: Random, windows: int, processes: int) -> Sample:
         for _ in range(windows):
             logs.append(luck + noise)
             noise = 0.3 * noise + sqrt(1 - 0.3**2) * random.gauss(0, 0.03)
-        found.append([(100 * exp(value), 1.0) for value in logs])
-    return Sample.of(dict(enumerate(found)))
+        found += [100 * exp(value) for value in logs]
+    return Sample.of([number for number in range(processes) for _ in range(windows)], found, [1.0] * len(found))
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 5])
@@ -261,7 +262,8 @@ def sample_of(spread: Spread, rates: tuple[float, ...] = (99.0, 100.0, 102.0), f
 
 
 EFFECTS = {0: -0.3, 1: 0.1, 2: 0.2}
-SHARED = Spread(Pool(0.01, 40), Block({0: 0, 1: 1, 2: 2}), EFFECTS)
+BLOCK = Block({0: 0, 1: 1, 2: 2})
+SHARED = Spread(Pool(0.01, 40), Effects(BLOCK, EFFECTS))
 SHIFTED = tuple(100 * exp(effect) for effect in EFFECTS.values())
 
 
@@ -284,7 +286,7 @@ def test_the_variance_of_the_pool_is_weighed_against_what_the_passes_themselves_
 
 def test_what_passes_do_to_one_kind_of_cells_only_is_in_a_ratio_of_both_kinds() -> None:
     others = {0: -0.1, 1: 0.1, 2: 0.0}
-    many = Spread(SHARED.pool, SHARED.block, others)
+    many = Spread(SHARED.pool, Effects(BLOCK, others))
     found = contrast([(1, sample_of(many)), (-1, sample_of(SHARED))])
     alike = contrast([(1, sample_of(many)), (-1, sample_of(many))])
     assert found.error.variance >= variance([others[number] - EFFECTS[number] for number in EFFECTS]) / 3
@@ -303,7 +305,7 @@ def test_passes_that_are_close_in_time_count_as_one_where_what_they_did_does_not
         ({0: 0, 1: 1, 2: 2, 3: 3}, 0.14 / 3 / 4),
         ({0: 0, 1: 1, 2: 2, 3: 2}, (2 + 2**2) / 16 * 0.11 / 2),
     ):
-        found = contrast([(1, sample_of(Spread(Pool(0.0, 40), Block(alike), effects), rates))])
+        found = contrast([(1, sample_of(Spread(Pool(0.0, 40), Effects(Block(alike), effects)), rates))])
         assert found.error.variance == pytest.approx(shift)
 
 
@@ -314,12 +316,12 @@ def test_nothing_is_known_better_than_the_variances_of_its_pool() -> None:
 
 
 def test_beside_others_a_level_is_known_better_than_alone_by_what_passes_did_to_all() -> None:
-    shaken, calm = sample_of(SHARED, SHIFTED), sample_of(replace(SHARED, effects={}), (100.0,) * 3)
+    shaken, calm = sample_of(SHARED, SHIFTED), sample_of(replace(SHARED, effects=Effects(BLOCK, {})), (100.0,) * 3)
     alone = contrast([(1.0, calm)])
-    assert width_beside_others(calm) == pytest.approx(exp(alone.error.half_width()) - 1)
-    assert width_beside_others(shaken) == pytest.approx(width_beside_others(calm))
-    assert width_beside_others(Sample((1.0,), one_process=True)) is None
-    assert width_beside_others(Sample((0.0, 0.0), one_process=True)) is None
+    assert width_within_run(calm) == pytest.approx(exp(alone.error.half_width()) - 1)
+    assert width_within_run(shaken) == pytest.approx(width_within_run(calm))
+    assert width_within_run(Sample((1.0,), one_process=True)) is None
+    assert width_within_run(Sample((0.0, 0.0), one_process=True)) is None
 
 
 def test_holm_rejects_step_by_step() -> None:

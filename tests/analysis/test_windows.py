@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.records import SECOND, make_cell
 
-from vebench.analysis.windows import Stability, drift, outliers, stability, that_count
+from vebench.analysis.windows import Stability, drift, outliers, stability, windows_of
 from vebench.child.window import Window
 
 STEADY = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0]
@@ -89,7 +89,8 @@ def test_no_window_no_drift() -> None:
 
 def steadiness(*windows: Window) -> Stability:
     records = [make_cell(windows=windows)]
-    return stability(records, that_count(records))
+    found = windows_of([records])
+    return stability(records, found[found["counts"]])
 
 
 @pytest.mark.parametrize("held_back", [{"throttled_ns": 1}, {"throttles": 1}])
@@ -115,12 +116,16 @@ KINDS = {"c": CALM, "d": DISTURBED, "t": HELD_BACK}
 
 def counted(*processes: str) -> list[str]:
     """Return which windows of each process count, by letter: calm, disturbed, throttled."""
-    letters = {window: letter for letter, window in KINDS.items()}
+    letters = {window.rows: letter for letter, window in KINDS.items()}
     records = [
         make_cell(repeat=repeat, windows=tuple(KINDS[letter] for letter in process))
         for repeat, process in enumerate(processes)
     ]
-    return ["".join(letters[window] for window in windows) for _, windows in that_count(records)]
+    windows = windows_of([records])
+    return [
+        "".join(letters[one["rows"]] for one in windows if one["counts"] and one["repeat"] == repeat)
+        for repeat in range(len(processes))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +140,12 @@ def counted(*processes: str) -> list[str]:
         (["dddd"], ["dddd"]),
         (["tttt"], ["tttt"]),
         (["tctttttt"], ["c"]),
-        (["dc", "cd", "dd", "dd"], ["c", "c"]),
+        (["dc", "cd", "dd", "dd"], ["c", "c", "", ""]),
         (["dc", "dd", "cc", "dt", "dd"], ["dc", "dd", "cc", "d", "dd"]),
         (["dc", "dd"], ["dc", "dd"]),
         (["tt", "tc"], ["", "c"]),
         ([""], [""]),
-        (["", "cc", "cc"], ["cc", "cc"]),
+        (["", "cc", "cc"], ["", "cc", "cc"]),
         ([], []),
     ],
 )
@@ -152,7 +157,7 @@ def test_calm_windows_alone_count_where_enough_are_and_else_those_that_no_quota_
 
 def test_repeats_that_did_not_go_well_do_not_count() -> None:
     good, bad = make_cell(windows=(CALM,)), make_cell(windows=(CALM,), status="failed", reason="boom", repeat=1)
-    assert that_count([good, bad]) == [(good, [CALM])]
+    assert windows_of([[good, bad]])["repeat"].tolist() == [0]
 
 
 def test_the_calmest_of_short_windows_do_not_count_where_they_are_disturbed_together() -> None:
@@ -162,4 +167,4 @@ def test_the_calmest_of_short_windows_do_not_count_where_they_are_disturbed_toge
     assert short.undisturbed(1)
     assert not busy.undisturbed(1)
     records = [make_cell(repeat=repeat, windows=(short, short, busy), cpus=(0,)) for repeat in range(9)]
-    assert [list(windows) for _, windows in that_count(records)] == [[short, short, busy]] * 9
+    assert windows_of([records])["counts"].all()

@@ -1,4 +1,4 @@
-"""Other projects' backends in the interpreters that ``vebench peers setup`` has made: ``make test-peers``.
+"""Other projects' backends in the interpreters that ``vebench install`` has made: ``make test-peers``.
 
 They take minutes, and libraries that are not vebench's. So no other call of pytest runs them.
 """
@@ -24,7 +24,7 @@ MADE = folder_of("any").parent  # before tests get a cache of their own
 PEERS = [entry for entry in ENTRIES if entry.library.installation is not None]
 USUAL_TASKS = [TASKS[name] for name in ("Pong", "HalfCheetah", "CartPole")]
 LAYOUT = (*("-w", "2", "--envs-per-worker", "3", "--windows", "3"), *("--duration", "0.3", "--passes", "1"))
-LAYOUT += ("--set", "interleave=false")
+LAYOUT += ("--no-interleave",)
 
 
 @pytest.fixture(params=PEERS, ids=lambda entry: entry.name)
@@ -35,7 +35,7 @@ def peer(request: pytest.FixtureRequest, cache: Path) -> BackendEntry:
     (cache / "vebench" / "peers").symlink_to(MADE)
     here = all(importable(package.module) for package in entry.library.packages)
     if entry.library.installation is not None and not here and python_of(entry.library.installation.name) is None:
-        pytest.skip(f"not set up: vebench peers setup {entry.library.installation.name}")
+        pytest.skip(f"not set up: vebench install {entry.library.installation.name}")
     return entry
 
 

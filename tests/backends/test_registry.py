@@ -58,7 +58,7 @@ def test_what_is_needed_is_installed_by_the_extra_that_the_remedy_names(package:
 
 
 def test_the_base_brings_no_simulator_and_all_brings_every_one_and_reports_to_look_at() -> None:
-    assert names(PROJECT["dependencies"]) == {"gymnasium", "msgspec", "numpy", "rich", "scipy", "typer"}
+    assert names(PROJECT["dependencies"]) == {"click", "gymnasium", "msgspec", "numpy", "rich", "scipy"}
     (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
     assert everything.name == PROJECT["name"] == "vebench-rl"
     usual = {package for entry in registry.ENTRIES if entry.by_default for package in entry.library.packages}

@@ -91,13 +91,12 @@ def test_backends_step_them_as_the_loop_does(vebench: Command, tmp_path: Path) -
         "gym-sync,threads",
         "-w",
         "2",
-        "--set",
-        "base=false",
+        "--no-base",
         "-o",
         "run.jsonl",
         "-q",
     )
-    brief = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--set", "warmup=0.02", "--windows", "2")
+    brief = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--windows", "2")
     assert vebench("run", *asked, *brief, world=world_here()).status == 0
     for cell in store.read(tmp_path / "run.jsonl").cells:
         assert (cell.status, cell.proof and cell.proof.verdict) == ("ok", "identical")

@@ -337,14 +337,14 @@ def test_a_folder_with_modules_that_libraries_try_to_import_is_not_looked_into_u
     for name in ("jax", "cffi", "shimmy", "minigrid", "Box2D"):
         (tmp_path / f"{name}.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     plan = ("-e", "CartPole,FrozenLake-v1", "-w", "1", "-b", "envpool-sync,for-loop", *ONE_PASS, "--proof", "full")
-    brief = ("--windows", "1", "--duration", "0.01", "--set", "warmup=0", "--set", "base=false")
+    brief = ("--windows", "1", "--duration", "0.01", "--warmup", "0", "--no-base")
     assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
     assert not mark.exists()
 
 
 def test_what_the_user_types_is_imported_and_its_run_is_resumed_with_a_word_more(vebench: Command, mark: Path) -> None:
-    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound", "--set", "base=false", *ONE_PASS)
-    brief = ("--windows", "1", "--duration", "0.01", "--set", "warmup=0")
+    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound", "--no-base", *ONE_PASS)
+    brief = ("--windows", "1", "--duration", "0.01", "--warmup", "0")
     assert vebench("run", *plan, *brief, "-o", "ours.jsonl", "-q").status == 0
     assert mark.exists()
     mark.unlink()
@@ -356,7 +356,7 @@ def test_what_the_user_types_is_imported_and_its_run_is_resumed_with_a_word_more
 @pytest.mark.usefixtures("mark")
 def test_the_command_that_goes_on_with_a_run_of_the_users_own_code_can_be_pasted(vebench: Command) -> None:
     start = FakeStart({"mine:Sound": interrupted})
-    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound,gym-sync", "--set", "base=false", *ONE_PASS)
+    plan = ("-e", "CartPole", "-w", "1", "-b", "mine:Sound,gym-sync", "--no-base", *ONE_PASS)
     stopped = vebench("run", *plan, "-o", "ours.jsonl", "-q", world=fake_world(start))
     _, _, again = stopped.refusal.strip().partition("to continue: vebench ")
     assert again == f"run --resume ours.jsonl {ALLOW}"

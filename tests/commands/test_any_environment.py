@@ -15,7 +15,7 @@ from vebench.child.actions import make_policy
 from vebench.child.policy import parse_policy
 from vebench.results import store
 
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--set", "warmup=0.01", "--windows", "2", "-w", "1")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.03", "--warmup", "0.01", "--windows", "2", "-w", "1")
 MODULE = """
     import multiprocessing
 
@@ -147,7 +147,7 @@ def test_values_that_an_environment_must_not_return_are_its_fault_and_named_thou
     (verdict,) = json.loads(done.out)
     assert (done.status, verdict["verdict"]) == (0, "identical")
     assert verdict["invalid"].startswith(words)
-    run = ("run", *asked, *BRIEF, "--set", "base=false", "-q", "-o", "run.jsonl")
+    run = ("run", *asked, *BRIEF, "--no-base", "-q", "-o", "run.jsonl")
     assert vebench(*run, world=world_here()).status == 0
     (cell,) = (row for row in json.loads(vebench("report", "run.jsonl", "-f", "json").out) if row["proof"])
     (finding,) = (finding for finding in cell["findings"] if finding["code"] == "invalid-values")
@@ -195,7 +195,7 @@ def test_a_fault_in_one_array_of_many_is_caught_and_named_and_who_has_none_is_id
     ("adapter", "fault"), [("DirtyLater", "observations/camera of environment"), ("Overwrites", "change after recv()")]
 )
 def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Path, adapter: str, fault: str) -> None:
-    run = ("run", *NESTED, "-b", f"nested:{adapter}", "--set", "base=false", *BRIEF, "-q", "-o", "run.jsonl")
+    run = ("run", *NESTED, "-b", f"nested:{adapter}", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")
     status = vebench(*run, world=world_here()).status
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert (status, cell.proof.verdict) == (1, "different")
@@ -206,7 +206,7 @@ def test_a_measured_cell_is_proven_array_by_array(vebench: Command, tmp_path: Pa
     ("backend", "policy"), [("shm-async", "policies:by_the_camera"), ("shm-async[recv_timeout=0.001]", "sleep:10us")]
 )
 def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(vebench: Command, backend: str, policy: str) -> None:
-    run = ("run", *NESTED, "-b", backend, "--set", "base=false", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl")
+    run = ("run", *NESTED, "-b", backend, "--no-base", *BRIEF[:-1], "2", "-q", "-o", "run.jsonl")
     assert vebench(*run, "--policy", policy, world=world_here()).status == 0
     (cell,) = store.read(Path("run.jsonl")).cells
     assert cell.reason is None
@@ -214,7 +214,7 @@ def test_a_policy_acts_on_dicts_and_what_it_drove_is_compared(vebench: Command, 
 
 
 def test_actions_of_another_form_are_the_reason_of_the_cell(vebench: Command, tmp_path: Path) -> None:
-    run = ("run", *NESTED, "-b", "gym-sync", "--set", "base=false", *BRIEF, "-q", "-o", "run.jsonl")
+    run = ("run", *NESTED, "-b", "gym-sync", "--no-base", *BRIEF, "-q", "-o", "run.jsonl")
     assert vebench(*run, "--policy", "policies:without_a_grip", world=world_here()).status == 1
     (cell,) = store.read(tmp_path / "run.jsonl").cells
     assert cell.reason == (

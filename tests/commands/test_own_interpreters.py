@@ -11,7 +11,7 @@ from support.fakes import EVERYTHING, FakeStart, fake_world
 
 from vebench.interpreters.interpreter import Interpreter, packages_here
 
-RUN = ("run", "-e", "CartPole", "-w", "2", "--passes", "1", "--set", "interleave=false", "-q", "-o", "run.jsonl")
+RUN = ("run", "-e", "CartPole", "-w", "2", "--passes", "1", "--no-interleave", "-q", "-o", "run.jsonl")
 OTHER = "/opt/other/python"
 
 
@@ -93,7 +93,7 @@ def test_compare_has_two_pythons_already(vebench: Command) -> None:
 def test_a_run_in_two_interpreters_is_finished_in_both_and_not_if_one_has_changed(vebench: Command) -> None:
     start = FakeStart()
     labels = f"gym-sync,gym-async@{OTHER}"
-    vebench(*RUN, "-b", labels, "--set", "base=false", world=fake_world(start, examine=examined({})))
+    vebench(*RUN, "-b", labels, "--no-base", world=fake_world(start, examine=examined({})))
     file = Path("run.jsonl")
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"type":"run"' in line or OTHER not in line))

@@ -17,8 +17,8 @@ from vebench.plan.cells import Cell
 from vebench.plan.spec import RunSpec
 from vebench.results import store
 
-RUN = ("run", "-e", "CartPole", "-w", "2", "--set", "base=false", "-q", "-o", "run.jsonl")
-BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--set", "warmup=0.02", "--windows", "2")
+RUN = ("run", "-e", "CartPole", "-w", "2", "--no-base", "-q", "-o", "run.jsonl")
+BRIEF = (*ONE_PASS[:-1], "full", "--duration", "0.05", "--warmup", "0.02", "--windows", "2")
 
 
 @pytest.mark.parametrize("backend", ["gym-sync", "shm-async", "timed_liars:HonestOutOfOrder"])

@@ -18,11 +18,12 @@ from vebench.child.answers import Answer, CellProof, Failure
 from vebench.machine import pinning
 from vebench.plan import verdicts
 from vebench.plan.cells import Cell
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import TASKS
 
 PONG = ("-e", "Pong", "-b", "for-loop,shm-sync")
-SHORT = ("--duration", "0.05", "--set", "warmup=0.02", "--windows", "3")
+SHORT = ("--duration", "0.05", "--warmup", "0.02", "--windows", "3")
 BRIEF = (*ONE_PASS, *SHORT)
 
 
@@ -233,9 +234,9 @@ def test_the_suffix_of_a_report_writes_one_beside_a_new_run_file(vebench: Comman
     ],
 )
 def test_effort_stands_for_numbers_and_those_given_win(vebench: Command, typed: str, numbers: tuple[float]) -> None:
-    found = vebench("run", *PONG, "-w", "1", *typed.split(), "-o", "a.run", "-q", world=fake_world())
+    found = vebench("run", *PONG, "-w", "1", *typed.split(), "-o", "a.jsonl", "-q", world=fake_world())
     assert found == Result(0, "", "")
-    spec = lines(Path("a.run"))[0]["spec"]
+    spec = lines(Path("a.jsonl"))[0]["spec"]
     assert tuple(spec[name] for name in ("passes", "windows", "duration", "warmup")) == numbers
 
 
@@ -280,7 +281,7 @@ def test_what_takes_the_place_of_a_run_file_is_left_alone_and_status_is_2(vebenc
 
 
 def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_path: Path) -> None:
-    asked = ("-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--set", "base=false", "-o", "run.jsonl")
+    asked = ("-e", "CartPole", "-w", "1", "-b", "faulty:RaisesOnBuild", "--no-base", "-o", "run.jsonl")
     result = vebench("run", *asked, *ONE_PASS, world=world_here())
     assert result.status == 1
     assert "OSError: no such game" in result.out
@@ -289,7 +290,7 @@ def test_a_traceback_is_in_the_log_and_not_on_the_screen(vebench: Command, tmp_p
 
 
 def test_a_third_partys_adapter_gets_its_options(vebench: Command, tmp_path: Path) -> None:
-    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]", "--set", "base=false")
+    adapter = ("-e", "CartPole", "-w", "2", "-b", "faulty:Sound[length=3]", "--no-base")
     assert vebench("run", *adapter, *BRIEF, "-o", "run.jsonl", world=world_here()).status == 0
     (cell,) = lines(tmp_path / "run.jsonl")[1:]
     assert (cell["backend"], cell["options"]) == ("faulty:Sound", {"length": 3})
@@ -314,16 +315,16 @@ def test_the_loop_with_one_worker_is_measured_as_well_so_that_there_are_speedups
 
 
 def test_without_the_loop_a_run_measures_what_it_names_and_says_why_it_has_no_speedups(vebench: Command) -> None:
-    assert "for-loop" not in vebench("run", *ALONE, "--set", "base=false", "--dry-run", world=fake_world()).out
-    result = vebench("run", *ALONE, "--set", "base=false", "-o", "run.jsonl", world=fake_world())
+    assert "for-loop" not in vebench("run", *ALONE, "--no-base", "--dry-run", world=fake_world()).out
+    result = vebench("run", *ALONE, "--no-base", "-o", "run.jsonl", world=fake_world())
     assert {cell["backend"] for cell in lines(Path("run.jsonl"))[1:]} == {"shm-sync"}
     words = " ".join(result.out.split())
-    assert "no speedups: for-loop with one worker was not measured (leave out --set base=false" in words
+    assert "no speedups: for-loop with one worker was not measured (leave out --no-base" in words
 
 
 def test_what_a_failed_cell_printed_is_in_the_log_under_its_name(vebench: Command, tmp_path: Path) -> None:
     start = FakeStart({"shm-sync": failing("boom")})
-    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--set", "base=false", *ONE_PASS)
+    sizes = ("-w", "1", "--envs-per-worker", "1,4", "-b", "shm-sync", "--no-base", *ONE_PASS)
     assert vebench("run", "-e", "Pong", *sizes, "-o", "run.jsonl", world=fake_world(start)).status == 1
     headings = [line for line in (tmp_path / "run.jsonl.log").read_text().splitlines() if line.startswith("==")]
     sizes = ("1 worker x 4 envs", "1 worker")
@@ -393,7 +394,7 @@ def test_where_not_even_a_reference_row_can_run_no_cell_can(vebench: Command) ->
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(("backends", "status"), [("null,envpool-sync", 0), ("envpool-sync", 2), ("ceiling", 2)])
 def test_a_dry_run_shows_the_plan_also_where_a_run_is_refused(vebench: Command, backends: str, status: int) -> None:
-    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends, "--set", "base=false")
+    asked = ("run", "-e", "Pong", "-w", "1", "-b", backends, "--no-base")
     assert vebench(*asked, world=fake_world()).status == 2
     found = vebench(*asked, "--dry-run", world=fake_world())
     assert found.status == status
@@ -447,5 +448,5 @@ def test_units_of_times_are_those_of_seconds(vebench: Command) -> None:
     def plan(*times: str) -> str:
         return vebench("run", "-e", "CartPole", "-b", "null", "--dry-run", *times).out
 
-    seconds = plan("--duration", "0.25", "--set", "warmup=0", "--timeout", "120")
-    assert plan("--duration", "250ms", "--set", "warmup=0s", "--timeout", "2m") == seconds
+    seconds = plan("--duration", "0.25", "--warmup", "0", "--timeout", "120")
+    assert plan("--duration", "250ms", "--warmup", "0s", "--timeout", "2m") == seconds

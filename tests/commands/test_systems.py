@@ -9,7 +9,7 @@ from support.commands import ONE_PASS, lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="imitates other systems on Linux")
 IMITATED = """
-import fcntl, os, sys, sysconfig, typer, zoneinfo
+import click, fcntl, os, sys, sysconfig, zoneinfo
 sysconfig.get_config_vars()  # which are of this system
 del os.memfd_create, os.pidfd_open, os.sched_getaffinity, os.sched_setaffinity
 """
@@ -22,7 +22,7 @@ def vebench_on(system: str, folder: Path, *arguments: str) -> subprocess.Complet
 
 
 def test_on_macos_backends_run_without_pinning_and_without_advice_for_containers(tmp_path: Path) -> None:
-    brief = ("-w", "1", "--duration", "0.05", "--windows", "4", "--set", "base=false", *ONE_PASS, "-o", "run.jsonl")
+    brief = ("-w", "1", "--duration", "0.05", "--windows", "4", "--no-base", *ONE_PASS, "-o", "run.jsonl")
     done = vebench_on("darwin", tmp_path, "run", "-e", "CartPole", "-b", "for-loop,gym-async,shm-sync", *brief)
     cells = [(cell["status"], cell["affinity"]) for cell in lines(tmp_path / "run.jsonl", "cell")]
     assert (cells, "could not be bound" in done.stdout) == ([("ok", None)] * 3, False), done

@@ -18,7 +18,7 @@ from support.waiting import eventually
 
 from vebench.results.records import Run
 
-BRIEF = ("--duration", "0.05", "--set", "warmup=0.02", "--windows", "3", "--set", "base=false", *ONE_PASS)
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--windows", "3", "--no-base", *ONE_PASS)
 pipe = subprocess.PIPE
 
 
@@ -92,7 +92,7 @@ WAITS = "import pathlib, time; pathlib.Path('here').touch(); any(map(time.sleep,
 
 
 LOADED = {
-    "the command line": ("typer", WAITS),
+    "the command line": ("click", WAITS),
     "what a command needs": ("msgspec", WAITS),
     "a class with generated methods": ("msgspec", f"exec({WAITS!r})"),
     "a class with names that are set": (
@@ -117,7 +117,7 @@ def test_an_interrupt_while_modules_are_loaded_leaves_no_traceback(
         assert eventually(Path("here").exists)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
-    assert (process.returncode, out, err) == (130, "", "" if name == "typer" else "vebench: interrupted\n")
+    assert (process.returncode, out, err) == (130, "", "" if name == "click" else "vebench: interrupted\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(vebench: Command) -> None:

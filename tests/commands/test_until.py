@@ -81,7 +81,7 @@ def test_a_budget_that_ends_does_not_part_those_that_take_turns(vebench: Command
     assert "cells taking turns" in vebench("report", "run.jsonl", "--all").out
 
 
-PLAN = ("--passes", "5", "--set", "windows=3")
+PLAN = ("--passes", "5", "--windows", "3")
 COMPARE = ("compare", "old", "new", "-e", "Pong", "-w", "1", *PLAN, "-o", "pair.jsonl", "-f", "json")
 
 

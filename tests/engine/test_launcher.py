@@ -29,7 +29,8 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.machine import guardian, pinning
 from vebench.machine.placement import format_cpu_list
 from vebench.plan.cells import Cell, Plan, Replica
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 
 pytestmark = [
     pytest.mark.whole_machine,  # each looks for what is left in shared memory
@@ -259,7 +260,8 @@ from vebench.interpreters.waiting import Interrupts
 from vebench.engine.launcher import Launcher
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 
 BackendEntry.preloaded = lambda *_: ()
 adapter, group, guardian = sys.argv[1], None if sys.argv[2] == "alone" else 0, sys.argv[3] == "guardian"

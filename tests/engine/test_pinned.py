@@ -35,7 +35,7 @@ def seen(process: subprocess.Popen[str]) -> set[int]:
 def test_no_backend_leaves_the_cpus_that_the_user_allowed(vebench: Command, tmp_path: Path) -> None:
     backends = "gym-async,shm-async,envpool-async,ceiling"
     path, only = tmp_path / "run.jsonl", ALLOWED[-1]
-    brief = ("--duration", "0.1", "--set", "warmup=0.05", "--windows", "1", "--set", "base=false", *ONE_PASS, "-q")
+    brief = ("--duration", "0.1", "--warmup", "0.05", "--windows", "1", "--no-base", *ONE_PASS, "-q")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {only})
     try:

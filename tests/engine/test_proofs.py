@@ -14,7 +14,8 @@ from vebench.child.request import Judging, Proving, Recording
 from vebench.engine.interface import CellError, CellFinished, Outcome, ProofDone
 from vebench.engine.runner import replayed, verified
 from vebench.plan.cells import Cell, Replica
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 
 PONG, MINE = Task("ALE/Pong-v5", "atari", 4), Task("mine/Own-v0", OTHER.name, 1)
 SAME = Proof("identical", rows=9, ends=3)

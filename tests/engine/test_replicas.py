@@ -21,7 +21,8 @@ from vebench.interpreters.waiting import Wakeful
 from vebench.machine.placement import Placement, place
 from vebench.machine.topology import Node, Topology
 from vebench.plan.cells import divided, expand, shared_out
-from vebench.plan.spec import PER_NODE, BackendChoice, Pinning, RunSpec, check_spec
+from vebench.plan.grammar import BackendChoice, Pinning
+from vebench.plan.spec import PER_NODE, RunSpec, check_spec
 from vebench.plan.tasks import TASKS
 
 SECOND = 1_000_000_000
@@ -221,9 +222,9 @@ def test_each_replica_stays_on_its_own_cpus_with_memory_bound_to_their_node(vebe
     if json.loads(vebench("doctor", "-f", "json").out)["usable_cpus"] < 2:
         pytest.skip("needs two CPUs")
     sleeping = "timed:vebench/Sleep-1000us-v0"  # leaves the CPUs to other tests
-    cells = ("-e", sleeping, "-w", "2", "-b", "shm-sync,gym-async", "--set", "base=false")
+    cells = ("-e", sleeping, "-w", "2", "-b", "shm-sync,gym-async", "--no-base")
     # They must overlap, also on a busy machine.
-    brief = ("--duration", "0.5", "--set", "warmup=0.05", "--windows", "2", *ONE_PASS)
+    brief = ("--duration", "0.5", "--warmup", "0.05", "--windows", "2", *ONE_PASS)
     done = vebench("run", *cells, "--replicas", "2", "--pin", "compact[mem=bind]", *brief, "-q", "-o", "run.jsonl")
     assert (done.status, done.err) == (0, "")
     header, *measured = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())

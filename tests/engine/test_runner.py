@@ -25,7 +25,8 @@ from vebench.engine.interface import (
 )
 from vebench.engine.runner import run
 from vebench.plan.cells import Cell, Plan
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 
 READY = Ready(5, Layout(num_envs=2, batch_size=2, processes=1, threads=1, frame_skip=4))
 WINDOW = Window(ns=100, rows=20, resets=1)

@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from support.commands import Command
 import vebench
 from vebench.child.equality.compare import Limit
 from vebench.equality.distributions import LEVEL, distributions
+
+Verify = Callable[..., tuple[int, dict[str, Any]]]
 
 # A module of a user: CartPole as it is, and with one thing changed.
 MINE = """
@@ -129,7 +132,7 @@ def balanced(observations):
 
 
 @pytest.fixture
-def verify(vebench: Command, tmp_path: Path) -> Any:  # noqa: ANN401 - a function
+def verify(vebench: Command, tmp_path: Path) -> Verify:
     """Return the command on CartPole and one of the module ``mine``: its exit status and what it found."""
     (tmp_path / "mine.py").write_text(MINE)
 
@@ -142,7 +145,7 @@ def verify(vebench: Command, tmp_path: Path) -> Any:  # noqa: ANN401 - a functio
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_rows_are_identical_in_every_autoreset_mode(verify: Any, mode: str) -> None:  # noqa: ANN401 - same reason
+def test_rows_are_identical_in_every_autoreset_mode(verify: Verify, mode: str) -> None:
     status, found = verify(f"mine:vector[mode={mode}]")
     assert (status, found["verdict"], found["script"]) == (0, "identical", None)
     assert found["rows"] > 500
@@ -160,7 +163,7 @@ def test_rows_are_identical_in_every_autoreset_mode(verify: Any, mode: str) -> N
     ],
 )
 def test_the_smallest_example_shows_the_fault_by_itself(
-    verify: Any,  # noqa: ANN401 - same reason
+    verify: Verify,
     other: str,
     expected: tuple[str, int, int],
     ends_with: str,
@@ -191,7 +194,7 @@ def last_line_of_failure(script: Path) -> str:
         ("telling[wrong=deep,mode=same_step]", "infos/deep/half", 0),
     ],
 )
-def test_infos_that_differ_have_an_example(verify: Any, other: str, field: str, near: int) -> None:  # noqa: ANN401 - same reason
+def test_infos_that_differ_have_an_example(verify: Verify, other: str, field: str, near: int) -> None:
     status, found = verify(f"mine:{other}", one="mine:told")
     assert (status, found["field"], found["environments"], found["actions"]) == (1, field, 1, 5)
     assert last_line_of_failure(Path(".vebench/example.py")) == "AssertionError: they differ"
@@ -199,7 +202,7 @@ def test_infos_that_differ_have_an_example(verify: Any, other: str, field: str, 
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: Any, mode: str) -> None:  # noqa: ANN401 - same reason
+def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: Verify, mode: str) -> None:
     status, found = verify(f"mine:telling[mode={mode}]", one="mine:told")
     assert (status, found["verdict"]) == (0, "identical")
     assert found["not_compared"].keys() == {"infos/clock", "infos/it"}
@@ -217,7 +220,7 @@ def test_infos_that_one_side_does_not_repeat_are_named_and_not_compared(verify: 
         ("mine:balanced", "disabled", 30),
     ],
 )
-def test_actions_may_be_those_of_the_user(verify: Any, policy: str, mode: str, length: int) -> None:  # noqa: ANN401 - same reason
+def test_actions_may_be_those_of_the_user(verify: Verify, policy: str, mode: str, length: int) -> None:
     np.save("one.npy", np.arange(30) % 2)
     np.save("two.npy", np.array([[0, 1, 0], [1, 0, 1]] * 20))
     status, found = verify(f"mine:vector[mode={mode}]", "--policy", policy)
@@ -244,7 +247,7 @@ def test_actions_may_be_those_of_the_user(verify: Any, policy: str, mode: str, l
     ],
 )
 def test_a_verdict_is_never_stronger_than_its_class(
-    verify: Any,  # noqa: ANN401 - same reason
+    verify: Verify,
     other: str,
     within: tuple[str, ...],
     status: int,
@@ -258,7 +261,7 @@ def test_a_verdict_is_never_stronger_than_its_class(
     assert all(0 < apart < 1e-4 for apart in found[1]["furthest"].values())
 
 
-def test_other_limits_of_steps_are_told_until_an_episode_gets_there(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+def test_other_limits_of_steps_are_told_until_an_episode_gets_there(vebench: Command, verify: Verify) -> None:
     status, found = verify("CartPole-v0")
     assert (status, found["verdict"]) == (3, "unverified")
     assert [spec["max_episode_steps"] for spec in found["specs"]] == [500, 200]
@@ -267,7 +270,7 @@ def test_other_limits_of_steps_are_told_until_an_episode_gets_there(vebench: Com
     assert (done.status, json.loads(done.out)["field"], json.loads(done.out)["actions"]) == (1, "truncated", 7)
 
 
-def test_what_no_row_shows_stands_beside_the_verdict(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+def test_what_no_row_shows_stands_beside_the_verdict(vebench: Command, verify: Verify) -> None:
     status, found = verify("mine:told")
     assert (status, found["verdict"], len(found["beside"])) == (0, "identical", 2)
     assert "only B has infos/clock, infos/deep/half" in found["beside"][1]
@@ -275,26 +278,26 @@ def test_what_no_row_shows_stands_beside_the_verdict(vebench: Command, verify: A
     assert json.loads(ends)["beside"] == ["no end was seen"]
 
 
-def test_what_differs_between_processes_is_no_difference(verify: Any) -> None:  # noqa: ANN401 - same reason
+def test_what_differs_between_processes_is_no_difference(verify: Verify) -> None:
     status, found = verify("mine:process", one="mine:process")
     assert (status, found["verdict"], list(found["not_compared"])) == (0, "identical", ["infos/process"])
     assert verify("mine:hashed", one="mine:hashed")[0] == 3
 
 
-def test_state_that_survives_a_seed_is_named_and_compared_in_fresh_copies(verify: Any) -> None:  # noqa: ANN401 - same reason
+def test_state_that_survives_a_seed_is_named_and_compared_in_fresh_copies(verify: Verify) -> None:
     status, found = verify("mine:normals", one="mine:normal")
     assert (status, found["verdict"], found["state"]) == (0, "identical", "observations")
 
 
 @pytest.mark.parametrize("seed", ["3", "4"])
-def test_an_example_in_which_others_reset_fails_by_itself(verify: Any, seed: str) -> None:  # noqa: ANN401 - same reason
+def test_an_example_in_which_others_reset_fails_by_itself(verify: Verify, seed: str) -> None:
     status, found = verify("mine:rolled", "--seed", seed)
     assert (status, found["environments"]) == (1, 2)
     assert found["actions"] <= 10
     assert last_line_of_failure(Path(".vebench/example.py")) == "AssertionError: they differ"
 
 
-def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, verify: Verify) -> None:
     del verify  # it has written the module
     rounded = vebench("verify", "mine:third", "mine:rounded", "--steps", "40", "-f", "json")
     assert json.loads(rounded.out)["equal_by"].keys() == {"rewards as float32"}
@@ -302,19 +305,19 @@ def test_rewards_are_equal_only_if_one_side_has_rounded_them(vebench: Command, v
 
 
 @pytest.mark.parametrize(("other", "why"), [("dying", "exited with status 3"), ("hanging", "no answer within 3 s")])
-def test_a_side_that_dies_or_hangs_is_different(verify: Any, other: str, why: str) -> None:  # noqa: ANN401 - same reason
+def test_a_side_that_dies_or_hangs_is_different(verify: Verify, other: str, why: str) -> None:
     status, found = verify(f"mine:{other}", "--timeout", "3")
     assert (status, found["verdict"]) == (1, "different")
     assert why in found["why"]
 
 
-def test_two_that_both_raise_are_not_called_the_same(vebench: Command, verify: Any) -> None:  # noqa: ANN401 - same reason
+def test_two_that_both_raise_are_not_called_the_same(vebench: Command, verify: Verify) -> None:
     del verify  # it has written the module
     found = vebench("verify", "mine:raising", "mine:raising", "--steps", "40", "-f", "json")
     assert (found.status, json.loads(found.out)["verdict"]) == (3, "unverified")
 
 
-def test_python_gets_the_same_verdict(verify: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - same reason
+def test_python_gets_the_same_verdict(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(".")
     monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test may have one
     mine = importlib.import_module("mine")
@@ -375,7 +378,7 @@ def test_what_only_stepping_shows_is_refused_then(vebench: Command, words: tuple
     [[0, 2], [0.0, 1.0], [[[0]]], [], np.array([{}], object)],
     ids=["out of bounds", "reals", "of another shape", "empty", "pickled"],
 )
-def test_a_file_of_what_is_no_action_is_refused(vebench: Command, array: Any) -> None:  # noqa: ANN401 - same reason
+def test_a_file_of_what_is_no_action_is_refused(vebench: Command, array: Any) -> None:
     np.save("actions.npy", array)
     refused = vebench("verify", "CartPole-v1", "CartPole-v1", "--policy", "actions.npy")
     assert refused.status == 2

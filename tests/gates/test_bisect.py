@@ -22,7 +22,7 @@ from vebench.plan.spec import RunSpec
 
 RELEASES = [f"1.{minor}" for minor in range(12)]
 ENDS = ("--good", "1.0", "--bad", "1.11")
-CELL = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--set", "proof=off", "-f", "json")
+CELL = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--proof", "off", "-f", "json")
 PONG = ("bisect", "--package", "pong", *ENDS, *CELL)
 Rate = Callable[[str], float]
 

@@ -22,7 +22,7 @@ from vebench.plan.spec import RunSpec
 
 OLD_AND_NEW = ("old", "new")
 LOOP = ("-e", "Pong", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
-BRIEF = ("--set", "duration=0.05", "--set", "warmup=0.02", "--set", "windows=2", "--passes", "2")
+BRIEF = ("--duration", "0.05", "--warmup", "0.02", "--windows", "2", "--passes", "2")
 
 
 def script(path: Path, text: str) -> str:
@@ -173,7 +173,7 @@ def test_passes_are_added_in_pairs_if_one_python_skips_cells(vebench: Command, l
     start = FakeStart(dict.fromkeys(("for-loop", "gym-sync"), uneven))
     world = fake_world(start, examine=without("envpool", lacking), clock=FakeClock(0.1))
     asked = ("-e", "Pong", "-w", "1,2", "-b", "envpool-sync,for-loop,gym-sync", "--budget", "60", "-f", "json")
-    plan = ("--passes", "2", "--set", "windows=3")
+    plan = ("--passes", "2", "--windows", "3")
     answer = json.loads(vebench("compare", *OLD_AND_NEW, *asked, *plan, world=world).out)
     assert {cell["backend"] for cell in answer["cells"] if cell["verdict"] == "missing"} == {"envpool-sync"}
     added = [cell for cell, _ in start.started if cell.repeat >= 2]
@@ -260,19 +260,19 @@ def test_a_python_that_does_not_start_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("output", "reason"),
     [
-        (("-o", "nowhere/check.xml"), "-o nowhere/check.xml: name a file in a folder that exists"),
-        (("-o", "old.jsonl"), "old-b.jsonl exists and would be overwritten: name another file with -o"),
+        ("nowhere/check.xml", "-o nowhere/check.xml: name a file in a folder that exists"),
+        ("old.jsonl", "old-b.jsonl exists and would be overwritten: name another file with -o"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_measuring(
-    vebench: Command, tmp_path: Path, more: tuple[str, ...], reason: str
+    vebench: Command, tmp_path: Path, output: str, reason: str
 ) -> None:
     (tmp_path / "old-b.jsonl").touch()
     start = FakeStart()
-    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "-o", "pair.jsonl")
-    done = vebench("compare", "old", "new", *plan, *more, world=fake_world(start))
+    plan = ("-e", "CartPole", "-b", "for-loop", "-w", "1")
+    done = vebench("compare", "old", "new", *plan, "-o", output, world=fake_world(start))
     assert (done.status, done.refusal, start.started) == (2, f"vebench: {reason}\n", [])
     assert [path.name for path in tmp_path.iterdir()] == ["old-b.jsonl"]
 

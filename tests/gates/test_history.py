@@ -134,7 +134,7 @@ def test_sides_of_comparisons_are_a_history_if_alone(vebench: Command) -> None:
         (("nowhere",), ["no run in nowhere/"]),
         (("a.jsonl",), ["a.jsonl", "is a file", "name the folder"]),
         (("others",), ["no run in others/"]),
-        (("-f", "csv"), ["-f csv", "terminal, markdown, html, json"]),
+        (("-f", "csv"), ["csv", "terminal, markdown, html, json"]),
         (("-o", "a.csv"), ["-o a.csv", ".json"]),
     ],
 )

@@ -19,7 +19,7 @@ from vebench.results.records import CellRecord
 
 pytestmark = [pytest.mark.cluster, pytest.mark.whole_machine]
 
-PONG = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--passes", "1", "--set", "base=false", "-q")
+PONG = ("-e", "Pong", "-b", "for-loop", "-w", "1", "--passes", "1", "--no-base", "-q")
 # Its processes wait 15 s for each other, which is too short on a machine that others use, too.
 ATTEMPTS = 3
 
@@ -80,7 +80,7 @@ def test_two_nodes_do_what_each_of_them_does_added_up(vebench: Command, cluster:
 
 
 def test_a_node_that_dies_in_a_window_is_named_and_the_other_goes_on(vebench: Command, cluster: Any) -> None:  # noqa: ANN401
-    asked = ("run", *PONG, "--windows", "1", "--duration", "8", "--set", "warmup=0.1", "-o", "lost.jsonl")
+    asked = ("run", *PONG, "--windows", "1", "--duration", "8", "--warmup", "0.1", "-o", "lost.jsonl")
     cluster.wait_for_nodes()
     node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)
     with vebench.start(

@@ -21,8 +21,8 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-w", "1", "--windows", "2", "--duration", "0.1", "--set", "warmup=0.02")
-PLAIN = ("--passes", "1", "--set", "base=false", "-q")
+SHORT = ("-e", "CartPole", "-w", "1", "--windows", "2", "--duration", "0.1", "--warmup", "0.02")
+PLAIN = ("--passes", "1", "--no-base", "-q")
 CALM = ("--policy", "sleep:1ms")  # of what is measured for long
 
 
@@ -121,7 +121,7 @@ def test_unfit_options_are_refused_here(vebench: Command, reached: Path, options
 @pytest.mark.parametrize("what", ["the host", "its replica"])
 def test_a_lost_host_ends_its_cells_with_a_reason_and_others_go_on(vebench: Command, reached: Path, what: str) -> None:
     """The second of two passes has both hosts; the first pass and the cells on one host alone are measured."""
-    long = ("--windows", "1", "--duration", "1", "--set", "warmup=0.1", "--timeout", "20")
+    long = ("--windows", "1", "--duration", "1", "--warmup", "0.1", "--timeout", "20")
     Path("two").write_text("a\nb\n")
     asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", *PLAIN, *long, *CALM, "-o", "run.jsonl")
     with vebench.start(*asked, "--hosts", "@two[count=1,2]", stderr=subprocess.PIPE) as running:

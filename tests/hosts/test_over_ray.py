@@ -24,8 +24,8 @@ pytestmark = [
     pytest.mark.xdist_group("hosts"),  # they time nothing, but each takes several processes
 ]
 
-SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--windows", "2", "--duration", "0.1", "--set", "warmup=0.02")
-RUN = ("run", *SHORT, "--passes", "1", "--set", "base=false", "-q", "-o", "run.jsonl")
+SHORT = ("-e", "CartPole", "-b", "for-loop", "-w", "1", "--windows", "2", "--duration", "0.1", "--warmup", "0.02")
+RUN = ("run", *SHORT, "--passes", "1", "--no-base", "-q", "-o", "run.jsonl")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_each_node_has_a_replica_and_the_curve_over_nodes_a_cell_for_each_count(
 
 @pytest.mark.usefixtures("nodes")
 def test_a_node_whose_program_was_killed_is_named_once_and_for_all(vebench: Command) -> None:
-    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--passes", "1", "--set", "base=false", "-q")
+    asked = ("run", "-e", "CartPole", "-b", "for-loop", "-w", "1", "--passes", "1", "--no-base", "-q")
     slow = ("--policy", "sleep:1ms", "--duration", "20")
     with vebench.start(*asked, *slow, "-o", "run.jsonl", "--hosts", "ray") as running:
         second = seeds_of(0)[1] + 1

@@ -26,7 +26,8 @@ from vebench.plan.cells import (
     next_pass,
     report_order,
 )
-from vebench.plan.spec import MAX_PASSES, BackendChoice, RunSpec, check_spec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import MAX_PASSES, RunSpec, check_spec
 
 MIB, GIB = 1 << 20, 1 << 30
 PONG = Task("ALE/Pong-v5", "atari", 4)
@@ -285,23 +286,22 @@ def test_a_plan_without_end_is_refused_before_it_is_laid_out() -> None:
     ("spec", "complaint"),
     [
         (replace(SPEC, envs=()), "--env: name at least one"),
-        (replace(SPEC, workers=()), "--workers: give at least one"),
         (replace(SPEC, workers=(0,)), "--workers 0: must be a whole number from 1 to 65536"),
         (replace(SPEC, workers=(65537,)), "--workers 65537: must be"),
-        (replace(SPEC, workers=(2, 1)), "--workers: numbers must ascend"),
+        (replace(SPEC, workers=(2, 1)), "--workers 2,1: numbers must ascend"),
         (replace(SPEC, envs_per_worker=(0,)), "--envs-per-worker 0: must be a whole number from 1 to"),
-        (replace(SPEC, envs_per_worker=()), "--envs-per-worker: give at least one"),
-        (replace(SPEC, envs_per_worker=(4, 1)), "--envs-per-worker: numbers must ascend"),
+        (replace(SPEC, envs_per_worker=()), "--envs-per-worker '': give at least one"),
+        (replace(SPEC, envs_per_worker=(4, 1)), "--envs-per-worker 4,1: numbers must ascend"),
         (replace(SPEC, envs_per_worker=(10**30,)), "--envs-per-worker 1000000000000000000000000000000: must be"),
         (replace(SPEC, windows=0), "--windows 0: must be"),
         (replace(SPEC, passes=0), "--passes 0: must be"),
         (replace(SPEC, seed=-1), "--seed -1: must be a whole number from 0 to"),
         (replace(SPEC, seed=2**31), "--seed 2147483648: must be"),
-        (replace(SPEC, duration=0.0), "--duration 0: must be above 0 seconds"),
-        (replace(SPEC, duration=math.nan), "--duration nan: must be"),
-        (replace(SPEC, duration=1e-12), "--duration 1e-12: must be"),
-        (replace(SPEC, warmup=-0.5), "--warmup -0.5: must be 0 or above 0 seconds"),
-        (replace(SPEC, timeout=0.0), "--timeout 0: must be"),
+        (replace(SPEC, duration=0.0), "--duration 0s: must be above 0 seconds"),
+        (replace(SPEC, duration=math.nan), "--duration nan"),
+        (replace(SPEC, duration=1e-12), "--duration 1e-09ms: must be"),
+        (replace(SPEC, warmup=-0.5), "--warmup -500ms: must be 0 or above 0 seconds"),
+        (replace(SPEC, timeout=0.0), "--timeout 0s: must be"),
         (replace(SPEC, timeout=7.0), "--timeout 7s: warm-up and windows alone take 7s; 37s is enough"),
         (replace(SPEC, timeout=5.0, duration=60.0), "--timeout 5s: warm-up and windows alone take 361s; 391s"),
     ],

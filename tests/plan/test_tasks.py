@@ -18,7 +18,7 @@ from vebench.backends.interface import Task
 from vebench.child import probe
 from vebench.errors import UsageError
 from vebench.interpreters.interpreter import look_up
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.plan.tasks import KNOWN, recorded_task, resolve
 
 PONG = Task("ALE/Pong-v5", "atari", 4)

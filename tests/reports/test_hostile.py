@@ -31,7 +31,8 @@ from vebench.gates.history_page import HistoryPage
 from vebench.gates.series import history
 from vebench.machine.placement import place
 from vebench.plan.cells import expand
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import save
 from vebench.reports.document import Page, View
 from vebench.reports.formats import terminal

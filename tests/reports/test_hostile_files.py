@@ -40,7 +40,7 @@ READ = {
     "share site": (["in", "-o", "site"],),
     "share cite": (["a.jsonl"],),
 }
-READ_NONE = {"compare", "bisect", "verify", "list", "peers", "doctor"}
+READ_NONE = {"compare", "bisect", "verify", "list", "install", "doctor"}
 
 
 def a_run() -> list[Line]:

@@ -26,8 +26,9 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, Plan
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.cells import Cell, CellPython, Plan
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import OurConsole
 from vebench.reports.live import ProofScreen, RunScreen
 
@@ -181,7 +182,11 @@ def test_on_a_terminal_without_motion_lines_are_plain(plan: Plan, monkeypatch: p
 
 
 def test_names_from_outside_cannot_steer_the_terminal() -> None:
-    cell = replace(make_cell("\x1b[2Jx\nmine:Class", 1), task=Task("\x1b]0;a\x07\u202eb", "atari", 4), side="\x9bA")
+    cell = replace(
+        make_cell("\x1b[2Jx\nmine:Class", 1),
+        task=Task("\x1b]0;a\x07\u202eb", "atari", 4),
+        interpreter=CellPython("\x9bA"),
+    )
     plan = Plan(RunSpec(("Pong",), (1,)), (cell, replace(cell, repeat=1)))
     events: list[Event] = [RunStarted(plan), WindowDone(cell, WINDOWS[0])]
     events += [CellFinished(cell, Outcome("failed", "boom\x1b[1m\n::error::x"))]

@@ -31,7 +31,7 @@ from vebench.machine.host import read_host
 from vebench.machine.placement import order_of, place
 from vebench.machine.topology import Cache, Node, Topology
 from vebench.plan.cells import Cell
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.results.header import (
     fingerprint,
     host_record,

@@ -12,7 +12,6 @@ from typing import Any, TextIO
 from unittest.mock import patch
 
 import pytest
-import typer
 from support.places import ADAPTERS, ENVIRONMENTS, EXAMPLES
 
 from vebench import cli
@@ -22,15 +21,14 @@ from vebench.commands.session import World
 CI_VARIABLES = ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS")
 # By default a run measures several passes, in which cells take turns. One pass, cell by cell, is enough for most tests.
 # What cells returned is compared in the tests of that.
-ONE_PASS = ("--passes", "1", "--set", "interleave=false", "--proof", "off")
+ONE_PASS = ("--passes", "1", "--no-interleave", "--proof", "off")
 LONG = 120.0  # seconds after which a process that should have ended is an error
 
 
 def registered() -> dict[str, Any]:
     """Return the commands by the words that call them: ``run``, ``share make``."""
-    group: Any = typer.main.get_command(cli.app)
     found = {}
-    for name, command in group.commands.items():
+    for name, command in cli.app.commands.items():
         inner = getattr(command, "commands", {})
         found.update({f"{name} {each}": one for each, one in inner.items()} or {name: command})
     return found

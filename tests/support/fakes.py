@@ -15,7 +15,8 @@ from vebench.engine.interface import Conversation, InterruptedCellError
 from vebench.interpreters.interpreter import Interpreter
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import resolve
 
 Script = Sequence[Answer | Exception]

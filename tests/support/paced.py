@@ -15,7 +15,8 @@ from vebench.commands.session import World
 from vebench.machine.host import Allowance, read_host
 from vebench.machine.topology import flat
 from vebench.plan.cells import Cell
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 
 Seconds = Callable[[Cell], float]
 Counts = Callable[[Cell, Window], Mapping[str, int]]

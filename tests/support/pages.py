@@ -25,7 +25,8 @@ from vebench.gates.series import history
 from vebench.machine.host import read_host
 from vebench.machine.placement import place
 from vebench.plan.cells import CellKey, expand
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.document import Document, Page, PageKind, Table
 from vebench.reports.formats import terminal
 from vebench.reports.pages.list import list_page

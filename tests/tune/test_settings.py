@@ -7,8 +7,8 @@ from vebench.backends.registry import find
 from vebench.child.answers import Cause, Timed
 from vebench.engine.interface import Outcome
 from vebench.plan.cells import Cell
-from vebench.plan.grammar import parse_backends
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice, parse_backends
+from vebench.plan.spec import RunSpec
 from vebench.results.records import record
 from vebench.tune.budget import Budget
 from vebench.tune.settings import settings

@@ -80,13 +80,13 @@ def test_async_no_tries_no_asynchronous_backend(vebench: Command) -> None:
 
 def test_reserved_cpus_get_no_worker(vebench: Command) -> None:
     start = FakeStart()
-    found = tuned(vebench, *OURS, "--set", "pin=compact[reserve=2]", on=world(start=start, cpus=4))
+    found = tuned(vebench, *OURS, "--pin", "compact[reserve=2]", on=world(start=start, cpus=4))
     assert found["chosen"]["workers"] == 2
     assert {cpu for cell, _ in start.started for cpu in cell.cpus} == {0, 1}
 
 
 def test_settings_that_would_need_too_much_memory_are_not_tried(vebench: Command) -> None:
-    found = tuned(vebench, *OURS, "--set", "memory=120M")
+    found = tuned(vebench, *OURS, "--memory", "120M")
     whys = {one["setting"]: one["why"] for one in found["not_tried"]}
     assert "more than the 120 MiB allowed" in whys["gym-async:4x16"]
     assert found["chosen"]["backend"] in {"for-loop", "shm-sync"}
@@ -99,7 +99,7 @@ def test_a_setting_that_used_too_much_memory_is_not_recommended(vebench: Command
         return [replace(one, peak_rss_bytes=size) if isinstance(one, Done) else one for one in answers]
 
     large = replace(world_of(script, 4), clock=FakeClock(0.02))
-    found = tuned(vebench, *OURS, "--set", "memory=300M", on=large)
+    found = tuned(vebench, *OURS, "--memory", "300M", on=large)
     assert found["chosen"]["backend"] == "shm-async"
     assert any("300 MiB" in one["why"] for one in found["not_offered"])
 
@@ -374,17 +374,20 @@ def test_by_default_every_peer_is_tried(vebench: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be ok or no"),
+        (("-e", "Acrobot", "--async", "perhaps"), "--async perhaps: must be one of ok, no"),
         (("-e", "Acrobot", "--budget", "soon"), "--budget soon: write a time such as"),
-        (("-e", "Acrobot", "--budget", "-3s"), "--budget -3: must be above 0 seconds"),
+        (("-e", "Acrobot", "--budget", "-3s"), "--budget -3s: must be above 0 seconds"),
         (("-e", "Acrobot", "--margin", "200%"), "--margin 200%: must be between 0% and 100%"),
         (("-e", "Acrobot,CartPole"), "tune answers for one environment, not 2"),
         (("-e", "Acrobot", "--batch", "0"), "--batch 0"),
-        (("-e", "Acrobot", "--set", "memory=much"), "memory much: write a size such as 512M or 8G"),
-        (("-e", "Acrobot", "--set", "memory=-8G"), "write a size such as 512M or 8G"),
-        (("-e", "Acrobot", "--set", "pin=compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
-        (("-e", "Acrobot", "--set", "pin=compact[reserve=-1]"), "--set pin: reserve -1: must be a whole number"),
-        (("-e", "Acrobot", "--set", "memroy=1G"), "keys are memory, pin, policy, seed, timeout"),
+        (("-e", "Acrobot", "--memory", "much"), "memory much: write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--memory", "-8G"), "write a size such as 512M or 8G"),
+        (("-e", "Acrobot", "--pin", "compact[reserve=4]"), "reserve=4: no CPU is left for workers (4 usable)"),
+        (
+            ("-e", "Acrobot", "--pin", "compact[reserve=-1]"),
+            "--pin compact[reserve=-1]: reserve -1: must be a whole number",
+        ),
+        (("-e", "Acrobot", "--memroy", "1G"), "--memory"),
         (("-e", "Acrobot", "-b", "shm-async", "--async", "no"), "returns whichever environments are ready"),
         (("-e", "Acrobot", "--allow-code"), "needs --resume"),
         ((), "--env: name at least one environment"),

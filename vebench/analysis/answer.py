@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vebench.analysis.cell import of_key
 from vebench.analysis.rules import WIDE, ageing
-from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_beside_others
+from vebench.analysis.statistics import Contrast, contrast, ratio, verdicts, width_within_run
 from vebench.backends.registry import REFERENCE
 from vebench.plan.cells import rank
 
@@ -112,7 +112,7 @@ def answer(cells: Sequence[CellSummary], spec: RunSpec, usable_cpus: int, *, usa
     if not valid:
         return TaskAnswer(reason, doubted=doubted)
     # Known well enough, with or without what passes did to all cells alike.
-    widths = {cell.key: (cell.half_width, width_beside_others(cell.sample)) for cell in valid}
+    widths = {cell.key: (cell.half_width, width_within_run(cell.sample)) for cell in valid}
     known = [cell for cell in valid if any(width is not None and width <= WIDE for width in widths[cell.key])]
     lead, tied, wide = _contest(valid, known)
     fastest = best = valid[0] if reason else lead

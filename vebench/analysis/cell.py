@@ -11,7 +11,7 @@ from vebench.analysis.statistics import Sample, estimate
 from vebench.analysis.windows import STEADY, Stability
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK, find
 from vebench.plan.cells import report_order
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.plan.verdicts import SAME
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from vebench.backends.interface import Engine, OwnClasses
     from vebench.child.answers import CellProof, HostShare, WorkVerdict
     from vebench.plan.cells import CellKey
-    from vebench.plan.spec import BackendChoice, RunSpec
+    from vebench.plan.grammar import BackendChoice
+    from vebench.plan.spec import RunSpec
 
     Curve = tuple["CellSummary", ...]
 

@@ -31,7 +31,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from vebench.analysis.cell import Exclusion
 from vebench.analysis.pairing import CHECK, DECISIVE, CellComparison, Names, Pair, Sides, doubts, was_skipped
 from vebench.analysis.rules import WIDE
-from vebench.analysis.statistics import LEVEL, WIDEST_LOG, Contrast, Error, product, student_quantile, summed, verdicts
+from vebench.analysis.statistics import (
+    LEVEL,
+    WIDEST_LOG,
+    Contrast,
+    Error,
+    power_product,
+    student_quantile,
+    summed,
+    verdicts,
+)
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
@@ -284,7 +293,7 @@ class _Judge:
 
 def mean_ratio(pairs: Sequence[Pair], run_spread: RunSpread | None) -> Contrast:
     """Return the geometric mean of the ratios of one pair or more, with what separates the two runs in its error."""
-    found = product((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
+    found = power_product((weight / len(pairs), sample) for pair in pairs for weight, sample in pair.terms)
     return found if run_spread is None else Contrast(found.log, summed((found.error, run_spread.of(pairs))))
 
 

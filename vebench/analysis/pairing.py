@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from math import exp
+from math import exp, log
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vebench.analysis.cell import Exclusion, base_of, yardstick_of
 from vebench.analysis.findings import NO_REASON, Code
 from vebench.analysis.pooling import pooled_alone
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample, product
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Outcome, Sample
 from vebench.backends.registry import REFERENCE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DECISIVE = ("num_envs", "batch_size", "frame_skip", "cpus_owned", "replicas")
 _WORST_LAST: tuple[Condition, ...] = ("overhead", "undisturbed", "oversubscribed", "disturbed")
 # Of sides that take turns: by how much the shares of CPU time that others took may differ. Less comes by chance.
 _UNEVEN = 0.2
-HOW_TO_HAVE = "vebench run always measures it, unless --set base=false is given"
+HOW_TO_HAVE = "vebench run always measures it, unless --no-base is given"
 
 
 class Names(NamedTuple):
@@ -132,7 +132,13 @@ class Sides:
             for cells in (self.before, self.after)
         )
         terms = (*above, *((-power, sample) for power, sample in below))
-        return Pair(terms, (exp(product(below).log), exp(product(above).log)))
+        return Pair(
+            terms,
+            (
+                exp(sum(power * log(sample.level) for power, sample in below)),
+                exp(sum(power * log(sample.level) for power, sample in above)),
+            ),
+        )
 
     def beside(self, key: CellKey) -> CellComparison:
         """Return the cell with what prevents a verdict; ``inconclusive`` without a reason if nothing does."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from vebench.analysis.cell import CellSummary, Exclusion, base_of, curves, of_key
 from vebench.analysis.findings import GRAVEST_FIRST, NO_REASON, Code, Finding, quota, way_out
-from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, estimate, verdicts
+from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, contrast, estimate, verdicts
 from vebench.analysis.windows import DRIFT, trend
 from vebench.backends.bracketed import written
 from vebench.backends.environments.suites import DRIFTING_ENGINES
 from vebench.backends.registry import BY_NAME, CEILING, NULL, REFERENCE
 from vebench.child.window import TAKEN_SHARE
-from vebench.plan.spec import COMPARE_SETTINGS, UNTIL_BUDGET, as_settings
+from vebench.plan.spec import UNTIL_BUDGET
 from vebench.plan.tasks import recorded_task
 from vebench.results.paths import LOG_SUFFIX
 
@@ -83,6 +83,7 @@ class Sweep:
     cells: tuple[CellSummary, ...]
     head: RunRecord
     file: str
+    _ratios: dict[tuple[CellKey, CellKey], Contrast | None] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> Mapping[CellKey, CellSummary]:
@@ -107,12 +108,21 @@ class Sweep:
         by_env = {env: ageing(one for one in loops if one.env == env) for env in {cell.env for cell in loops}}
         return {env: found for env, found in by_env.items() if found is not None}
 
+    def ratio(self, cell: CellSummary, other: CellSummary) -> Contrast | None:
+        """Return the rate of ``cell`` over another's, None if one has no interval. It is computed once."""
+        if (cell.key, other.key) not in self._ratios:
+            self._ratios[cell.key, other.key] = contrast([(1.0, cell.sample), (-1.0, other.sample)])
+        return self._ratios[cell.key, other.key]
+
     @cached_property
     def above_ceiling(self) -> frozenset[CellKey]:
         """The cells that seem significantly faster than the bare simulator."""
-        return _slower(
-            (cell.key, bare.key, bare.sample, cell.sample) for cell in self.cells if (bare := self.ceiling_of(cell))
-        )
+        above = {}
+        for cell in self.cells:
+            bare = self.ceiling_of(cell)
+            if bare is not None and (found := self.ratio(cell, bare)) is not None:
+                above[cell.key] = found.inverse
+        return frozenset(key for key, verdict in verdicts(above).items() if verdict == "slower")
 
     @cached_property
     def below_simulator(self) -> frozenset[CellKey]:
@@ -138,12 +148,13 @@ class Sweep:
     @cached_property
     def below_loop(self) -> frozenset[CellKey]:
         """The cells that are significantly slower than a plain loop with one worker."""
-        return _slower(
-            (cell.key, loop.key, cell.sample, loop.sample)
+        speedups = {
+            cell.key: found
             for cell in self.cells
             if cell.speedup is not None and not cell.reference_row and cell.label != REFERENCE
-            if (loop := self.by_key.get(base_of(cell.key)))
-        )
+            if (found := self.ratio(cell, self.by_key[base_of(cell.key)])) is not None
+        }
+        return frozenset(key for key, verdict in verdicts(speedups).items() if verdict == "slower")
 
     @cached_property
     def retrograde(self) -> frozenset[CellKey]:
@@ -170,7 +181,7 @@ def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozens
             # A cell at least as fast in the same passes cannot be significantly slower. Skip the test, but count it in
             # the Holm correction.
             as_fast = one.passes == against.passes and one.level >= against.level
-            ratios[key, other] = None if as_fast else one.over(against)
+            ratios[key, other] = None if as_fast else contrast([(1.0, one), (-1.0, against)])
     judged = verdicts(ratios)
     return frozenset(key for (key, _), verdict in judged.items() if verdict == "slower")
 
@@ -178,14 +189,7 @@ def _slower(tests: Iterable[tuple[CellKey, CellKey, Sample, Sample]]) -> frozens
 def of_cell(cell: CellSummary, sweep: Sweep) -> tuple[Finding, ...]:
     """Return the findings on ``cell``, one of the sweep's, in the order in which JSON and CSV list them."""
     rules = (_outcome, _work, _precision, _speed, _machine, _places_and_threads, _loop_cost, _course)
-    return tuple(_typed(finding, sweep.head) for rule in rules for finding in rule(cell, sweep))
-
-
-def _typed(finding: Finding, head: RunRecord) -> Finding:
-    """Return a finding whose remedy names options as the command has them that made the run."""
-    if head.interpreter is None:
-        return finding
-    return replace(finding, remedy=as_settings(finding.remedy, COMPARE_SETTINGS))
+    return tuple(finding for rule in rules for finding in rule(cell, sweep))
 
 
 def _outcome(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
@@ -419,19 +423,19 @@ def _course(cell: CellSummary, sweep: Sweep) -> Iterator[Finding]:
     steady, aged = cell.figures.stability, sweep.ageing.get(cell.env)
     own = aged if aged is None or cell.label == REFERENCE else ageing([cell])
     if aged is not None and own is not None and aged.slope.log * own.slope.log > 0:
-        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--set warmup=30s)"
+        remedy = "end what grows in the environment, or let it settle with a longer warm-up (--warmup 30s)"
         yield Finding(Code.AGEING, f"{aged.words} of the plain loop", remedy)
     elif steady.drifts:
         verb, how = "falls", "on a cooler or idle machine"
         if steady.drift > 0:
-            verb, how = "rises", "with a longer warm-up (--set warmup=1s)"
+            verb, how = "rises", "with a longer warm-up (--warmup 1s)"
         message = f"the rate {verb} significantly, by more than {DRIFT:.0%} from the first window to the last"
         remedy = f"measure {how}; the median of these windows is not a steady rate"
         yield Finding(Code.DRIFTING, message, remedy)
     elif steady.unsettled and not cell.conditions.disturbed and not cell.conditions.throttled_windows:
         share = f" in {steady.unsettled} of {cell.repeats} passes" if cell.repeats > 1 else ""
         message = f"the rate had not settled when warm-up reached its limit{share}"
-        remedy = "measure with a longer warm-up (--set warmup=1s); on a busy machine the rate may never settle"
+        remedy = "measure with a longer warm-up (--warmup 1s); on a busy machine the rate may never settle"
         yield Finding(Code.DRIFTING, message, remedy)
     if steady.fewest_batches is not None and steady.fewest_batches < _FEWEST_BATCHES:
         message = f"windows have fewer than {_FEWEST_BATCHES} batches"
@@ -472,7 +476,7 @@ def of_run(run: Run, cells: Sequence[CellSummary], file: str = "FILE") -> tuple[
     found.append(incomplete(run, file))
     remedy = f"measure the cell of this line again with: {run.header.resume_command(file)}"
     found += [Finding(Code.INCOMPLETE, note, remedy) for note in run.notes]
-    return tuple(_typed(finding, run.header) for finding in found if finding is not None)
+    return tuple(finding for finding in found if finding is not None)
 
 
 def unusable(cells: Sequence[CellSummary]) -> Finding | None:

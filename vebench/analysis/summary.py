@@ -1,6 +1,6 @@
-"""From raw windows to what each cell of a run achieved: rates, speedup, efficiency, and whether its work is the same.
+"""From the windows of a run to its cells: rates, speedups, conditions, and whether the work is the same.
 
-Pure functions. Which windows count is decided in ``windows.py``.
+Pure functions. ``windows`` decides which windows count.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from vebench.analysis import windows as of_windows
 from vebench.analysis.cell import Built, CellSummary, Conditions, Exclusion, Figures, Work, base_of
 from vebench.analysis.pooling import pooled
 from vebench.analysis.rules import Sweep, of_cell
 from vebench.analysis.statistics import Estimate, Sample, estimate, estimate_of_rate, ratio
-from vebench.analysis.windows import acting, all_of, batch_sizes, disturbed, learning, stability, that_count
+from vebench.analysis.windows import windows_of
 from vebench.backends.registry import NULL, REFERENCE, YARDSTICK
 from vebench.child.answers import CellProof
 from vebench.machine.sysfs import ranges
@@ -22,13 +25,11 @@ from vebench.plan.spec import PASSES_OF_ALL
 from vebench.plan.verdicts import BEST_FIRST, SAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from vebench.analysis.statistics import Counts
-    from vebench.analysis.windows import Counting
+    from vebench.analysis.windows import Windows
     from vebench.child.answers import WorkVerdict
-    from vebench.child.window import Window
     from vebench.plan.cells import CellKey
     from vebench.results.records import CellRecord, Run, RunRecord
 
@@ -36,63 +37,74 @@ _NANO = 1e-9
 _NOT_COMPARED = CellProof("unverified", reason="the run ended before it was compared")
 # A proof in the cell is a verdict if none was known and each environment has ended this often or made this many steps.
 _ENOUGH_ENDS, _ENOUGH_STEPS = 3, 5000
-# To stop as soon as an interval looks narrow favours those that are narrow by chance. After this many processes that
-# costs little: docs/method.md has how much.
+# Stopping as soon as an interval looks narrow favours intervals that are narrow by chance. After this many processes
+# that costs little: docs/method.md has how much.
 FEWEST_PROCESSES = 5
+
+
+class _Measured(NamedTuple):
+    records: Sequence[CellRecord]
+    windows: Windows  # of the repeats that went well
+    counting: Windows  # those that count
 
 
 def summarise(run: Run, file: str = "FILE") -> tuple[CellSummary, ...]:
     """Return every cell of ``run``, which is in ``file``, with its findings, in the order in which they appear."""
     measured = _measured(run)
-    rated = _rated(measured, run.header)
-    sweep = Sweep(tuple(rated.values()), run.header, file)
-    conditions = {key: cell.condition for key, cell in rated.items()}
-    by_cpu_time, batches = (
-        pooled({key: _sample(measured[key][1], counts) for key in rated}, conditions)
-        for counts in (_frames_by_cpu_time, _times_by_batch)
-    )
-    cells = {}
-    for key, cell in rated.items():
-        speedup, ceiling = _speedup(cell, rated), sweep.ceiling_of(cell)
+    sweep = _rated(measured, run.header, file)
+    conditions = {cell.key: cell.condition for cell in sweep.cells}
+    by_cpu_time = pooled({key: _frames_by_cpu_time(each.counting) for key, each in measured.items()}, conditions)
+    by_batch = pooled({key: _times_by_batch(each.counting) for key, each in measured.items()}, conditions)
+    cells = []
+    for cell in sweep.cells:
+        key = cell.key
+        records, windows, counting = measured[key]
+        ceiling = sweep.ceiling_of(cell)
         frames_per_second = estimate_of_rate(cell.sample)
         steps_per_second = frames_per_second
         if cell.built.frame_skip != 1:
             steps_per_second = estimate_of_rate(cell.sample.scaled(1 / cell.built.frame_skip))
-        records, counted = measured[key]
-        well = [window for record in _well(records) for window in record.windows]
-        counting = [window for _, windows in counted for window in windows]
+        speedup = _speedup(cell, sweep)
+        # Windows of a comparison are short: each of its processes is taken as one window.
+        in_comparison = run.header.interpreter is not None and len({*counting["process"].tolist()}) > 1
         startups = [record.startup_ns * _NANO for record in records if record.startup_ns is not None]
         learner = None if cell.reference_row else run.header.spec.learner
         figures = Figures(
-            rows=sum([window.rows for window in well]),
-            resets=sum([window.resets for window in well]),
+            rows=int(windows["rows"].sum()),
+            resets=int(windows["resets"].sum()),
             startup_seconds=median(startups) if startups else None,
             peak_rss_bytes=max((r.peak_rss_bytes for r in records if r.peak_rss_bytes is not None), default=None),
             steps_per_second=steps_per_second,
             frames_per_second=frames_per_second,
             frames_per_cpu_second=estimate_of_rate(by_cpu_time[key]),
-            ns_per_batch=estimate_of_rate(batches[key]),
+            ns_per_batch=estimate_of_rate(by_batch[key]),
             speedup=speedup,
-            efficiency=speedup and speedup.scaled(1 / cell.built.cpus_owned),
-            of_ceiling=None if ceiling is None else ratio(cell.sample, ceiling.sample),
-            stability=stability(records, _observed(counted, run.header)),
-            acting=acting(counting),
-            batch_sizes=batch_sizes(counting),
-            learning=learning(learner, steps_per_second, cell.built.batch_size),
+            efficiency=None if speedup is None else speedup.scaled(1 / cell.built.cpus_owned),
+            of_ceiling=None if ceiling is None else _ratio(cell, ceiling, sweep),
+            stability=of_windows.stability(
+                records, of_windows.one_for_each_process(counting) if in_comparison else counting
+            ),
+            acting=of_windows.acting(counting),
+            batch_sizes=of_windows.batch_sizes(counting),
+            learning=of_windows.learning(learner, steps_per_second, cell.built.batch_size),
         )
-        cells[key] = replace(cell, by_cpu_time=by_cpu_time[key], figures=figures)
-    sweep = Sweep(tuple(cells.values()), run.header, file)
-    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in sweep.cells)
+        cells.append(replace(cell, by_cpu_time=by_cpu_time[key], figures=figures))
+    sweep = replace(sweep, cells=tuple(cells))
+    return tuple(replace(cell, findings=of_cell(cell, sweep)) for cell in cells)
 
 
-def _speedup(cell: CellSummary, cells: Mapping[CellKey, CellSummary]) -> Estimate | None:
-    base = cells.get(base_of(cell.key))
+def _speedup(cell: CellSummary, sweep: Sweep) -> Estimate | None:
+    base = sweep.by_key.get(base_of(cell.key))
     if base is None or cell.excluded or base.excluded:
         return None
     if cell is base:
-        rates = cell.sample.rates
-        return Estimate(1.0, 1.0, 1.0) if rates and median(rates) > 0 else None
-    return None if cell.backend in (NULL, YARDSTICK) else ratio(cell.sample, base.sample)
+        return Estimate(1.0, 1.0, 1.0) if cell.rate > 0 else None
+    return None if cell.backend in (NULL, YARDSTICK) else _ratio(cell, base, sweep)
+
+
+def _ratio(cell: CellSummary, other: CellSummary, sweep: Sweep) -> Estimate | None:
+    found = sweep.ratio(cell, other)
+    return ratio(cell.sample, other.sample) if found is None else found.estimate
 
 
 def rated(run: Run) -> tuple[CellSummary, ...]:
@@ -100,71 +112,67 @@ def rated(run: Run) -> tuple[CellSummary, ...]:
 
     This takes a fraction of the time of ``summarise``.
     """
-    return tuple(_rated(_measured(run), run.header).values())
+    return _rated(_measured(run), run.header, "").cells
 
 
-def _measured(run: Run) -> dict[CellKey, tuple[list[CellRecord], Counting]]:
-    return {key: (records, that_count(records)) for key, records in by_cell(run).items()}
+def _measured(run: Run) -> dict[CellKey, _Measured]:
+    cells = by_cell(run)
+    windows = windows_of(cells.values())
+    ends = np.searchsorted(windows["cell"], range(1, len(cells)))
+    parts = zip(cells.items(), np.split(windows, ends), strict=False)
+    return {key: _Measured(records, part, part[part["counts"]]) for (key, records), part in parts}
 
 
-def _observed(counted: Counting, header: RunRecord) -> Counting:
-    """Return the windows of each process. In a comparison windows are short, so return them as one."""
-    if header.interpreter is None or len(counted) == 1:
-        return counted
-    return [(record, [all_of(windows)] if windows else []) for record, windows in counted]
-
-
-def _rated(
-    measured: Mapping[CellKey, tuple[list[CellRecord], Counting]], header: RunRecord
-) -> dict[CellKey, CellSummary]:
-    cells = {key: _cell(records, counted, header) for key, (records, counted) in measured.items()}
-    samples = {key: _sample(counted, _frames) for key, (_, counted) in measured.items()}
+def _rated(measured: Mapping[CellKey, _Measured], header: RunRecord, file: str) -> Sweep:
+    """Return the cells with their rates."""
+    cells = {key: _cell(each, header) for key, each in measured.items()}
+    samples = {key: _frames(each.counting) for key, each in measured.items()}
     frames = pooled(samples, {key: cell.condition for key, cell in cells.items()})
-    for key, cell in cells.items():
-        cells[key] = replace(cell, sample=frames[key])
-    for key in Sweep(tuple(cells.values()), header, "").above_ceiling:
+    cells = {key: replace(cell, sample=frames[key]) for key, cell in cells.items()}
+    sweep = Sweep(tuple(cells.values()), header, file)
+    for key in sweep.above_ceiling:
         if cells[key].label != REFERENCE:  # if the reference is above the ceiling, the ceiling was disturbed
             cells[key] = replace(cells[key], excluded_for=Exclusion.ABOVE_CEILING)
-    return cells
+    return replace(sweep, cells=tuple(cells.values()))
 
 
 def by_cell(run: Run) -> dict[CellKey, list[CellRecord]]:
-    """Return the records of each cell by its key without a repeat, but those that were ended and measured again."""
+    """Return the records of each cell, without interrupted repeats that were measured again."""
     repeats: dict[CellKey, list[CellRecord]] = {}
     for record in run.cells:
         repeats.setdefault(record.key.without_repeat, []).append(record)
-    last = {key: max(record.repeat for record in records) for key, records in repeats.items()}
-    return {
-        key: [record for record in records if not record.interrupted or record.repeat == last[key]]
-        for key, records in repeats.items()
-    }
+    for key, records in repeats.items():
+        last = max(record.repeat for record in records)
+        repeats[key] = [record for record in records if not record.interrupted or record.repeat == last]
+    return repeats
 
 
-def frame_rates(records: Sequence[CellRecord]) -> Sample:
-    """Return frames per second of a cell, given all its repeats and nothing of the other cells."""
-    return _sample(that_count(records), _frames)
+def frame_rates(record: CellRecord) -> Sample:
+    """Return frames per second of one repeat of a cell."""
+    windows = windows_of([[record]])
+    return _frames(windows[windows["counts"]])
 
 
-def batch_times(records: Sequence[CellRecord]) -> Sample:
-    """Return the wall time from one batch to the next in nanoseconds, given all repeats of a cell and nothing else."""
-    return _sample(that_count(records), _times_by_batch)
+def batch_times(record: CellRecord) -> Sample:
+    """Return the wall time from one batch to the next in nanoseconds, of one repeat of a cell."""
+    windows = windows_of([[record]])
+    return _times_by_batch(windows[windows["counts"]])
 
 
-def _frames(record: CellRecord, windows: Sequence[Window]) -> list[Counts]:
-    return [((one.rows - one.resets) * record.frame_skip, one.ns * _NANO) for one in windows]
+def _frames(windows: Windows) -> Sample:
+    frames = windows["steps"] * windows["frame_skip"]
+    return Sample.of(windows["repeat"], frames, windows["ns"] * _NANO)
 
 
-def _frames_by_cpu_time(record: CellRecord, windows: Sequence[Window]) -> list[Counts]:
-    return [((one.rows - one.resets) * record.frame_skip, one.cpu_ns * _NANO) for one in windows if one.cpu_ns]
+def _frames_by_cpu_time(windows: Windows) -> Sample:
+    frames = windows["steps"] * windows["frame_skip"]
+    return Sample.of(windows["repeat"], frames, windows["cpu_ns"] * _NANO)
 
 
-def _times_by_batch(record: CellRecord, windows: Sequence[Window]) -> list[Counts]:
-    # Where batches differ in size, windows count them.
-    return [(one.ns, one.batches or one.rows / record.batch_size) for one in windows if one.batches or one.rows]
-
-
-def _sample(counted: Counting, counts: Callable[[CellRecord, Sequence[Window]], list[Counts]]) -> Sample:
-    return Sample.of({record.repeat: counts(record, windows) for record, windows in counted})
+def _times_by_batch(windows: Windows) -> Sample:
+    # Windows count batches where these differ in size.
+    batches = np.where(windows["batches"] > 0, windows["batches"], windows["rows"] / windows["batch_size"])
+    return Sample.of(windows["repeat"], windows["ns"], batches)
 
 
 def _well(records: Sequence[CellRecord]) -> list[CellRecord]:
@@ -178,8 +186,9 @@ def _usable(records: Sequence[CellRecord], header: RunRecord) -> int:
     return sum(there) or here
 
 
-def _cell(records: Sequence[CellRecord], counted: Counting, header: RunRecord) -> CellSummary:
+def _cell(measured: _Measured, header: RunRecord) -> CellSummary:
     """Return a cell without its rates."""
+    records = measured.records
     failed = [record for record in records if record.status == "failed"]
     faulty = [record for record in failed if not record.interrupted]
     first = (_well(records) or failed or records)[0]
@@ -198,7 +207,13 @@ def _cell(records: Sequence[CellRecord], counted: Counting, header: RunRecord) -
         engines=first.engines,
         own_classes=first.own_classes,
     )
-    cell = CellSummary(
+    conditions = _conditions(measured, built, usable)
+    excluded_for = None
+    if conditions.strayed and header.spec.pin.pins and header.host.pinning:
+        excluded_for = Exclusion.NOT_PINNED
+    elif first.entry.library.spins and (conditions.disturbed or conditions.throttled or first.workers > usable):
+        excluded_for = Exclusion.CONTESTED
+    return CellSummary(
         key=first.key.without_repeat,
         status=first.status,
         reason=next((record.reason for record in (*faulty, *failed, *records) if record.reason is not None), None),
@@ -207,36 +222,29 @@ def _cell(records: Sequence[CellRecord], counted: Counting, header: RunRecord) -
         faulty_repeats=len(faulty),
         built=built,
         work=_work(records, first, header),
-        conditions=_conditions(records, built, counted, usable),
+        conditions=conditions,
+        excluded_for=excluded_for,
     )
-    if cell.conditions.strayed and header.spec.pin.pins and header.host.pinning:
-        return replace(cell, excluded_for=Exclusion.NOT_PINNED)
-    contested = cell.conditions.disturbed or cell.conditions.throttled or cell.workers > usable
-    return replace(cell, excluded_for=Exclusion.CONTESTED) if contested and cell.entry.library.spins else cell
 
 
-def _conditions(records: Sequence[CellRecord], built: Built, counted: Counting, usable: int) -> Conditions:
-    every = [(len(record.cpus), window) for record in _well(records) for window in record.windows]
-    shaken = [(cpus, window) for cpus, window in every if not window.undisturbed(cpus)]
-    span = sum([len(record.cpus) * sum([window.ns for window in windows]) for record, windows in counted])
-    stolen = sum([window.steal_ns or 0 for _, windows in counted for window in windows])
-    others = sum([window.others_ns or 0 for _, windows in counted for window in windows])
+def _conditions(measured: _Measured, built: Built, usable: int) -> Conditions:
+    records, windows, counting = measured
+    span = max(1.0, float((counting["cpus"] * counting["ns"]).sum()))
     hosts = tuple(share for record in records for share in record.hosts or ())
-    at_work = built.choice.entry.at_work(built.processes, built.threads, built.choice.options)
     oversubscribed_by: Literal["workers", "threads"] | None = None
     if records[0].workers > usable:
         oversubscribed_by = "workers"
-    elif at_work > built.cpus_owned:
+    elif built.choice.entry.at_work(built.processes, built.threads, built.choice.options) > built.cpus_owned:
         oversubscribed_by = "threads"
     return Conditions(
-        windows=len(every),
-        throttled_windows=sum([window.held_back for _, window in shaken]),
-        disturbed_windows=sum([window.disturbed(cpus) for cpus, window in shaken]),
+        windows=len(windows),
+        throttled_windows=int(windows["throttled"].sum()),
+        disturbed_windows=int(windows["disturbed"].sum()),
         # The loss of one host slows the replicas on all of them.
-        disturbed=disturbed(counted) or any(host.disturbed for host in hosts),
-        taken_is_known=any((one.steal_ns, one.others_ns) != (None, None) for _, each in counted for one in each),
-        stolen_share=stolen / max(1, span),
-        others_share=others / max(1, span),
+        disturbed=of_windows.disturbed_together(counting) or any(host.disturbed for host in hosts),
+        taken_is_known=not bool((np.isnan(counting["steal_ns"]) & np.isnan(counting["others_ns"])).all()),
+        stolen_share=float(np.nansum(counting["steal_ns"])) / span,
+        others_share=float(np.nansum(counting["others_ns"])) / span,
         strayed=any(map(_strayed, records)),
         oversubscribed_by=oversubscribed_by,
         unbound=next((record.unbound for record in records if record.unbound), None),

@@ -1,8 +1,7 @@
-"""The windows of a cell: which of them count, how steady they are, and where the time of a policy's loop goes.
+"""The windows of a run as one array: which of them count, how steady they are, where the time of a policy's loop goes.
 
-A window is calm if neither a CPU quota nor others kept the cell from its CPUs. Where too few are calm, or the calm ones
-are not calm together, the windows that no quota held back count, and only if there are none, all of them do. Pure
-functions of raw counts.
+A window is undisturbed if neither a CPU quota nor others kept the cell from its CPUs. If a cell has enough undisturbed
+windows, only these count. Otherwise all count that no quota slowed or, without any, all. Pure functions.
 """
 
 from __future__ import annotations
@@ -11,59 +10,169 @@ from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from math import erfc, exp, log, sqrt
+from operator import attrgetter
 from statistics import fmean, linear_regression, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vebench.analysis.statistics import COMMON, WINDOW_CORRELATION, Contrast, Error, student_quantile
 from vebench.child.schedule import MOST_TRIES
 from vebench.child.window import Window, too_much
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from vebench.analysis.statistics import Estimate
-    from vebench.plan.spec import LearnerStep
+    from vebench.plan.grammar import LearnerStep
     from vebench.results.records import CellRecord
 
-# How often a steady cell may be called unsteady, with all its processes taken together.
-_OUTLIER_LEVEL = 0.01
+    Bools = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+    # An element for each window, with the fields of ``_DTYPE``.
+    Windows = NDArray[np.void]
+
+_OUTLIER_LEVEL = 0.01  # of all processes of a cell together
 _DRIFT_LEVEL = 0.02  # five windows are in order by chance in 1.7 % of cases, fewer windows more often
-DRIFT = 0.05  # the least relative change from the first window to the last that is worth a word
+DRIFT = 0.05  # the smallest relative change from the first window to the last that is reported
 _CLOSE = 1e-9  # what rounding leaves of windows that all hold the same number of resets for each step
-# Of three values, no statistic differs clearly from chance.
-_FEWEST_FOR_OUTLIERS = 4
-# With more windows than this, a trend is sought in the medians of this many groups of them. With more processes than
-# this, the distribution is approximated by the normal one.
-_MOST_MEDIANS = 12
-_MOST_EXACT = 8
-# As one process does not show how much processes differ, a cell that has several keeps at least two.
-_FEWEST_PROCESSES = 2
+_FEWEST_FOR_OUTLIERS = 4  # of three values, no statistic differs clearly from chance
+_MOST_MEDIANS = 12  # of more windows than this, so many medians of consecutive ones are tested for a drift
+_MOST_EXACT = 8  # of more processes than this, the distribution is taken as normal
+_FEWEST_PROCESSES = 2  # of a cell that has several: one does not show how much processes differ
 _UNKNOWNS = 2  # of a regression: the time of a step, and of a reset
 _UNEVEN = 2  # the longest window of a process over its shortest
-Counting = list[tuple["CellRecord", "Sequence[Window]"]]
+
+_COUNTS = tuple(item.name for item in fields(Window))
+_READ = ("cell", "process", "repeat", "cpus", "frame_skip", "batch_size", "num_envs", *_COUNTS)
+_DTYPE = np.dtype(
+    [(name, np.intp if name in ("cell", "process", "repeat") else np.float64) for name in _READ]
+    + [("steps", np.float64), ("taken_ns", np.float64)]
+    + [("throttled", np.bool_), ("disturbed", np.bool_), ("counts", np.bool_)]
+)
+# Ages of windows and their rates, for the process of each pass.
 Aged = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
+
+
+def windows_of(cells: Iterable[Sequence[CellRecord]]) -> Windows:
+    """Return the windows of all repeats that went well, given the repeats of each cell.
+
+    Beside what a window has counted (NaN: unknown), an element has these fields.
+
+    cell, process, repeat
+        The index of the cell, the index of the process, and the number of the pass.
+    cpus, frame_skip, batch_size, num_envs
+        Those of the process.
+    steps, taken_ns
+        Rows that do not only report a reset; CPU time that the hypervisor and others took.
+    throttled, disturbed
+        Whether a CPU quota slowed the window; whether others took too much.
+    counts
+        Whether the window counts.
+    """
+    count = attrgetter(*_COUNTS)
+    rows: list[tuple[float | None, ...]] = []
+    process = 0
+    for cell, records in enumerate(cells):
+        for one in records:
+            if one.status == "ok" and one.windows:
+                place = (cell, process, one.repeat, len(one.cpus), one.frame_skip, one.batch_size, one.num_envs)
+                rows += [(*place, *count(window)) for window in one.windows]
+                process += 1
+    table = np.array(rows, dtype=float).reshape(-1, len(_READ))
+    found = np.zeros(len(table), dtype=_DTYPE)
+    for column, name in zip(table.T, _READ, strict=True):
+        found[name] = column
+    found["steps"] = found["rows"] - found["resets"]
+    found["taken_ns"] = np.nan_to_num(found["steal_ns"]) + np.nan_to_num(found["others_ns"])
+    found["throttled"] = (found["throttles"] > 0) | (found["throttled_ns"] > 0)
+    found["disturbed"] = too_much(found["taken_ns"], found["cpus"] * found["ns"], found["cpus"])
+    if len(found):
+        found["counts"] = _that_count(found)
+    return found
+
+
+def disturbed_together(windows: Windows) -> bool:
+    """Return whether others took too much of the CPUs' time, over all these windows together."""
+    span = float((windows["cpus"] * windows["ns"]).sum())
+    return bool(too_much(float(windows["taken_ns"].sum()), span, float(windows["cpus"].sum())))
+
+
+def _disturbed_by(group: NDArray[np.intp], windows: Windows, share: Floats) -> Bools:
+    """Return whether others took too much of each group of windows; ``share`` is 1 for those that are meant."""
+    taken = np.bincount(group, share * windows["taken_ns"])
+    span = np.bincount(group, share * windows["cpus"] * windows["ns"])
+    found: Bools = too_much(taken, span, np.bincount(group, share * windows["cpus"]))
+    return found
+
+
+def _that_count(windows: Windows) -> Bools:
+    """Return which windows count.
+
+    Enough are undisturbed if each of at least two processes, and of half of them, has such a window; with one process,
+    if a third of its windows are, as is the case if the last try of each was.
+    """
+    process, cell, ns, slowed = windows["process"], windows["cell"], windows["ns"], windows["throttled"]
+    calm = ~(slowed | windows["disturbed"])
+    # Windows with a slow reset are longer, so they are disturbed more often, and the others alone would be too fast.
+    # If lengths differ much, all or none of a process count.
+    starts = _starts(windows)
+    uneven = np.maximum.reduceat(ns, starts) >= _UNEVEN * np.minimum.reduceat(ns, starts)
+    spoilt = (np.bincount(process, slowed) > 0) | _disturbed_by(process, windows, np.ones(len(windows)))
+    mixed = uneven & (np.bincount(process, ~calm) > 0)
+    kept = np.where(mixed[process], ~spoilt[process], calm)
+    cell_of_process = cell[starts]
+    processes = np.bincount(cell_of_process)
+    useful = np.bincount(cell_of_process, np.bincount(process, kept) > 0)
+    total, left = np.bincount(cell), np.bincount(cell, kept)
+    enough_of_one = (left > 0) & (MOST_TRIES * left >= total)
+    enough_of_several = (useful >= _FEWEST_PROCESSES) & (2 * useful >= processes)
+    enough = np.where(processes == 1, enough_of_one, enough_of_several)
+    # The kernel counts in ticks: on a disturbed machine, the least disturbed of short windows seem undisturbed.
+    enough &= ~_disturbed_by(cell, windows, kept.astype(float))
+    all_slowed = np.bincount(cell, ~slowed) == 0
+    found: Bools = np.where(enough[cell], kept, ~slowed | all_slowed[cell])
+    return found
+
+
+def _starts(windows: Windows) -> NDArray[np.intp]:
+    """Return the index of the first window of each process."""
+    process = windows["process"]
+    return np.flatnonzero(np.concatenate(([True], process[1:] != process[:-1])))
+
+
+def one_for_each_process(windows: Windows) -> Windows:
+    """Return one window for each process, with the sums of what its windows counted."""
+    starts = _starts(windows)
+    found = windows[starts]
+    for name in ("ns", "rows", "resets", "steps"):
+        found[name] = np.add.reduceat(windows[name], starts)
+    found["throttled"] = np.logical_or.reduceat(windows["throttled"], starts)
+    return found
+
+
+def _by_process(windows: Windows, values: Floats) -> list[list[float]]:
+    """Return the values of each process."""
+    found: dict[int, list[float]] = {}
+    for process, value in zip(windows["process"].tolist(), values.tolist(), strict=True):
+        found.setdefault(process, []).append(value)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
 class Stability:
-    """What the windows of a cell that count show beyond their rates, with all repeats that went well taken together.
-
-    ``fewest_batches`` is how many batches a window of a process held, the fewest mean, None without windows.
-    ``unsettled`` counts processes whose rate had not settled when their warm-up ended. ``aged`` has, for the process
-    of each pass, the windows whose ages are known: the steps that an environment had made in the middle of one, and
-    its rate. See the functions of these names for the others.
-    """
+    """How steady a cell was: properties of the windows that count, over all repeats that went well."""
 
     ended: bool = False  # whether any episode ended
-    # Share of time that resets take, 0 to 1, a lower bound. If no episode ended, the share of the first reset.
-    reset_share: float = 0.0
-    episode: float = 0.0  # mean steps of an episode; if no episode ended, the steps of a process
-
-    outliers: int = 0
-    drift: float = 0.0
-    fewest_batches: int | None = None
-    unsettled: int = 0
-    aged: Aged = ()
+    reset_share: float = 0.0  # of the time, 0 to 1, a lower bound; of the first reset if no episode ended
+    episode: float = 0.0  # mean steps of an episode, or the steps of a process if none ended
+    outliers: int = 0  # windows apart from the others of their process
+    drift: float = 0.0  # relative change from the first window to the last, 0 if it may be chance
+    fewest_batches: int | None = None  # in a window, the mean of the process with the fewest; None without windows
+    unsettled: int = 0  # processes whose rate had not settled when their warm-up ended
+    aged: Aged = ()  # the steps that an environment had made in the middle of a window, and the window's rate
 
     @property
     def age(self) -> float | None:
@@ -80,38 +189,38 @@ class Stability:
 STEADY = Stability()
 
 
-def stability(records: Sequence[CellRecord], counted: Counting) -> Stability:
-    """Return how steady a cell was, given all its repeats, and those of their windows that count."""
-    batches = [
-        sum([window.rows for window in windows]) // (record.batch_size * len(windows))
-        for record, windows in counted
-        if record.batch_size and windows
-    ]
-    windows = [window for _, each in counted for window in each]
-    least = max([one.ns for one in windows], default=0) / _UNEVEN  # the rate of a shorter one says little
-    processes = [
-        [(one.rows - one.resets) / one.ns for one in each if one.rows > one.resets and one.ns >= least]
-        for each in ([window for window in windows if not window.held_back] for _, windows in counted)
-    ]
-    steps, resets = sum([one.rows - one.resets for one in windows]), sum([one.resets for one in windows])
+def stability(records: Sequence[CellRecord], windows: Windows) -> Stability:
+    """Return how steady a cell was, given all its repeats, and the windows that count."""
+    unsettled = sum(record.settled is False for record in records if record.status == "ok")
+    if not len(windows):
+        return Stability(unsettled=unsettled)
+    # The rate of a much shorter window says little.
+    long = windows["ns"] >= windows["ns"].max() / _UNEVEN
+    telling = windows[long & (windows["steps"] > 0) & ~windows["throttled"]]
+    rates = _by_process(telling, telling["steps"] / telling["ns"])
+    rows = _by_process(windows, windows["rows"])
+    size = int(windows["batch_size"][0])
+    resets = int(windows["resets"].sum())
     return Stability(
-        outliers=outliers(processes),
-        drift=drift(processes),
-        fewest_batches=min(batches, default=None),
         ended=resets > 0,
         reset_share=reset_share(records, windows),
-        episode=steps / max(resets, len(counted), 1),
-        unsettled=sum(record.settled is False for record in records if record.status == "ok"),
-        aged=tuple((record.repeat, _ages(record, windows)) for record, windows in counted),
+        episode=float(windows["steps"].sum()) / max(resets, len(rows)),
+        outliers=outliers(rates),
+        drift=drift(rates),
+        fewest_batches=min(int(sum(each) // (size * len(each))) for each in rows) if size else None,
+        unsettled=unsettled,
+        aged=_ages(windows),
     )
 
 
-def _ages(record: CellRecord, windows: Sequence[Window]) -> tuple[tuple[float, float], ...]:
-    return tuple(
-        ((one.steps_before * record.batch_size + one.rows / 2) / record.num_envs, (one.rows - one.resets) / one.ns)
-        for one in windows
-        if one.steps_before is not None and one.rows > one.resets and not one.held_back
-    )
+def _ages(windows: Windows) -> Aged:
+    known = windows[(windows["steps_before"] >= 0) & (windows["steps"] > 0) & ~windows["throttled"]]
+    ages = (known["steps_before"] * known["batch_size"] + known["rows"] / 2) / known["num_envs"]
+    rates = known["steps"] / known["ns"]
+    points: dict[int, list[tuple[float, float]]] = {}
+    for number, age, rate in zip(known["repeat"].tolist(), ages.tolist(), rates.tolist(), strict=True):
+        points.setdefault(number, []).append((age, rate))
+    return tuple((number, tuple(each)) for number, each in points.items())
 
 
 def trend(aged: Aged) -> Contrast | None:
@@ -120,33 +229,36 @@ def trend(aged: Aged) -> Contrast | None:
     The slope of each pass is one observation. The variance within processes counts for ``COMMON`` degrees of freedom,
     and allows for ``WINDOW_CORRELATION``.
     """
-    passes, left, freedom = dict[int, list[tuple[float, float]]](), 0.0, 0  # weights, and slopes times them
+    weights: dict[int, float] = {}  # of passes
+    slopes: dict[int, float] = {}  # of passes, times their weights
+    left, freedom = 0.0, 0
     for number, points in aged:
-        ages, rates = [log(age) for age, _ in points], [log(rate) for _, rate in points]
+        ages = [log(age) for age, _ in points]
+        rates = [log(rate) for _, rate in points]
         if len(set(ages)) < 2:  # noqa: PLR2004 - a slope needs two
             continue
         slope, start = linear_regression(ages, rates)
         middle = fmean(ages)
         weight = sum((age - middle) ** 2 for age in ages)
-        passes.setdefault(number, []).append((weight, weight * slope))
+        weights[number] = weights.get(number, 0.0) + weight
+        slopes[number] = slopes.get(number, 0.0) + weight * slope
         left += sum((rate - start - slope * age) ** 2 for age, rate in zip(ages, rates, strict=True))
         freedom += len(ages) - 2
     if not freedom:
         return None
-    sums = [tuple(map(sum, zip(*each, strict=True))) for each in passes.values()]
-    total, others = sum(weight for weight, _ in sums), len(sums) - 1
-    slope = sum(product for _, product in sums) / total
+    total, others = sum(weights.values()), len(weights) - 1
+    slope = sum(slopes.values()) / total
     within = (1 + WINDOW_CORRELATION) / (1 - WINDOW_CORRELATION) * left / freedom
-    between = sum(weight * (product / weight - slope) ** 2 for weight, product in sums)
+    between = sum(weight * (slopes[number] / weight - slope) ** 2 for number, weight in weights.items())
     return Contrast(slope, Error((COMMON * within + between) / (COMMON + others) / total, COMMON + others))
 
 
 def outliers(processes: Sequence[Sequence[float]]) -> int:
-    """Return how many windows lie apart from the others of their process; at most one in each process.
+    """Return the number of windows that lie apart from the others of their process; at most one in each process.
 
-    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with what
-    chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying observations in samples,
-    Technometrics 11, 1969).
+    This is Grubbs' test on log rates. It compares the window farthest from the mean, in standard deviations, with the
+    distance that chance exceeds in ``_OUTLIER_LEVEL`` of cases (F. Grubbs, Procedures for detecting outlying
+    observations in samples, Technometrics 11, 1969).
     """
     tested = [[log(rate) for rate in rates] for rates in processes if len(rates) >= _FEWEST_FOR_OUTLIERS]
     found = 0
@@ -162,17 +274,18 @@ def outliers(processes: Sequence[Sequence[float]]) -> int:
 def drift(processes: Sequence[Sequence[float]]) -> float:
     """Return the relative change from the first window of a process to its last, 0 if it may be chance.
 
-    Whether there is a trend is decided by the seasonal Kendall test, with each process as a season, and the exact
+    The seasonal Kendall test decides whether there is a trend, with each process as a season, and the exact
     distribution of its statistic (R. Hirsch, J. Slack, R. Smith, Water Resources Research 18, 1982). The size of the
     trend is the median slope (P. Sen, Journal of the American Statistical Association 63, 1968).
     """
     logs = []
-    for values in ([log(rate) for rate in rates] for rates in processes if len(rates) > 1):
-        ends = [len(values) * index // _MOST_MEDIANS for index in range(_MOST_MEDIANS + 1)]
-        few = len(values) <= _MOST_MEDIANS
-        logs.append(values if few else [median(values[start:end]) for start, end in pairwise(ends)])
-    if not logs:
-        return 0.0
+    for rates in processes:
+        values = [log(rate) for rate in rates]
+        if len(values) > _MOST_MEDIANS:
+            ends = [len(values) * index // _MOST_MEDIANS for index in range(_MOST_MEDIANS + 1)]
+            values = [median(values[start:end]) for start, end in pairwise(ends)]
+        if len(values) > 1:
+            logs.append(values)
     slopes = [
         (values[after] - values[before]) / (after - before)
         for values in logs
@@ -181,7 +294,7 @@ def drift(processes: Sequence[Sequence[float]]) -> float:
     ]
     rises = sum([(slope > 0) + (slope == 0) / 2 for slope in slopes])  # equal ones count half
     rarer = min(rises, len(slopes) - rises)
-    if 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
+    if not slopes or 2 * _share_at_most(int(rarer), tuple(map(len, logs))) > _DRIFT_LEVEL:
         return 0.0
     return exp(median(slopes) * (max(map(len, logs)) - 1)) - 1
 
@@ -198,179 +311,112 @@ def _share_at_most(rises: int, lengths: tuple[int, ...]) -> float:
         mean = sum(length * (length - 1) / 4 for length in lengths)
         variance = sum(length * (length - 1) * (2 * length + 5) / 72 for length in lengths)
         return erfc((mean - rises - 0.5) / sqrt(2 * variance)) / 2
-    shares = [1.0]
+    shares = np.ones(1)
     for length in lengths:
         for last in range(1, length):
-            grown = [0.0] * (len(shares) + last)
-            for at, share in enumerate(shares):
-                for step in range(last + 1):
-                    grown[at + step] += share / (last + 1)
-            shares = grown
-    return sum(shares[: rises + 1])
+            shares = np.convolve(shares, np.full(last + 1, 1 / (last + 1)))
+    return float(shares[: rises + 1].sum())
 
 
-def reset_share(records: Sequence[CellRecord], windows: Sequence[Window]) -> float:
+def reset_share(records: Sequence[CellRecord], windows: Windows) -> float:
     """Return the share of the time that resets take, 0 to 1, less two standard errors.
 
     Regress the times of windows on their steps and resets, through the origin, with variances in proportion to times.
     If no episode ended, use the time of the first reset.
     """
-    resets = sum([one.resets for one in windows])
-    span = sum([one.ns for one in windows])
+    ns, made, ended = windows["ns"], windows["steps"], windows["resets"]
+    span, resets = float(ns.sum()), float(ended.sum())
     if not resets:
-        first = max([record.reset_ns or 0 for record in records], default=0)
-        return first / (first + span / max(1, len(records))) if windows else 0.0
-    counts = [(one.ns, one.rows - one.resets, one.resets) for one in windows]
-    of_steps = sum([steps**2 / ns for ns, steps, _ in counts])
-    of_both = sum([steps * ended / ns for ns, steps, ended in counts])
-    of_resets = sum([ended**2 / ns for ns, _, ended in counts])
+        first = max(record.reset_ns or 0 for record in records)
+        return first / (first + span / len(records))
+    of_steps = float((made**2 / ns).sum())
+    of_both = float((made * ended / ns).sum())
+    of_resets = float((ended**2 / ns).sum())
     determinant = of_steps * of_resets - of_both**2
     if determinant <= _CLOSE * of_steps * of_resets or len(windows) <= _UNKNOWNS:
         return 0.0
-    whole = sum([steps for _, steps, _ in counts])
-    step = (of_resets * whole - of_both * resets) / determinant
-    reset = (of_steps * resets - of_both * whole) / determinant
-    left = [(ns - step * steps - reset * ended) ** 2 / ns for ns, steps, ended in counts]
-    error = sqrt(sum(left) / (len(counts) - _UNKNOWNS) * of_steps / determinant)
+    step = (of_resets * float(made.sum()) - of_both * resets) / determinant
+    reset = (of_steps * resets - of_both * float(made.sum())) / determinant
+    left = float(((ns - step * made - reset * ended) ** 2 / ns).sum())
+    error = sqrt(left / (len(windows) - _UNKNOWNS) * of_steps / determinant)
     return max(0.0, reset - 2 * error) * resets / span
-
-
-def that_count(records: Sequence[CellRecord]) -> Counting:
-    """Return the repeats of a cell that went well, each with its windows that count, if any do."""
-    well = [record for record in records if record.status == "ok"]
-    calm = [_calm(record) for record in well]
-    if enough([len(windows) for windows in calm], [len(record.windows) for record in well]):
-        kept: Counting = [(record, windows) for record, windows in zip(well, calm, strict=True) if windows]
-        # The kernel counts in ticks: the calmest of short windows seem calm on a machine that is not.
-        if not disturbed(kept):
-            return kept
-    free = [[window for window in record.windows if not window.held_back] for record in well]
-    return list(zip(well, free if any(free) else [record.windows for record in well], strict=True))
-
-
-def _calm(record: CellRecord) -> Sequence[Window]:
-    """Return the calm windows of a process: all or none of them if their lengths differ much.
-
-    Windows with a slow reset are longer, so they are disturbed more often. The other windows alone would be too fast.
-    """
-    windows = record.windows
-    calm = [window for window in windows if window.undisturbed(len(record.cpus))]
-    spans = [window.ns for window in windows]
-    if len(calm) == len(windows) or max(spans) < _UNEVEN * min(spans):
-        return calm
-    held_back = any(window.held_back for window in windows)
-    return [] if held_back or disturbed([(record, windows)]) else windows
-
-
-def disturbed(counted: Counting) -> bool:
-    """Return whether others took too much of the CPUs' time, over all these windows together."""
-    each = [(len(record.cpus), window) for record, windows in counted for window in windows]
-    span = sum([cpus * window.ns for cpus, window in each])
-    return too_much(sum([window.taken_ns for _, window in each]), span, sum([cpus for cpus, _ in each]))
-
-
-def enough(calm: Sequence[int], windows: Sequence[int]) -> bool:
-    """Return whether the calm windows of a cell suffice, given how many each of its processes has, and how many in all.
-
-    Of several processes, each is one observation: at least two, and half of them, need a calm window. Of one process,
-    a third of the windows need to be calm, as is the case if the last try of each was calm.
-    """
-    if len(calm) == 1:
-        return 0 < MOST_TRIES * calm[0] >= windows[0]
-    some = sum(count > 0 for count in calm)
-    return some >= _FEWEST_PROCESSES and 2 * some >= len(calm)
-
-
-def all_of(windows: Sequence[Window]) -> Window:
-    """Return one window with all that these have counted; of percentiles, the median."""
-    counts: dict[str, Any] = {}
-    for item in fields(Window):
-        values = [getattr(window, item.name) for window in windows]
-        counts[item.name] = None if None in values else round(median(values)) if "_p" in item.name else sum(values)
-    counts["steps_before"] = windows[0].steps_before
-    return Window(**counts)
 
 
 @dataclass(frozen=True)
 class Acting:
-    """Where the time of a loop with a policy went, over the windows that count: shares of the wall time, 0 to 1.
+    """Where the time of a loop with a policy goes, as shares of the wall time from 0 to 1."""
 
-    ``latency_p50_ns`` and ``latency_p99_ns``: from the actions of a batch to the next batch, the median over windows.
-    ``age``: how often the policy acted between choosing an action and getting its row, the mean over rows; 0 if every
-    action is answered by the next batch.
-    """
-
-    waiting: float
+    waiting: float  # for rows
     inference: float
     copies: float
-    latency_p50_ns: float
+    latency_p50_ns: float  # from the actions of a batch to the next batch, the median over windows
     latency_p99_ns: float
-    age: float
+    age: float  # how often the policy acts between choosing an action and receiving its row, the mean over rows
 
     @property
     def counting(self) -> float:
-        """The share of the time in which the loop counts rows, and notes what is compared later."""
+        """The share of the time in which the loop counts rows, and keeps some for comparison."""
         return max(0.0, 1 - self.waiting - self.inference - self.copies)
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """How many rows batches had: 5 % have fewer than ``few``, 5 % more than ``many``; the medians over windows."""
+    """The rows of batches of different sizes: medians over windows."""
 
     mean: float
-    few: float
+    few: float  # 5 % of batches have fewer rows
     median: float
-    many: float
+    many: float  # 5 % have more
 
 
 @dataclass(frozen=True)
 class Learning:
-    """A learner that takes a stated time, after each batch or some number of steps, while nothing is sampled.
+    """A learner that takes a stated time, after each batch or a number of steps, while nothing is sampled."""
 
-    ``sampling``: the share of the whole that sampling takes, 0 to 1. ``steps_per_second``: of the whole. ``at_most``:
-    how many times faster the whole would be if sampling took no time at all (Amdahl's law).
-    """
-
-    sampling: float
-    steps_per_second: float
-    at_most: float
+    sampling: float  # the share of the whole time, 0 to 1
+    steps_per_second: float  # of sampling and learning together
+    at_most: float  # how many times faster the whole would be if sampling took no time (Amdahl's law)
 
 
-def acting(windows: Sequence[Window]) -> Acting | None:
-    """Return where the time went, None if no policy acted."""
-    known = [window for window in windows if window.waited_ns is not None]
-    if not known:
+def acting(windows: Windows) -> Acting | None:
+    """Return where the time goes, None if no policy acts."""
+    known = windows[~np.isnan(windows["waited_ns"])]
+    if not len(known):
         return None
-    span = sum(window.ns for window in known)
-    rows = sum(window.rows for window in known)
+    span = float(known["ns"].sum())
     return Acting(
-        waiting=sum(window.waited_ns or 0 for window in known) / span,
-        inference=sum(window.inferred_ns or 0 for window in known) / span,
-        copies=sum(window.copied_ns or 0 for window in known) / span,
-        latency_p50_ns=median(window.latency_p50_ns or 0 for window in known),
-        latency_p99_ns=median(window.latency_p99_ns or 0 for window in known),
-        age=sum(window.aged or 0 for window in known) / max(1, rows),
+        waiting=float(known["waited_ns"].sum()) / span,
+        inference=float(np.nansum(known["inferred_ns"])) / span,
+        copies=float(np.nansum(known["copied_ns"])) / span,
+        latency_p50_ns=_median(known["latency_p50_ns"]),
+        latency_p99_ns=_median(known["latency_p99_ns"]),
+        age=float(np.nansum(known["aged"])) / max(1.0, float(known["rows"].sum())),
     )
 
 
-def batch_sizes(windows: Sequence[Window]) -> BatchSizes | None:
-    """Return how many rows batches had, None if all have the same."""
-    known = [window for window in windows if window.batches]
-    if not known:
+def batch_sizes(windows: Windows) -> BatchSizes | None:
+    """Return how many rows batches have, None if all have the same number."""
+    known = windows[windows["batches"] > 0]
+    if not len(known):
         return None
     return BatchSizes(
-        mean=sum(window.rows for window in known) / sum(window.batches or 0 for window in known),
-        few=median(window.rows_p5 or 0 for window in known),
-        median=median(window.rows_p50 or 0 for window in known),
-        many=median(window.rows_p95 or 0 for window in known),
+        mean=float(known["rows"].sum() / known["batches"].sum()),
+        few=_median(known["rows_p5"]),
+        median=_median(known["rows_p50"]),
+        many=_median(known["rows_p95"]),
     )
+
+
+def _median(counts: Floats) -> float:
+    """Return the median of whole numbers, as one where it is one; unknown ones are 0."""
+    return median([int(count) for count in np.nan_to_num(counts)])
 
 
 def learning(learner: LearnerStep | None, rate: Estimate | None, batch_size: int) -> Learning | None:
-    """Return what a learner makes of sampling at ``rate``, in steps per second; None if there is no learner or rate."""
+    """Return the share that a learner leaves to sampling at ``rate`` steps per second; None without one of them."""
     if learner is None or rate is None or rate.median <= 0:
         return None
-    steps = learner.steps or batch_size
-    sampled = steps / rate.median
+    sampled_steps = learner.steps or batch_size
+    sampled = sampled_steps / rate.median
     whole = sampled + learner.seconds
-    return Learning(sampled / whole, steps / whole, whole / learner.seconds)
+    return Learning(sampled / whole, sampled_steps / whole, whole / learner.seconds)

@@ -67,7 +67,7 @@ class Actions:
         """Begin a stretch."""
 
     def times(self) -> dict[str, int]:
-        """Return what was counted since ``begins``, by the names of fields of ``Window``."""
+        """Return the counts since ``begins``, by the names of fields of ``Window``."""
         return {}
 
 
@@ -198,7 +198,7 @@ class Acting(Actions):
 
 
 class Fitting(Actions):
-    """Actions for a backend whose batches vary in size: as many as the last batch had rows, at first ``rows``."""
+    """Actions for a backend whose batches vary in size: one for each row of the last batch, at first ``rows``."""
 
     def __init__(self, actions: Actions, rows: int) -> None:
         self._actions, self._rows = actions, rows

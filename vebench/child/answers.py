@@ -46,7 +46,7 @@ class _Counted:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a cell's adapter has built, and where its process may run."""
+    """The backend that a cell's adapter has built, and where its process may run."""
 
     num_envs: int
     batch_size: int

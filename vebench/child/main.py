@@ -100,8 +100,8 @@ def main(request_file: str, answers: int, own_memory: Callable[[], object] = boo
             sys.stdout.flush()
         printed = _printed_last() if isinstance(error, (EOFError, ConnectionError)) else ""
         traceback.print_exc()
-        told = isinstance(job, (Proving, Judging))  # the judge says where
-        place = "" if told else where(traceback.walk_tb(error.__traceback__))
+        judged = isinstance(job, (Proving, Judging))  # the judge says where
+        place = "" if judged else where(traceback.walk_tb(error.__traceback__))
         answer(Failure(", ".join(filter(None, (printed or describe(error), place)))))
         return 1
     backend.close()
@@ -165,7 +165,7 @@ def _tell_where(answers: int, _number: int, frame: FrameType | None) -> None:
 
 
 def load(target: str) -> Factory:
-    """Return the adapter ``module:Class``. Raises whatever its import raises."""
+    """Return the adapter ``module:Class``. Its import may raise anything."""
     module, _, name = target.partition(":")
     factory: Factory = getattr(importlib.import_module(module), name)
     return factory

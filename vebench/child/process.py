@@ -1,4 +1,4 @@
-"""Processes and what is said to them: started here by the runner, on another host by the relay."""
+"""Processes, and the pipes to them. The runner starts them here, the relay on another host."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Process:
     Raises OSError if it does not start.
     """
 
-    def __init__(  # noqa: PLR0913 - those of Popen
+    def __init__(
         self,
         command: Sequence[str],
         log: IO[bytes] | None = None,
@@ -159,7 +159,7 @@ class Process:
 
 
 class CellStart(NamedTuple):
-    """What a cell's process is started with."""
+    """The parts that a cell's process is started with."""
 
     request: Path  # the JSON file
     log: IO[bytes]

@@ -23,7 +23,7 @@ PAUSE_NS = 20_000_000  # between two windows, or a share of a window if that is 
 _PAUSE_SHARE = 20
 _READING_NS = 2_000_000  # to read the counters before a window
 # Uncounted steps before a window that had to wait for its turn, on average. Of Pong, HalfCheetah and CartPole on a
-# virtual machine, the first 5 ms were up to 15 % slower, and those that followed as fast as all later ones, within 1 %.
+# virtual machine, the first 5 ms were up to 15 % slower, the next ones as fast as all later ones, within 1 %.
 LEAD_NS = 10_000_000
 _NANO = 1e9
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
-from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from vebench.machine import counters
@@ -85,7 +84,7 @@ def _counter(read: Callable[[Watched], int | None], joined: Joined = "sum", *, o
     return field(default=None, metadata={"read": read, "joined": joined, "owes": owes})
 
 
-def _of_loop(joined: Joined) -> Any:  # noqa: ANN401 - same reason
+def _of_loop(joined: Joined) -> Any:
     """Declare a field that only some loops count, else None. ``joined``: as in ``_counter``, or the mean."""
     return field(default=None, metadata={"of_loop": True, "joined": joined})
 
@@ -149,7 +148,7 @@ class Window:
     def disturbed(self, cpus: int) -> bool:
         """Return whether others took too much of the cell's ``cpus`` CPUs."""
         taken = (self.steal_ns or 0) + (self.others_ns or 0)  # ``taken_ns`` takes longer, and windows are many
-        return taken > TAKEN_SHARE * cpus * self.ns and too_much(taken, cpus * self.ns, cpus)
+        return taken > TAKEN_SHARE * cpus * self.ns and bool(too_much(taken, cpus * self.ns, cpus))
 
     def undisturbed(self, cpus: int) -> bool:
         """Return whether neither a CPU quota nor others kept the cell from its ``cpus`` CPUs."""
@@ -161,13 +160,13 @@ class Window:
         return self.rows - self.resets
 
 
-def too_much(taken_ns: int, span_ns: int, readings: int) -> bool:
+def too_much(taken_ns: Any, span_ns: Any, readings: Any) -> Any:
     """Return whether others took more than ``TAKEN_SHARE`` of ``span_ns`` of CPU time, by more than ticks can hide.
 
-    ``readings`` is how many counts were added up, one for each CPU and window. Their errors are independent, so that
-    the error of the sum grows with the square root.
+    ``readings`` is the number of counts that were added up, one for each CPU and window. Their errors are independent,
+    so the error of the sum grows with the square root. All three may be arrays of one shape.
     """
-    return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * sqrt(readings)
+    return taken_ns > TAKEN_SHARE * span_ns + _HIDDEN_NS * readings**0.5
 
 
 _COUNTERS = tuple(item for item in fields(Window) if "read" in item.metadata)
@@ -207,7 +206,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
     ``shares``: the share of each replica's window that is inside it, by which rows and counts are multiplied.
     """
     rows = [round(window.rows * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10, and of equal length
-    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - see above
+    resets = [round(window.resets * share) for window, share in zip(windows, shares)]  # noqa: B905 - Python 3.10
     counts = {}
     for item in (item for item in fields(Window) if "joined" in item.metadata):
         values = [getattr(window, item.name) for window in windows]
@@ -216,7 +215,7 @@ def joined(windows: Sequence[Window], shares: Sequence[float], ns: int) -> Windo
 
 
 _JOINED: dict[str, Callable[[Sequence[int], Sequence[float]], int]] = {
-    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - see above
+    "sum": lambda values, shares: sum(round(value * share) for value, share in zip(values, shares)),  # noqa: B905 - Python 3.10
     "most": lambda values, _shares: max(values),
-    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - see above
+    "mean": lambda values, shares: round(sum(value * share for value, share in zip(values, shares)) / len(values)),  # noqa: B905 - Python 3.10
 }

@@ -12,7 +12,7 @@ from vebench.interpreters.interpreter import packages_here
 from vebench.machine import counters
 from vebench.machine.host import LIVE, memory_available, read_host
 from vebench.machine.placement import order_of, place
-from vebench.plan.spec import check_pinning
+from vebench.plan.spec import OPTIONS
 from vebench.reports.console import show
 from vebench.reports.pages.machine import Machine, machine_page
 from vebench.results import header
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vebench.machine.host import Host
-    from vebench.plan.spec import Pinning
+    from vebench.plan.grammar import Pinning
     from vebench.reports.formats.registry import Format
 
 # How long the CPUs are watched for other processes' work: about twenty ticks of the kernel's clock.
@@ -33,7 +33,7 @@ def examine(sysroot: Path | None, workers: int | None, pin: Pinning, form: Forma
 
     Raises UsageError if there is no such folder.
     """
-    check_pinning(pin)
+    OPTIONS["pin"].check(pin)
     root = LIVE if sysroot is None else sysroot
     host = read_host(root)
     allowed, whole = frozenset(host.cpus_allowed), host.topology

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from vebench.errors import NotComparableError, RunFileError, UsageError
 from vebench.interpreters.interpreter import Interpreter, with_ours
 from vebench.plan.cells import expand, informed, interleaved, placement_of, without
-from vebench.plan.grammar import check_names
 from vebench.plan.pythons import path_of, table
-from vebench.plan.spec import check_spec
+from vebench.plan.spec import check_names, check_spec
 from vebench.plan.tasks import check_policy, refuse_not_ours
 from vebench.plan.verdicts import Knowledge
 from vebench.reports import console

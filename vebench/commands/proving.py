@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from vebench.plan.cells import Cell
     from vebench.plan.spec import RunSpec
 
-# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: those of
-# MuJoCo after 1,000 steps, and in most games about then.
+# A comparison before a run takes seconds for each backend. Some environments go on until an episode ends: MuJoCo's for
+# 1,000 steps, most games about as long.
 SHORT_STEPS, _SHORT_ENVS, _MOST_ENVS_PER_WORKER = 400, 2, 4
 _LIMIT = "max_episode_steps"  # the argument of gymnasium.make that cuts episodes
 
@@ -43,8 +43,8 @@ def learn(
 ) -> None:
     """Briefly compare the backends that ``spec`` will measure, and add the verdicts to ``knowledge``.
 
-    With ``episode``, episodes of environments unknown to vebench are cut to this many steps: where steps are
-    slow none would end otherwise, and backends differ most at resets.
+    With ``episode``, episodes of environments unknown to vebench are cut to this many steps. Where steps are slow, no
+    episode would end otherwise, and backends differ most at resets.
     """
     others = tuple(choice for choice in spec.backends if choice.label != registry.REFERENCE)
     if spec.backends and not others:
@@ -69,18 +69,18 @@ def learn(
         knowledge.add(whole, cell.backend, replace(found, reason=why))
 
 
-def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
+def prove(  # noqa: PLR0913 - the comparison, known verdicts, and the form of reports
     spec: RunSpec, steps: int, knowledge: Knowledge, world: World, *, in_full: bool, episode: int | None = None
 ) -> list[tuple[Cell, Proof]]:
     """Compare every backend on every task, report each on standard error, and keep the verdicts.
 
-    Each environment makes ``steps`` steps at least; what is compared is drawn from the spec's seed. ``in_full``:
-    nothing else shows the seed, and the reasons of verdicts. ``episode``: see ``learn``.
+    Each environment makes ``steps`` steps at least. Layouts are drawn from the spec's seed. ``in_full``: also report
+    the seed and the reasons of verdicts, if no page shows them. ``episode``: see ``learn``.
     """
     interpreters = interpreters_of(spec, world)
     cells = _cells(spec, Proving(steps, spec.seed), world, interpreters, episode)
     proofs: list[tuple[Cell, Proof]] = []
-    log: str | None = None  # of what the cell printed whose proof comes next
+    log: str | None = None  # the file with the output of the cell whose proof comes next
     envs = cells[0].workers if cells else 0
     with (
         ProofScreen(console.for_progress(), cells) as screen,
@@ -98,17 +98,19 @@ def prove(  # noqa: PLR0913 - what is compared, what is known, and where it goes
             if isinstance(proof, Comparing):
                 screen.compared(proof.rows)
                 continue
-            if isinstance(proof, str):  # what it printed
+            if isinstance(proof, str):  # the output of the cell
                 heading = f"{cell.task.id}, {cell.backend.label}, {counted(cell.workers, 'environment')}"
                 path = paths.LOG_OF_COMPARISONS
                 log = str(path) if paths.keep_log(path, f"{heading}, --seed {spec.seed}", proof) else None
                 continue
-            told, log = replace(proof, log=log, engines=(*proof.engines, *cell.engines)), None
-            proofs.append((cell, told))
+            reported, log = replace(proof, log=log, engines=(*proof.engines, *cell.interpreter.engines)), None
+            proofs.append((cell, reported))
             found = concluded(proof, steps, cell.workers)
-            screen.ended(_words(found) + (f"; log: {told.log}" if told.log else "") if in_full else found.verdict)
+            screen.ended(
+                _words(found) + (f"; log: {reported.log}" if reported.log else "") if in_full else found.verdict
+            )
             fell_back = proof.own_classes is not None and bool(proof.own_classes.refused)
-            # What another class does says nothing about the backend's own, which may step the next time.
+            # A verdict on another class says nothing about the backend's own class, which may step the next time.
             stepped = verdicts.as_stepped(cell.task, cell.backend, proof.own_classes)
             versions = _versions(cell, interpreters)
             if not proof.failed and knowledge.add(cell.task, stepped, found, versions) and not fell_back:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from vebench.commands.session import World
     from vebench.plan.cells import Plan
-    from vebench.plan.spec import BackendChoice, RunSpec
+    from vebench.plan.grammar import BackendChoice
+    from vebench.plan.spec import RunSpec
     from vebench.reports.console import Outlet
     from vebench.results.records import Run
 

@@ -28,7 +28,7 @@ _NANO = 1e-9
 _TRIPS = 10  # to the clock of a host, one after the other
 # The error of that clock may be a few milliseconds, or this share of a window.
 MOST_ERROR_S, MOST_ERROR = 5e-3, 0.01
-_GRACE_S = 30.0  # a host ends a cell by itself this long after it should have been told to
+_GRACE_S = 30.0  # after its deadline, a host ends a cell by itself
 _ENDED_S = 10.0  # for the processes of a cell on a host to end
 # By how much windows may take longer by the runner's clock than they claim: a share, and for late messages.
 _SHARE, _SLACK_NS = 0.2, 100_000_000
@@ -185,7 +185,7 @@ class LocalCell(CellProcess):
         self._resting_since = wakeful()
 
     def log(self) -> str:
-        """Return the end of what the cell's processes printed."""
+        """Return the end of the log of the cell's processes."""
         return self._child.log.end()
 
     def _heard(self) -> bytes | None:
@@ -274,7 +274,7 @@ class FarCell(CellProcess):
         return replace(answer, hosts=(self._share(),)) if isinstance(answer, Done) and self._trips else answer
 
     def log(self) -> str:
-        """Return the end of what it printed. A cell that is not done is ended for that."""
+        """Return the end of its log. A cell that is not done is ended for that."""
         if self._may_close_until is None:
             self._end()
         return self._log or ""

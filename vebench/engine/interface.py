@@ -54,7 +54,7 @@ class Conversation(ABC):
 
     @abstractmethod
     def log(self) -> str:
-        """Return the end of what the cell's processes printed."""
+        """Return the end of the log of the cell's processes."""
 
 
 # Starts a cell. When the context ends, all its processes have ended.

@@ -23,7 +23,7 @@ from vebench.engine.cell_process import CellProcess, FarCell, Limit, LocalCell
 from vebench.engine.interface import Conversation
 from vebench.engine.replicas import FAR_LEAD_NS, LOCAL_LEAD_NS, Replicas
 from vebench.hosts.site import Site, reached
-from vebench.interpreters.process_guard import ProcessGuard, python_path, restore_scratch
+from vebench.interpreters.process_guard import ProcessGuard, python_path
 from vebench.interpreters.waiting import CHECK_S, Interrupts, wakeful
 from vebench.machine import guardian, pinning
 from vebench.plan.cells import Cell, Replica
@@ -92,7 +92,6 @@ class Launcher:
         timeout = times * self._spec.timeout
         if replica.host:
             return FarCell(self._sites[replica.host], request, self._interrupts, timeout)
-        restore_scratch(self._scratch)
         number = next(self._started)
         mark = f"{self._token}.{number:06}"
         compares = isinstance(cell.job, Replaying | Judging)  # with the reference, in vebench's own interpreter

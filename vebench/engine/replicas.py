@@ -125,7 +125,7 @@ def joined_layout(layouts: Sequence[Layout]) -> Layout:
     """Return the layout of all replicas together.
 
     It has all differences and engines, each once, and the first reason why memory is unbound. The memory policy is None
-    if that of one replica is unknown.
+    if one of them is unknown.
     """
     policies = [layout.memory_policy for layout in layouts]
     return replace(

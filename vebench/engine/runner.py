@@ -38,8 +38,9 @@ from vebench.engine.interface import (
     RunStarted,
     WindowDone,
 )
-from vebench.plan.cells import Cell, Plan, is_proven
-from vebench.plan.spec import PASSES_OF_ALL, BackendChoice, RunSpec
+from vebench.plan.cells import Cell, CellPython, Plan, is_proven
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import PASSES_OF_ALL, RunSpec
 
 _SEED_BITS = 62  # a run file's integers have 63
 # A replay takes a third as long as the cell has stepped, which counts as at least and at most this many seconds.
@@ -114,8 +115,8 @@ def _measured(
 ) -> Iterator[Event | FirstLook]:
     """Start the cells one after another, then let each measure a window in turn: forwards, backwards, forwards ...
 
-    So each cell comes before another as often as after it, and whatever slows the machine for a while slows them all. A
-    cell that takes no turns is measured when it is started. Reference rows start after the first look at the others.
+    So each cell comes before another as often as after it, and a slow period of the machine slows them all. A cell that
+    takes no turns is measured when it is started. Reference rows start after the first look at the others.
     """
     all_cells = tuple(_RunningCell(cell, over) for cell in cells)
     late = [cell for cell in all_cells if cell.cell.entry.reference_row]
@@ -371,7 +372,7 @@ class _PlainLoop:
     def try_on(self, cell: Cell, job: Proving) -> None:
         """Step the plain loop on a cell's task, unless it has made the steps of the job before."""
         if not SUITES[cell.task.suite].ours and self._tried.get(cell.task, 0) < job.steps:
-            own = replace(cell, backend=_LOOP, python="")
+            own = replace(cell, backend=_LOOP, interpreter=CellPython())
             *_, (_, found) = _proven(own, job, self._launch)
             self._remember(cell.task, job, found)
 

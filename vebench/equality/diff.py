@@ -75,7 +75,7 @@ class PairRequest:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What two implementations are to each other, and what that rests on."""
+    """The verdict on two implementations, and its basis."""
 
     word: str
     stats: DiffStats
@@ -156,7 +156,7 @@ def _refuse_unknown(limits: Mapping[str, Limit], leaves: Sequence[str], kind: st
 
 
 def _function_of(policy: str | None) -> str:
-    """Return the policy if it is a function, and refuse what is no source of actions. Raises UsageError."""
+    """Return the policy if it is a function. Raises UsageError if it is not a source of actions."""
     if policy is None or policy in _SCRIPTED or policy.endswith(".npy"):
         return ""
     with contextlib.suppress(ValueError):
@@ -290,7 +290,7 @@ class PairPage(DataPage):
     """The verdict on two implementations, as a page."""
 
     names: tuple[str, str]
-    abouts: tuple[dict[str, Any], dict[str, Any]]  # what each side has answered about itself
+    abouts: tuple[dict[str, Any], dict[str, Any]]  # the answer of each side about itself
     verdict: Verdict
     seed: int
     policy: str | None = None
@@ -318,7 +318,7 @@ class PairPage(DataPage):
         return (Document(title=one_line(title), facts=facts, tables=(), legend=tuple(legend), answers=answers),)
 
     def _not_covered(self) -> list[str]:
-        """Return in words what a verdict on rows does not cover."""
+        """Return in words the limits of a verdict on rows."""
         stats, found = self.verdict.stats, list[str]()
         if self.verdict.word not in _AGREE:
             return found

@@ -38,7 +38,7 @@ def info(infos, path, index=None):
 
 
 class Shown(NamedTuple):
-    """What the example needs to know of a side."""
+    """A side as the example shows it."""
 
     text: str
     python: str
@@ -65,7 +65,7 @@ def made(case: Case, difference: FirstDifference) -> int:
 
 
 def example(sides: Sequence[Shown], case: Case, difference: FirstDifference, calls: Sequence[Sequence[Any]]) -> str:
-    """Return the script. It fails where the two differ, and prints what each of them has there.
+    """Return the script. It fails where the two differ, and prints both values.
 
     ``calls`` are those that the case made of each side, up to the call that returned the row and beyond.
     """

@@ -1,4 +1,4 @@
-"""Cases: what both sides of a comparison step, and how a case in which they differ is made small.
+"""Draws the cases that both sides of a comparison step, and shrinks a case in which they differ.
 
 A case is a few segments. A segment is a reset with a seed, and then an action for each step of each environment. An
 action is a list of arrays as ``child/equality/subject.py`` takes them. Nothing here steps anything.
@@ -89,7 +89,7 @@ class Source:
         return Segment(seed, tuple(self._lane(number, steps, self._how or how) for number in range(num_envs)))
 
     def cases(self, num_envs: int, steps: int, *, fixed: bool) -> Iterator[Case]:
-        """Yield what is stepped, of ``num_envs`` environments, or of one and of many unless that is ``fixed``.
+        """Yield cases of ``num_envs`` environments, and of one and of many unless the number is ``fixed``.
 
         The first cases have the layouts asked for, one and many. The last ones are longer, and not needed if episodes
         have ended.
@@ -119,7 +119,7 @@ class Source:
         return tuple(lane[:steps])
 
 
-def smallest(  # noqa: PLR0913 - the case, how it is stepped, and what bounds the search
+def smallest(  # noqa: PLR0913 - the case, how it is stepped, and the bounds of the search
     case: Case,
     difference: FirstDifference,
     stepped: Callable[[Case], FirstDifference | None],
@@ -174,7 +174,7 @@ def _cut(case: Case, difference: FirstDifference) -> Case:
 
 
 def _size(case: Case, constants: Sequence[Action]) -> tuple[int, ...]:
-    """Return what makes a case large, the most important first."""
+    """Return the measures by which cases are compared, the most important first."""
     simple = {repr(action): place for place, action in enumerate(constants)}
     actions = [action for each in case for lane in each.actions for action in lane]
     places = sum(simple.get(repr(action), len(simple)) for action in actions)

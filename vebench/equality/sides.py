@@ -91,7 +91,7 @@ def _stream(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def named(text: str) -> tuple[str, str, dict[str, Any]]:
-    """Return what ``started`` takes for ``NAME[KEY=VALUE,...]``, with ``@PYTHON`` or without."""
+    """Return the first arguments of ``started`` for ``NAME[KEY=VALUE,...]``, with ``@PYTHON`` or without."""
     name, at, python = text.rpartition("@")
     name, python = (name, python) if at and python else (text, sys.executable)
     module, values = bracketed.name_and_values(name)
@@ -101,7 +101,7 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
 @contextmanager
 def started(text: str, python: str, request: dict[str, Any], timeout: float, guard: ProcessGuard) -> Iterator[Side]:
     """Start a side in a Python. Raises UsageError if it cannot be stepped."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([python_path(guard.scratch)])}
+    env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
     with ExitStack() as stack:
         errors = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
         command, pipe = [python, str(_SCRIPT)], subprocess.PIPE
@@ -136,7 +136,7 @@ class Example:
 
 @dataclass
 class Two:
-    """Both sides while they are compared, and what they have in common."""
+    """Both sides while they are compared."""
 
     sides: tuple[Side, Side]
     guard: ProcessGuard
@@ -206,7 +206,7 @@ class Two:
         return self.step((first.cut(min(map(rows.before_an_end, used))), last), stats) is None
 
     def acted(self, case: Case) -> Case:
-        """Return the case with the actions that the policy takes of what A observes, if there is one."""
+        """Return the case with the actions of the policy, which sees the observations of A, if there is one."""
         if not self.policy:
             return case
         taken = self.answers([case], self.policy)[0]["taken"]  # of fewer segments if A raises
@@ -218,10 +218,21 @@ class Two:
         pairs = zip("AB", runs, again, strict=True)
         return [name for name, one, other in pairs if rows.first_difference(one, other, DiffStats(only=found.field))]
 
-    def smallest(self, case: Case, found: FirstDifference, constants: Sequence[Action], *, fixed: bool) -> Example:
-        """Return the smallest case in which the two differ, as a script that was seen to fail."""
+    def smallest(
+        self,
+        case: Case,
+        found: FirstDifference,
+        constants: Sequence[Action],
+        *,
+        fixed: bool,
+        seconds: float = SEARCH_S,
+    ) -> Example:
+        """Return the smallest case in which the two differ, as a script that was seen to fail.
+
+        The search ends after this many ``seconds``. With ``fixed``, the number of environments does not change.
+        """
         console.for_progress().print("looking for the smallest example")
-        until, only = time.monotonic() + SEARCH_S, found.field
+        until, only = time.monotonic() + seconds, found.field
         case, found = shrink.smallest(
             case,
             found,

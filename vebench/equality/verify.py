@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 _DONE, _DIFFERENT, _INCONCLUSIVE = 0, 1, 3
 MAX_STEPS = 10_000_000
-EXAMPLE_S = 20.0  # until the first case is found in which a backend differs; with 0, none is looked for
+EXAMPLE_S = 20.0  # to find a case in which a backend differs, and to shrink it; with 0, none is looked for
 _STEPS_OF_EXAMPLE = 400  # of a case, at most
 _SHOWN_BY_ROWS = "observations", "rewards", "terminated", "truncated"
-_ENOUGH_ENDS = 3  # of each environment, to say that what comes after one is the same, too
+_ENOUGH_ENDS = 3  # of each environment, to say that rows after an end are the same, too
 _MORE_STEPS, _TIMES_MORE = 5000, 5  # to compare where no episode has ended
-_ORDER = ("different", "unverified", "equivalent", "equal", "identical")  # what to look at first comes first
+_ORDER = ("different", "unverified", "equivalent", "equal", "identical")
 _COLUMNS = ("verdict", "rows", "ends", "cut off", "fewest", "frames")
 _MEANINGS = (
     "identical: all rows that were compared are the same to the byte. equal: but for rewards rounded to float32.",
@@ -119,13 +119,16 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
 
             starts = partial(start, stack, guard)
             two = Two(starts(), guard, starts, DiffStats(Comparer()))
+            # An adapter that resets in the step of an end gives no observation of the end.
+            two.stats.finals = all(side.about["mode"] == "next_step" for side in two.sides)
             source = Source(two.space, spec.seed)
             for case in source.cases(cell.workers, steps, fixed=False):
                 if time.monotonic() > until:
                     return None
                 found = two.step(case, two.stats.anew(""))
                 if found is not None:
-                    return two.smallest(case, found, source.constants(), fixed=False)
+                    left = max(0.0, until - time.monotonic())
+                    return two.smallest(case, found, source.constants(), fixed=False, seconds=left)
     return None
 
 
@@ -140,14 +143,11 @@ def status(proofs: Sequence[tuple[Cell, Proof]]) -> int:
 
 @dataclass(frozen=True)
 class VerifyPage(DataPage):
-    """The proof of every backend on every task, over ``steps`` steps of each environment at least.
-
-    ``spec``: what was asked for, with the number of environments as its workers. Layouts, lengths and seeds were drawn
-    from its seed.
-    """
+    """The proof of every backend on every task."""
 
     proofs: tuple[tuple[Cell, Proof], ...]
-    steps: int
+    steps: int  # of each environment, at least
+    # As asked for, with the number of environments as its workers. Layouts, lengths and seeds are drawn from its seed.
     spec: RunSpec
     examples: tuple[tuple[Cell, Example], ...] = ()  # of backends that differ
     kind = "verify"
@@ -160,7 +160,7 @@ class VerifyPage(DataPage):
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """One document: a table for each task, a row for each backend, and below them why a verdict is what it is."""
+        """One document: a table for each task with a row for each backend, and below them the reasons of verdicts."""
         envs = dict.fromkeys(cell.task.id for cell, _ in self.proofs)
         document = Document(
             title=f"Same work as {REFERENCE}: {self.outcome}",
@@ -258,9 +258,9 @@ def _row(cell: Cell, proof: Proof, columns: int) -> TableRow:
 
 
 def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
-    """Yield why backends are different or unverified, and where no episode ended; what to look at first comes first.
+    """Yield why backends are different or unverified, and where no episode ended, the most important first.
 
-    Last come those that cannot run, all with the same reason at once.
+    Last come backends that cannot run, grouped by reason.
     """
     for cell, proof in sorted(page.proofs, key=lambda pair: _ORDER.index(pair[1].verdict)):
         no_end = proof.verdict in SAME and not proof.ends
@@ -280,7 +280,7 @@ def _explanations(page: VerifyPage, *, several: bool) -> Iterator[Remark]:
 
 
 def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tuple[str, str]:
-    """Return what to do about a verdict, and the command to paste where there is one."""
+    """Return the remedy of a verdict, and the command to paste where there is one."""
     if no_end:
         return "compare more:", page.again(cell, steps=max(_MORE_STEPS, _TIMES_MORE * page.steps))
     if proof.verdict == "unverified" and not proof.failed:
@@ -289,7 +289,7 @@ def _remedy(page: VerifyPage, cell: Cell, proof: Proof, *, no_end: bool) -> tupl
 
 
 def _remarks(proof: Proof) -> Iterator[str]:
-    """Yield invalid values, which classes stepped, what was declared, who counted frames, and unlike engines."""
+    """Yield notes on invalid values, own classes, declared differences, the counter of frames, and unlike engines."""
     if proof.invalid is not None:
         yield f"warning: the environment itself returns invalid values: {proof.invalid}"
     if proof.own_classes is not None:

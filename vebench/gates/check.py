@@ -24,7 +24,8 @@ from vebench.gates.gate import Budget, Cells, Criteria
 from vebench.gates.history import runs_in
 from vebench.gates.series import FEWEST_FOR_SPREAD, spread_of_runs
 from vebench.plan.cells import CellKey, next_pass
-from vebench.plan.spec import TOLERANCE, BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import TOLERANCE, RunSpec
 from vebench.plan.tasks import asked_as
 from vebench.reports import console
 from vebench.reports.console import Outlet

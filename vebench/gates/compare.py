@@ -21,7 +21,8 @@ from vebench.gates.check_page import CheckPage
 from vebench.gates.gate import Budget, Criteria
 from vebench.interpreters.interpreter import Interpreter
 from vebench.plan.cells import CellKey, Plan, in_groups, next_pass
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.reports.console import Outlet
 from vebench.results import header, paths
 from vebench.results.records import RunRecord
@@ -184,7 +185,7 @@ def _side(
 ) -> _Side:
     plan, head = planning.planned(spec, tasks, world, interpreter)
     name = _SIDES[number]
-    cells = tuple(replace(cell, side=name) for cell in plan.cells)
+    cells = tuple(replace(cell, interpreter=cell.interpreter._replace(side=name)) for cell in plan.cells)
     return _Side(name, interpreter.path, replace(plan, cells=cells), head, path)
 
 

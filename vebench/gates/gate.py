@@ -20,13 +20,13 @@ from vebench.analysis.cell import CellSummary, in_report_order
 from vebench.analysis.comparison import Comparison, GroupComparison, GroupKey, RunSpread, compare_runs, group_of
 from vebench.analysis.pairing import CHECK, CellComparison, Metric, Names, SpeedVerdict
 from vebench.analysis.rules import unusable
-from vebench.analysis.statistics import Block, Pool, Spread, new_id
+from vebench.analysis.statistics import Block, Effects, Pool, Spread, new_id
 from vebench.analysis.summary import summarise
 from vebench.backends.environments.suites import short_name
 from vebench.errors import UsageError, did_you_mean, one_line, shown
 from vebench.gates.check_page import CheckPage
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet, save
 from vebench.reports.formats.data import workflow_commands
@@ -181,14 +181,16 @@ def undecided(found: Comparison) -> frozenset[CellKey]:
 def resolution(baseline: Cells, criteria: Criteria, *, forever: bool = False) -> tuple[GroupComparison, ...]:
     """Return, for each group, what a second run like ``baseline`` could detect; with ``forever``, a very long one."""
     blocks: dict[Block, Block] = {}
+    shifted: dict[Effects, Effects] = {}
     twins = []  # the same cells, as if measured in other passes
     for cell in baseline:
         spread = cell.sample.spread
         if forever:
             spread = Spread(Pool(0.0, inf))
-        elif spread is not None and spread.block is not None:
-            block = blocks.setdefault(spread.block, replace(spread.block, id=new_id()))
-            spread = replace(spread, block=block)
+        elif spread is not None and spread.effects is not None:
+            effects = spread.effects
+            block = blocks.setdefault(effects.block, replace(effects.block))
+            spread = replace(spread, effects=shifted.setdefault(effects, replace(effects, block=block)))
         twins.append(replace(cell, sample=replace(cell.sample, spread=spread, id=new_id())))
     return criteria.compare(baseline, twins).groups
 

@@ -15,7 +15,7 @@ from vebench.gates import gate
 from vebench.gates.gate import Status
 from vebench.gates.history_page import HistoryPage
 from vebench.gates.series import history as history_of
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 from vebench.reports import console
 from vebench.reports.console import Outlet
 from vebench.results import paths, store

@@ -34,7 +34,7 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.statistics import FEWEST_FOR_INTERVAL, Contrast, Error, Estimate, around, ratio, variance
 from vebench.analysis.summary import rated
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import Pinning
+from vebench.plan.grammar import Pinning
 from vebench.results.header import fingerprint, machine_fingerprint, work_fingerprint
 from vebench.results.records import Run, RunRecord
 

@@ -1,4 +1,4 @@
-"""Hosts: how they are reached, what is sent to them so that they run this code, and what they say."""
+"""Hosts: the ways to reach them, the code that is sent to them, and their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from vebench.errors import UsageError, shown
 from vebench.interpreters.process_guard import CHILD_SIDE, PREFIX, ProcessGuard
 from vebench.interpreters.waiting import Interrupts, wakeful
 from vebench.machine.host import Host
-from vebench.plan.spec import Hosts, RunSpec
+from vebench.plan.grammar import Hosts
+from vebench.plan.spec import RunSpec
 
 _REACHED_S = 60.0  # to be reached and to report facts; a thousand logins take a while
 _FEED_S = 0.005  # between two attempts to send more of the payload, which is larger than a pipe
@@ -82,6 +82,8 @@ finally:
 @cache
 def payload() -> bytes:
     """Return what a host reads first: the packages that run there, and the names of packages to report on."""
+    import zipfile  # on use: only runs on hosts need it
+
     ours, packed = Path(vebench.__path__[0]), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(ours / name for name in CHILD_SIDE), Path(vebench.backends.__path__[0])):

@@ -1,1 +1,1 @@
-"""Other Pythons: what is installed in them, and which environments and adapters they have."""
+"""Other Pythons: their packages, environments and adapters; and processes that end with vebench."""

@@ -151,13 +151,6 @@ def _make_scratch() -> Path:
     return scratch
 
 
-def restore_scratch(scratch: Path) -> None:
-    """Make the scratch folder again if it was removed, as cleaners of temporary folders do."""
-    if not _packages(scratch).exists():
-        scratch.mkdir(mode=0o700, exist_ok=True)
-        link_packages(_packages(scratch))
-
-
 def link_packages(folder: Path) -> None:
     """Make packages in ``folder`` of links to the code that the child loads, so that ``folder`` can be on a path."""
     package = folder / "vebench"

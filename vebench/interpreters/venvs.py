@@ -1,4 +1,4 @@
-"""The interpreters of ``vebench peers setup``: a virtual environment for each installation, in the user's cache."""
+"""The interpreters of ``vebench install``: a virtual environment for each installation, in the user's cache."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotHadError(Exception):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """What an interpreter was made from."""
+    """The sources of an interpreter."""
 
     made_from: str  # the digest of the installation and of ``versions``
     versions: dict[str, str]  # of the simulators here, which it got, too
@@ -170,7 +170,7 @@ def releases_of(package: str) -> list[str]:
     """
     if not _PACKAGE.fullmatch(package):
         raise UsageError(f"--package {shown(package)}: must be the name of a package")
-    # ``pip index versions`` lists what was yanked, too.
+    # ``pip index versions`` lists yanked releases, too.
     options = ("--disable-pip-version-check", "--no-input", "--dry-run", "--no-deps")
     command = [sys.executable, "-I", "-m", "pip", "install", *options, f"{package}==0+none"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

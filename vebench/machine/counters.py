@@ -25,7 +25,7 @@ def process_tree(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid in map(int, filter(str.isdecimal, os.listdir(PROC) if PROC.is_dir() else ())):  # noqa: PTH208 - faster
         try:
-            with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - same reason
+            with open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - faster
                 # The command name is in parentheses and may contain anything, even parentheses: proc(5).
                 parent = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:  # it has ended

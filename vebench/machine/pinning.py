@@ -64,7 +64,7 @@ def restrict(cpus: list[int] | tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def keep_off(cpus: Sequence[int], home: Sequence[int] | None) -> None:
-    """Keep this process, which may use the CPUs ``home``, off those of a cell, unless it would have none left."""
+    """Keep this process off a cell's CPUs, unless no other of its CPUs ``home`` would be left."""
     if home is not None:
         restrict(sorted(set(home).difference(cpus)) or list(home))
 

@@ -14,8 +14,10 @@ from vebench.backends.environments.suites import KIB, MIB, SUITES, short_name
 from vebench.backends.packages import TORCH, how_to_install, importable
 from vebench.errors import UsageError, shown
 from vebench.machine.placement import apart, place
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.kinds import doubled
 from vebench.plan.pythons import engines_in
-from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, BackendChoice, check_spec
+from vebench.plan.spec import MAX_PASSES, PASSES_OF_ALL, PER_NODE, check_spec
 from vebench.plan.tasks import asked_as
 
 if TYPE_CHECKING:
@@ -77,48 +79,56 @@ class CellKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Replica:
-    """One of the copies of a backend that make up a cell, on ``host`` or, if that is empty, here.
-
-    ``first_env`` is the index of its first environment within the cell.
-    """
+    """One of the copies of a backend that make up a cell."""
 
     workers: int
     shape: Shape
     cpus: tuple[int, ...]
     nodes: tuple[int, ...] = ()
-    first_env: int = 0
-    host: str = ""
+    first_env: int = 0  # the index of its first environment within the cell
+    host: str = ""  # empty for this machine
+
+
+class CellPython(NamedTuple):
+    """The interpreter that a cell runs in."""
+
+    side: str = ""  # its name, if the cells of a run use different ones
+    path: str = ""  # of the backend's own interpreter, empty if it has none
+    engines: tuple[Engine, ...] = ()  # simulators in that one which differ from those here
+
+
+_HERE = CellPython()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One planned measurement. ``skip`` is the reason why the cell cannot run, None if it can.
-
-    ``cpus`` are those that the cell owns, in the order of placement. ``known`` is what is known about the backend's
-    work, None for a reference row. ``job`` is what the cell is started for, None to measure it. ``python`` is the path
-    of the backend's own interpreter, empty if it has none, and ``engines`` are the simulators in it that are not those
-    here. ``replicas`` is empty if there is only one. ``side`` names the interpreter if the cells of a run use different
-    ones. Consecutive cells with the same ``group`` number take turns, window by window. After ``patience`` seconds,
-    rests not counted, the cell is given up.
-    """
+    """One planned measurement."""
 
     task: Task
     backend: BackendChoice
     workers: int
     envs_per_worker: int
     shape: Shape
-    cpus: tuple[int, ...]
-    repeat: int = 0
-    skip: str | None = None
-    job: Job | None = None
-    known: KnownVerdict | None = None
+    cpus: tuple[int, ...]  # that the cell owns, in the order of placement
+    repeat: int = 0  # the number of its pass
+    skip: str | None = None  # why it cannot run, None if it can
+    job: Job | None = None  # None to measure it
+    known: KnownVerdict | None = None  # on the backend's work, None for a reference row
     nodes: tuple[int, ...] = ()
-    replicas: tuple[Replica, ...] = ()
-    side: str = ""
-    python: str = ""
-    engines: tuple[Engine, ...] = ()
-    group: int | None = None
-    patience: float | None = None
+    replicas: tuple[Replica, ...] = ()  # empty if there is only one
+    interpreter: CellPython = _HERE
+    group: int | None = None  # consecutive cells with the same number take turns, window by window
+    patience: float | None = None  # after so many seconds, rests not counted, it is given up
+
+    @property
+    def side(self) -> str:
+        """The name of its interpreter."""
+        return self.interpreter.side
+
+    @property
+    def python(self) -> str:
+        """The path of the backend's own interpreter, empty if it has none."""
+        return self.interpreter.path
 
     @property
     def entry(self) -> BackendEntry:
@@ -199,6 +209,8 @@ def expand(  # noqa: PLR0913, PLR0917 - what is asked for, and where it will run
     for more than ``_MAX_CELLS`` cells.
     """
     check_spec(spec)
+    if not spec.workers:
+        spec = replace(spec, workers=doubled(placement.usable))
     usual = [entry for entry in registry.ENTRIES if entry.by_default]
     pairs = [
         (task, choice)
@@ -281,6 +293,9 @@ def _bases(spec: RunSpec, tasks: Sequence[Task], cells: Sequence[Cell], where: _
 
 def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> Iterator[Cell]:
     entry, own = choice.entry, where.interpreters.get(choice.label)
+    interpreter = _HERE
+    if own is not None:
+        interpreter = CellPython("", own.path, engines_in(own.packages, task.suite, choice.label))
     why_not = entry.why_not(task, where.has if own is None else own.has)
     if own is not None and where.hosts:
         why_not = f"{choice.label} runs in an interpreter of this machine, which the --hosts do not have"
@@ -319,8 +334,7 @@ def _cells(spec: RunSpec, task: Task, choice: BackendChoice, where: _Where) -> I
                 skip=why_not or _too_large(needed, least, where.memory_available, spec.memory),
                 nodes=where.placement.nodes(cpus),
                 replicas=replicas if len(replicas) > 1 or where.hosts else (),
-                python="" if own is None else own.path,
-                engines=() if own is None else engines_in(own.packages, task.suite, choice.label),
+                interpreter=interpreter,
             )
 
 

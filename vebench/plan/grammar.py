@@ -1,56 +1,129 @@
-"""The small languages of the command line: ranges of counts, names with their details in brackets, times and sizes."""
+"""Values with a language of their own: environments, backends, hosts, pinning and the learner's time.
+
+Each is read from text as users write it, and its ``label`` reads back as the same value.
+"""
 
 from __future__ import annotations
 
-import math
 import re
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from vebench.backends import bracketed, registry
+from vebench.backends.entry import MAX_COUNT
 from vebench.child import policy
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.files import contents
-from vebench.plan.spec import (
-    MAX_ENVS_PER_WORKER,
-    MAX_REPLICAS,
-    MAX_SEED,
-    MAX_WINDOWS,
-    MAX_WORKERS,
-    MOST_LEARNER_STEPS,
-    MOST_MEMORY,
-    PER_NODE,
-    BackendChoice,
-    Hosts,
-    LearnerStep,
-    Pinning,
-    check_seconds,
-)
+from vebench.machine.pinning import MEMORY_POLICIES, SMT_POLICIES
+from vebench.plan import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from vebench.backends.bracketed import OptionValue
     from vebench.backends.entry import BackendEntry
-    from vebench.plan.spec import RunSpec
 
-_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ALL_PEERS = "all-peers"
-_COUNTS_GRAMMAR = "give numbers from 1 on such as 8, 1,2,4, 1..256 (doubles), 1..16:+5 (adds) or 1..81:*3 (multiplies)"
 MISSING_ENV = "--env: a name is missing, such as Pong, HalfCheetah or CartPole; vebench list shows more"
+_MISSING_BACKEND = "--backend: a name is missing; vebench list shows the backends"
+_ADAPTER = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+_VIAS = ("ssh", "srun", "ray")
+# Nothing that ssh would take for an option, and nothing that a shell would.
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_@.:%-]{1,255}", re.ASCII)
+_MOST_LEARNER_STEPS = 1 << 40
 
-_RANGE = re.compile(r"(-?\d+)(?:\.\.(-?\d+)(?::([+*])(-?\d+))?)?", re.ASCII)
-_TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-_REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+@dataclass(frozen=True)
+class BackendChoice:
+    """A backend with its options."""
+
+    name: str  # from the registry, or ``module:Class`` of a third party
+    options: dict[str, bool | int | float | str] = field(default_factory=dict)
+    python: str = ""  # the interpreter that the user named
+
+    @property
+    def label(self) -> str:
+        """The choice as a user writes it: ``envpool-async@py312[ratio=2]``."""
+        return bracketed.written(f"{self.name}@{self.python}" if self.python else self.name, self.options)
+
+    @property
+    def entry(self) -> BackendEntry:
+        """The entry in the registry, or one made for a third party's adapter."""
+        return registry.find(self.name)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is in the registry."""
+        return self.name in registry.BY_NAME
+
+
+@dataclass(frozen=True)
+class LearnerStep:
+    """An assumed time of learning."""
+
+    seconds: float
+    steps: int | None = None  # per this many steps; None: per batch
+
+    @property
+    def label(self) -> str:
+        """The time as a user writes it: ``0.3s/2048``."""
+        return f"{self.seconds:g}s" if self.steps is None else f"{self.seconds:g}s/{self.steps}"
+
+
+@dataclass(frozen=True)
+class Pinning:
+    """Which CPUs and memory cells get."""
+
+    cpus: str = "compact"  # ``compact``, ``scatter``, ``none``, or a list such as ``0-3,8``
+    smt: str = "last"  # when a core's second thread is used: ``last`` (after all cores), ``close`` (at once) or ``off``
+    reserve: int = 0  # CPUs without a worker, whole cores as far as possible
+    memory: str = "local"
+
+    @property
+    def pins(self) -> bool:
+        """Whether cells are held to CPUs at all."""
+        return self.cpus != "none"
+
+    @property
+    def label(self) -> str:
+        """The pinning as a user writes it: ``compact[smt=off]``."""
+        details: dict[str, OptionValue] = {}
+        if self.smt != "last":
+            details["smt"] = self.smt
+        if self.reserve:
+            details["reserve"] = self.reserve
+        if self.memory != "local":
+            details["mem"] = self.memory
+        return bracketed.written(self.cpus, details)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts on which a cell has a replica each."""
+
+    names: tuple[str, ...] = ()  # empty: the nodes of a Ray cluster, which is asked for them when a plan is made
+    counts: tuple[int, ...] = ()  # a cell for each count, on the first so many hosts; empty: one cell on all hosts
+    via: str = "ssh"
+    address: str = "auto"  # of Ray's cluster
+    python: str = ""  # on each host; by default this one's path, or Ray's
+    unlike: bool = False  # hosts and their packages may differ
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of hosts that cells run on."""
+        return self.counts or (len(self.names),)
+
+    @property
+    def label(self) -> str:
+        """The hosts as a user writes them, without details: ``a,b,c``."""
+        return ",".join(self.names) or f"ray[address={self.address}]"
 
 
 def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of environments in ``texts``, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``.
+    """Return the environments in ``texts``, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``.
 
-    Arguments are in the order of their keys, of the first type that fits of bool, int, float and str. Raises UsageError
-    if a name is missing or is not valid UTF-8, and for arguments that cannot be read.
+    Arguments are sorted by key. A value is a bool, an int or a float if it reads as one, otherwise text. Raises
+    UsageError for a missing name and for arguments that cannot be read.
     """
     return tuple(
         bracketed.written(name, {key: bracketed.value_of(given[key]) for key in sorted(given)})
@@ -59,9 +132,26 @@ def parse_envs(texts: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
+    """Return the backends in ``texts``, each a list of ``NAME``, ``NAME@PYTHON[KEY=VALUE,...]``, each once.
+
+    ``module:Class`` names a third party's adapter, ``all-peers`` every backend that competes. Choices with the same
+    meaning are equal: options with their default values are left out, the others are in a fixed order. Raises
+    UsageError for an unknown name or option, and for a bad value.
+    """
+    found: dict[str, BackendChoice] = {}
+    for text in texts:
+        for name, given in _bracketed("--backend", text, _MISSING_BACKEND):
+            if name == _ALL_PEERS and not given:
+                choices = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
+            else:
+                choices = [_choice(text, name, given)]
+            found |= {choice.label: choice for choice in choices}
+    return tuple(found.values())
+
+
 def _bracketed(option: str, text: str, missing: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the names in a list joined by commas, with what their brackets hold. Raises UsageError."""
-    _check_text(option, text)
+    """Yield the names in a list joined by commas, with their brackets. Raises UsageError."""
     try:
         for name, bracket in bracketed.split(text):
             if not name:
@@ -71,218 +161,14 @@ def _bracketed(option: str, text: str, missing: str) -> Iterator[tuple[str, dict
         raise UsageError(f"{option} {shown(text)}: {error}; write NAME[KEY=VALUE,...]") from None
 
 
-def _check_text(option: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{option} {shown(text)}: is not UTF-8") from None
-
-
-def parse_hosts(text: str) -> Hosts:
-    """Return the hosts of ``a,b[via=srun]``, ``@FILE`` or, by the name ``ray``, a Ray cluster. Raises UsageError."""
-    listed, details = _detailed("--hosts", text, ("via", "count", "address", "python", "unlike"), ("count",))
-    names = [name for part in listed.split(",") for name in _hosts(part.strip())]
-    all_of_ray = names == ["ray"]
-    return Hosts(
-        names=() if all_of_ray else tuple(names),
-        counts=parse_counts("--hosts: count", [details["count"]]) if "count" in details else (),
-        via=details.get("via", "ray" if all_of_ray else "ssh"),
-        address=details.get("address", "auto"),
-        python=details.get("python", ""),
-        unlike=_parse_flag("--hosts: unlike", details.get("unlike", "false")),
-    )
-
-
-def _hosts(part: str) -> list[str]:
-    """Return the name of a host, or those in ``@FILE``: the first word of each line, as in a list for mpirun."""
-    if not part:
-        raise UsageError("--hosts: a name is missing")
-    if not part.startswith("@"):
-        return [part]
-    try:
-        lines = contents(Path(part[1:])).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--hosts {shown(part)}: {getattr(error, 'strerror', None) or error}") from None
-    words = [line.partition("#")[0].split() for line in lines]
-    if not any(words):
-        raise UsageError(f"--hosts {shown(part)}: names no host")
-    return [line[0] for line in words if line]
-
-
-def parse_pin(text: str) -> Pinning:
-    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises UsageError."""
-    cpus, details = _detailed("--pin", text, ("smt", "reserve", "mem"))
-    reserve = _parse_whole("--pin: reserve", details.get("reserve", "0"), most=MAX_WORKERS)
-    return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
-
-
-def _parse_policy(text: str) -> policy.PolicyChoice:
-    try:
-        return policy.parse_policy(text)
-    except ValueError as error:
-        raise UsageError(f"--policy {shown(text)}: {error}") from None
-
-
-def parse_replicas(text: str) -> int | Literal["node"]:
-    """Return a number of replicas, or ``node``. Raises UsageError for anything else."""
-    return PER_NODE if text == PER_NODE else _parse_whole("--replicas", text, 1, MAX_REPLICAS, f", or {PER_NODE}")
-
-
-def _parse_whole(option: str, text: str, least: int = 0, most: int = MAX_WORKERS, otherwise: str = "") -> int:
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
-    if not least <= number <= most:
-        raise UsageError(f"{option} {shown(text)}: must be a whole number from {least} to {most}{otherwise}")
-    return number
-
-
-def _parse_flag(option: str, text: str) -> bool:
-    value = bracketed.value_of(text)
-    if not isinstance(value, bool):
-        raise UsageError(f"{option} {shown(text)}: must be true or false")
-    return value
-
-
-def _detailed(option: str, text: str, keys: Collection[str], lists: Collection[str] = ()) -> tuple[str, dict[str, str]]:
-    """Return what stands before the brackets, and the details in them. Values of ``lists`` may have commas."""
-    _check_text(option, text)
-    first, bracket, rest = text.strip().partition("[")
-    if bracket and not rest.endswith("]"):
-        raise UsageError(f"{option} {shown(text)}: brackets do not match")
-    try:
-        details = bracketed.pairs(rest[:-1], lists) if bracket else {}
-    except ValueError as error:
-        raise UsageError(f"{option} {shown(text)}: {error}") from None
-    if unknown := [key for key in details if key not in keys]:
-        near = did_you_mean(unknown[0], keys)
-        raise UsageError(f"{option} {shown(text)}: no detail {shown(unknown[0])}{near}; it has {', '.join(keys)}")
-    return first.strip(), details
-
-
-def parse_counts(option: str, texts: Sequence[str], most: int = MAX_WORKERS) -> tuple[int, ...]:
-    """Return the counts that ``texts`` name, ascending, each once; a range includes both ends.
-
-    Terms are joined by commas: ``8``; ``1..256`` doubles from the first count; ``1..16:+5`` adds; ``1..81:*3``
-    multiplies. Raises UsageError for anything else, and for counts below 1 or above ``most``.
-    """
-    text = ",".join(texts)
-    try:
-        return tuple(sorted({count for term in text.split(",") for count in _expand(term.strip(), most)}))
-    except ValueError as error:
-        raise UsageError(f"{option} {shown(text)}: {error}; {_COUNTS_GRAMMAR}") from None
-
-
-def _expand(term: str, most: int) -> Iterator[int]:
-    match = _RANGE.fullmatch(term)
-    if match is None:
-        raise ValueError(f"{shown(term)} is not a number or a range" if term else "a number is missing")
-    first = _count(match[1], most)
-    last = first if match[2] is None else _count(match[2], most)
-    if last < first:
-        raise ValueError(f"{shown(term)} runs backwards")
-    adds, step = match[3] == "+", 2 if match[4] is None else _count(match[4], most)
-    if step == 1 and not adds:
-        raise ValueError(f"{shown(term)} never grows")
-    while first < last:
-        yield first
-        first = first + step if adds else first * step
-    yield last
-
-
-def _count(digits: str, most: int) -> int:
-    if digits.startswith("-"):
-        raise ValueError(f"{shown(digits)} is negative")
-    digits = digits.lstrip("0")
-    if not digits:
-        raise ValueError("0 is too few")
-    # Check the length first: Python refuses to convert thousands of digits.
-    if len(digits) > len(str(most)) or int(digits) > most:
-        raise ValueError(f"{shown(digits)} is more than {most}")
-    return int(digits)
-
-
-def parse_share(option: str, text: str) -> float:
-    """Return the share in ``text``: 0.05 for ``5%`` and for ``0.05``. Raises UsageError if it is not in (0, 1)."""
-    number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
-    if not _REAL.fullmatch(number) or not math.isfinite(float(number)):
-        raise UsageError(f"{option} {shown(text)}: write a share such as 5% or 0.05")
-    share = float(number) / 100 if percent else float(number)
-    if not 0 < share < 1:
-        raise UsageError(f"{option} {shown(text)}: must be between 0% and 100%")
-    return share
-
-
-def parse_duration(option: str, text: str) -> float:
-    """Return the seconds in ``90``, ``250ms``, ``90s``, ``2m`` or ``1.5h``. Raises UsageError for anything else."""
-    number = text.strip().rstrip("umsh")
-    unit = text.strip()[len(number) :]
-    if not _REAL.fullmatch(number) or not math.isfinite(float(number)) or unit not in _DURATIONS:
-        raise UsageError(f"{option} {shown(text)}: write a time such as 250ms, 90s, 2m or 1h")
-    return float(number) * _DURATIONS[unit]
-
-
-def parse_budget(option: str, text: str) -> float:
-    """Return the seconds in a text, as ``parse_duration`` does. Raises UsageError also for a time that cannot be."""
-    seconds = parse_duration(option, text)
-    check_seconds(option, seconds)
-    return seconds
-
-
-def _parse_memory(option: str, text: str) -> int:
-    size = text.strip().upper().removesuffix("B").removesuffix("I")
-    number, unit = (size[:-1], size[-1:]) if size[-1:] in _SIZES else (size, "")
-    if not unit or not _REAL.fullmatch(number) or not 0 < float(number) * _SIZES[unit] <= MOST_MEMORY:
-        raise UsageError(f"{option} {shown(text)}: write a size such as 512M or 8G")
-    return max(1, int(float(number) * _SIZES[unit]))
-
-
-def _parse_learner(option: str, text: str) -> LearnerStep:
-    time, slash, steps = text.strip().partition("/")
-    wanted = "write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps"
-    if slash and not (steps.isascii() and steps.isdecimal() and len(steps) <= len(str(MOST_LEARNER_STEPS))):
-        raise UsageError(f"{option} {shown(text)}: {wanted}")
-    try:
-        return LearnerStep(policy.parse_time(time), int(steps) if slash else None)
-    except ValueError:
-        raise UsageError(f"{option} {shown(text)}: {wanted}") from None
-
-
-def parse_backends(texts: Sequence[str]) -> tuple[BackendChoice, ...]:
-    """Return the backends that ``texts`` name, each a list of ``NAME`` and ``NAME[KEY=VALUE,...]``, each once.
-
-    ``module:Class`` instead of a name is a third party's adapter, ``@PYTHON`` after it the interpreter that it is to
-    run in. ``all-peers`` stands for every backend that one could choose. Choices of the same meaning are equal: options
-    that have their defaults are left out, and the others are in a fixed order. Raises UsageError for an unknown name
-    or option, and for an invalid value.
-    """
-    found: dict[str, BackendChoice] = {}
-    for text in texts:
-        missing = f"--backend {shown(text)}: a name is missing; vebench list shows the backends"
-        for name, given in _bracketed("--backend", text, missing):
-            if name == _ALL_PEERS and not given:
-                choices = [BackendChoice(entry.name) for entry in registry.ENTRIES if entry.is_peer]
-            else:
-                choices = [_choice(text, name, given)]
-            found |= {choice.label: choice for choice in choices}
-    return tuple(found.values())
-
-
-def check_names(spec: RunSpec) -> None:
-    """Raise UsageError unless the environments and backends of a spec from a file are as the parsers return them."""
-    labels = [choice.label for choice in spec.backends]
-    if parse_envs(spec.envs) != spec.envs:
-        raise UsageError(f"--env {shown(', '.join(spec.envs))}: not as vebench writes it")
-    if parse_backends(labels) != spec.backends:
-        raise UsageError(f"--backend {shown(', '.join(labels))}: not as vebench writes it")
-
-
 def _choice(text: str, named: str, given: dict[str, str]) -> BackendChoice:
     name, at, python = (part.strip() for part in named.partition("@"))
     if at and not python:
         raise UsageError(f"--backend {shown(text)}: a Python is missing after @, such as {name}@venv/bin/python")
     if not name:
-        raise UsageError(f"--backend {shown(text)}: a name is missing; vebench list shows the backends")
+        raise UsageError(_MISSING_BACKEND)
     if ":" in name:
-        if not _TARGET.fullmatch(name):
+        if not _ADAPTER.fullmatch(name):
             raise UsageError(f"--backend {shown(name)}: a third party's adapter is named module:Class")
         return BackendChoice(name, {key: bracketed.value_of(given[key]) for key in sorted(given)}, python)
     entry = registry.BY_NAME.get(name)
@@ -312,26 +198,111 @@ def _known_options(entry: BackendEntry, given: dict[str, str]) -> Iterable[tuple
             yield key, value
 
 
-# What turns the text of a field of ``RunSpec``, or its list of texts, into the value.
-PARSERS: dict[str, Callable[[Any], object]] = {
-    "envs": parse_envs,
-    "workers": partial(parse_counts, "--workers"),
-    "backends": parse_backends,
-    "envs_per_worker": partial(parse_counts, "--envs-per-worker", most=MAX_ENVS_PER_WORKER),
-    "duration": partial(parse_duration, "duration"),
-    "budget": partial(parse_duration, "budget"),
-    "warmup": partial(parse_duration, "warmup"),
-    "timeout": partial(parse_duration, "timeout"),
-    "until": partial(parse_share, "--until"),
-    "base": partial(_parse_flag, "base"),
-    "interleave": partial(_parse_flag, "interleave"),
-    "windows": partial(_parse_whole, "windows", least=1, most=MAX_WINDOWS),
-    "seed": partial(_parse_whole, "seed", most=MAX_SEED),
-    "pin": parse_pin,
-    "replicas": parse_replicas,
-    "hosts": parse_hosts,
-    "memory": partial(_parse_memory, "memory"),
-    "proof": str,
-    "policy": _parse_policy,
-    "learner": partial(_parse_learner, "--learner"),
-}
+def parse_pin(text: str) -> Pinning:
+    """Return the pinning in ``compact``, ``0-3,8[mem=bind]`` or ``scatter[smt=off,reserve=2]``. Raises ValueError."""
+    cpus, details = _detailed(text, ("smt", "reserve", "mem"))
+    reserve = _detail("reserve", kinds.whole(0, MAX_COUNT).read, details.get("reserve", "0"))
+    return Pinning(cpus, details.get("smt", "last"), reserve, details.get("mem", "local"))
+
+
+def check_pin(pin: Pinning) -> None:
+    """Raise ValueError if there is no such pinning. Whether the machine has the CPUs is not checked."""
+    if pin.smt not in SMT_POLICIES:
+        raise ValueError(f"smt must be one of {', '.join(SMT_POLICIES)}")
+    _detail("reserve", kinds.whole(0, MAX_COUNT).check, pin.reserve)
+    if pin.memory not in MEMORY_POLICIES:
+        raise ValueError(f"mem must be one of {', '.join(MEMORY_POLICIES)}")
+    if pin.memory != "local" and not pin.pins:
+        raise ValueError("without CPUs of its own, a cell has no memory nodes of its own")
+
+
+def parse_hosts(text: str) -> Hosts:
+    """Return the hosts of ``a,b[via=srun]``, ``@FILE``, or ``ray`` for a Ray cluster. Raises ValueError."""
+    listed, details = _detailed(text, ("via", "count", "address", "python", "unlike"), ("count",))
+    names = [name for part in listed.split(",") for name in _hosts_in(part.strip())]
+    all_of_ray = names == ["ray"]
+    unlike = bracketed.value_of(details.get("unlike", "false"))
+    if not isinstance(unlike, bool):
+        raise ValueError("unlike must be true or false")  # noqa: TRY004 - the text is wrong, not its type
+    return Hosts(
+        names=() if all_of_ray else tuple(names),
+        counts=_detail("count", kinds.counts().read, details["count"]) if "count" in details else (),
+        via=details.get("via", "ray" if all_of_ray else "ssh"),
+        address=details.get("address", "auto"),
+        python=details.get("python", ""),
+        unlike=unlike,
+    )
+
+
+def _hosts_in(part: str) -> list[str]:
+    """Return the name of a host, or the names in ``@FILE``: the first word of each line, as in a list for mpirun."""
+    from vebench.files import contents  # it loads msgspec
+
+    if not part:
+        raise ValueError("a name is missing")
+    if not part.startswith("@"):
+        return [part]
+    try:
+        lines = contents(Path(part[1:])).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(getattr(error, "strerror", None) or str(error)) from None
+    words = [line.partition("#")[0].split() for line in lines]
+    if not any(words):
+        raise ValueError("the file names no host")
+    return [line[0] for line in words if line]
+
+
+def check_hosts(hosts: Hosts) -> None:
+    """Raise ValueError for a name that is not a host's, a host that is named twice, and an unknown way."""
+    if hosts.via not in _VIAS:
+        raise ValueError(f"via={shown(hosts.via)} must be one of {', '.join(_VIAS)}")
+    for number, name in enumerate(hosts.names):
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{shown(name)} is not the name of a host")
+        if name in hosts.names[:number]:
+            raise ValueError(f"{shown(name)} is named twice, but a host has one replica of a cell")
+    if hosts.counts:
+        _detail("count", kinds.counts(len(hosts.names) or MAX_COUNT).check, hosts.counts)
+
+
+def parse_learner(text: str) -> LearnerStep:
+    """Return the time in ``4ms``, for each batch, or ``300ms/2048``, for each 2,048 steps. Raises ValueError."""
+    time, slash, steps = text.strip().partition("/")
+    try:
+        count = kinds.whole(0, _MOST_LEARNER_STEPS).read(steps) if slash else None
+        return LearnerStep(policy.parse_time(time), count)
+    except ValueError:
+        raise ValueError("write a time such as 4ms, for each batch, or 300ms/2048, for each 2,048 steps") from None
+
+
+def check_learner(learner: LearnerStep) -> None:
+    """Raise ValueError for a time or a number of steps out of bounds."""
+    kinds.seconds().check(learner.seconds)
+    if learner.steps is not None:
+        kinds.whole(1, _MOST_LEARNER_STEPS).check(learner.steps)
+
+
+def check_policy(chosen: policy.PolicyChoice) -> None:
+    """Raise ValueError for a policy that no text gives: it comes from a file."""
+    if policy.parse_policy(chosen.label) != chosen:
+        raise ValueError("not as vebench writes it")
+
+
+def _detailed(text: str, keys: Collection[str], lists: Collection[str] = ()) -> tuple[str, dict[str, str]]:
+    """Return the text before the brackets, and the details in them. Values of ``lists`` may have commas."""
+    first, bracket, rest = text.strip().partition("[")
+    if bracket and not rest.endswith("]"):
+        raise ValueError("brackets do not match")
+    details = bracketed.pairs(rest[:-1], lists) if bracket else {}
+    if unknown := [key for key in details if key not in keys]:
+        near = did_you_mean(unknown[0], keys)
+        raise ValueError(f"no detail {shown(unknown[0])}{near}; it has {', '.join(keys)}")
+    return first.strip(), details
+
+
+def _detail(name: str, of: Callable[[Any], Any], value: Any) -> Any:
+    """Return what ``of`` returns, and name the detail in its ValueError."""
+    try:
+        return of(value)
+    except ValueError as error:
+        raise ValueError(f"{name} {shown(str(value))}: {error}") from None

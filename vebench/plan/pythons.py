@@ -1,4 +1,4 @@
-"""Interpreters of backends: those that the user names, and those that ``vebench peers setup`` has made."""
+"""Interpreters of backends: those that the user names, and those that ``vebench install`` has made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vebench.interpreters.venvs import config_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vebench.plan.spec import BackendChoice
+    from vebench.plan.grammar import BackendChoice
 
 _TABLE, _CONFIG = "pythons", "config.toml"
 
@@ -55,7 +55,7 @@ def path_of(choice: BackendChoice, pythons: Mapping[str, str]) -> str | None:
     if name in known:
         found = venvs.python_of(name)
         if found is None:
-            raise UsageError(f"--backend {shown(choice.label)}: create this Python with vebench peers setup {name}")
+            raise UsageError(f"--backend {shown(choice.label)}: create this Python with vebench install {name}")
         return found
     near = did_you_mean(name, [*pythons, *known])
     raise UsageError(

@@ -13,12 +13,23 @@ from types import MappingProxyType
 from typing import Any
 
 from vebench.errors import UsageError, did_you_mean, shown
-from vebench.plan.spec import PLAN_OF_RUN, BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.kinds import doubled
+from vebench.plan.spec import RunSpec, defaults
 
 # All cells have the same number of passes: no cell is measured less because it seemed slow. Passes differ more than
 # windows do, so there are many short passes.
 _PLAN: Mapping[str, Any] = MappingProxyType(
-    {**PLAN_OF_RUN, "passes": 6, "windows": 6, "duration": 0.2, "warmup": 0.1, "seed": 0, "race": False}
+    {
+        **defaults("run"),
+        "timeout": 300.0,
+        "passes": 6,
+        "windows": 6,
+        "duration": 0.2,
+        "warmup": 0.1,
+        "seed": 0,
+        "race": False,
+    }
 )
 
 
@@ -45,10 +56,7 @@ class Suite:
 
     def spec(self, cpus: int, backends: tuple[BackendChoice, ...] = ()) -> RunSpec:
         """Return the plan for a machine with ``cpus`` usable CPUs. Without ``backends``, it has the default ones."""
-        counts = [1 << power for power in range(cpus.bit_length())]
-        if counts[-1] != cpus:
-            counts.append(cpus)
-        return RunSpec(envs=self.envs, workers=tuple(counts), backends=backends, suite=self.id, **_PLAN)
+        return RunSpec(envs=self.envs, workers=doubled(cpus), backends=backends, suite=self.id, **_PLAN)
 
 
 _ATARI_5 = Suite(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from vebench.backends.environments.suites import Suite
-    from vebench.plan.spec import BackendChoice, RunSpec
+    from vebench.plan.grammar import BackendChoice
+    from vebench.plan.spec import RunSpec
 
 _MOST_NAMED = 5  # environments of a module that an error lists
 

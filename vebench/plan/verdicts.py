@@ -1,9 +1,9 @@
-"""What is known about a backend's work before a run starts: verdicts of the survey, and of this user's own checks.
+"""Known verdicts on the work of backends, from the survey and from this user's own comparisons.
 
-A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. What steps
-without its compiled parts, for want of them or because it was asked to, has verdicts of its own. The survey comes with
-vebench (``survey.json``). ``vebench verify`` and ``vebench run --verify`` add their verdicts to a file in
-the user's cache folder, but not those on third-party adapters and environments: their code may change at any time.
+A verdict is valid for a task, a backend with its options, and the versions of the packages behind both. A backend that
+steps without its compiled parts has verdicts of its own. The survey comes with vebench (``survey.json``). ``vebench
+verify`` and ``vebench run --verify`` add verdicts to a file in the user's cache folder, except on third-party adapters
+and environments, whose code may change at any time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from vebench.errors import one_line
 from vebench.files import contents, decoded
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.venvs import cache_folder
-from vebench.plan.grammar import parse_backends
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice, parse_backends
 from vebench.plan.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -41,26 +40,25 @@ if TYPE_CHECKING:
 
 BEST_FIRST: tuple[WorkVerdict, ...] = get_args(WorkVerdict)
 SAME = BEST_FIRST[:4]  # with these, the backend's throughput can be compared with others
-# A comparison over this many steps counts even if no episode ends in it.
-_ENOUGH_STEPS = 5000
+_ENOUGH_STEPS = 5000  # a comparison over this many steps counts even if no episode ends in it
 DISTRIBUTION = SAME[-1]  # the backend draws its own starts: its episodes were compared, not its rows
 
 
 class VerdictKey(NamedTuple):
-    """What a verdict is valid for. ``made_of`` are the package versions that decide, as ``name==version``."""
+    """The task, backend and packages for which a verdict is valid."""
 
     env: str
     backend: str
-    made_of: tuple[str, ...]
+    made_of: tuple[str, ...]  # the package versions that decide, as ``name==version``
 
 
 @dataclass(frozen=True)
 class KnownVerdict:
-    """A verdict, why it is not ``identical``, and what it is based on: steps of each environment, and environments."""
+    """A verdict on the work of a backend, and its basis."""
 
     verdict: WorkVerdict
-    reason: str = ""
-    steps: int = 0
+    reason: str = ""  # why it is not ``identical``
+    steps: int = 0  # of each environment
     num_envs: int = 0
 
     def outweighs(self, other: KnownVerdict) -> bool:
@@ -78,13 +76,13 @@ UNKNOWN = KnownVerdict("unverified")
 
 
 def lasts(task: Task, backend: BackendChoice) -> bool:
-    """Return whether a verdict is kept: not on what may change, third-party code and files that an argument names."""
+    """Return whether a verdict is kept: not on third-party code, nor on files that an argument names."""
     names_something = any(isinstance(value, str) for value in task.arguments.values())
     return backend.is_ours and SUITES[task.suite].ours and not names_something
 
 
 def key(task: Task, backend: BackendChoice, versions: Mapping[str, str] | None = None) -> VerdictKey:
-    """Return what a verdict on this backend and task is valid for, with these package versions, or with those here."""
+    """Return the key of verdicts on this backend and task, with these package versions or with the installed ones."""
     shared = (*BASE, *SUITES[task.suite].packages)
     versions = packages_here() if versions is None else versions
     counted = _deciding((*shared, *backend.entry.library.packages), versions)
@@ -106,7 +104,7 @@ def _deciding(packages: Iterable[Package], versions: Mapping[str, str]) -> dict[
 
 
 def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None) -> BackendChoice:
-    """Return the choice as it steps a task: that with Gymnasium's class, if ``own``, or what is known here, refuses."""
+    """Return the backend as it steps a task: with Gymnasium's class if its own class refuses the task."""
     entry = backend.entry
     own = None if entry.scope.own_classes is None else own or entry.scope.own_classes(task)
     if own is None or not own.refused:
@@ -115,7 +113,10 @@ def as_stepped(task: Task, backend: BackendChoice, own: OwnClasses | None = None
 
 
 def concluded(proof: Proof, steps: int, num_envs: int) -> KnownVerdict:
-    """Return what follows from a proof: little if no episode has ended, because backends differ most at resets."""
+    """Return the verdict that follows from a proof.
+
+    It is ``unverified`` if no episode has ended in a short comparison, because backends differ most at resets.
+    """
     if proof.verdict in SAME and not proof.ends and steps < _ENOUGH_STEPS:
         return KnownVerdict(
             "unverified", f"{proof.verdict} over {steps:,} steps, but no episode ended", steps, num_envs
@@ -131,7 +132,7 @@ def why_not_identical(proof: Proof) -> str:
 
 
 def reasons_of(proof: Proof) -> list[str]:
-    """Return what a reader needs to know beyond the verdict, in lines."""
+    """Return the reasons of a verdict, in lines."""
     lines = [text for text in (proof.fault, proof.reason) if text]
     if (first := proof.mismatch) is not None:
         size = "" if first.size is None else f" (off by {first.size:.3g})"
@@ -150,7 +151,7 @@ def declared(proof: Proof) -> list[str]:
 
 
 class Knowledge:
-    """The known verdicts. ``damage`` is what is wrong with the user's file, in a line; empty if nothing is."""
+    """The known verdicts. ``damage`` says in a line how the user's file is damaged, empty if it is not."""
 
     def __init__(self, known: Iterable[tuple[VerdictKey, KnownVerdict]] = (), damage: str = "") -> None:
         self.damage = damage
@@ -222,7 +223,7 @@ def kept_file() -> Path:
 
 
 def _kept(path: Path) -> tuple[list[tuple[VerdictKey, KnownVerdict]], str]:
-    """Return the verdicts in the user's file, without its damaged lines, and in a line what is wrong with it."""
+    """Return the verdicts in the user's file, without its damaged lines, and the damage in a line."""
     try:
         lines = contents(path).split(b"\n")
     except (FileNotFoundError, NotADirectoryError):

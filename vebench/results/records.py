@@ -21,7 +21,8 @@ from vebench.child.window import OF_LOOP, SHOWN, Window, check_counts
 from vebench.errors import one_line
 from vebench.machine.sysfs import MAX_CPU, ranges
 from vebench.plan.cells import CellKey
-from vebench.plan.spec import BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import RunSpec
 from vebench.plan.tasks import ALLOW, asked_as, not_ours, recorded_task
 from vebench.plan.verdicts import UNKNOWN, KnownVerdict, as_stepped
 
@@ -275,7 +276,7 @@ def record(cell: Cell, outcome: Outcome, took_ns: int | None = None) -> CellReco
     expected, stepped = (as_stepped(cell.task, cell.backend, own) for own in (None, layout.own_classes))
     known = cell.known if stepped == expected or not cell.known else UNKNOWN
     return CellRecord(
-        **vars(_on_one_line(replace(layout, engines=(*layout.engines, *cell.engines)))),
+        **vars(_on_one_line(replace(layout, engines=(*layout.engines, *cell.interpreter.engines)))),
         **vars(_on_one_line(outcome.done)),
         env=cell.task.id,
         backend=cell.backend.name,

@@ -15,7 +15,6 @@ from vebench.analysis.rules import unusable
 from vebench.analysis.spending import LOAD_S
 from vebench.analysis.summary import by_cell, next_repeats, summarise
 from vebench.backends import registry
-from vebench.backends.entry import MAX_COUNT
 from vebench.child.answers import Cause, Done, Failure, Timed
 from vebench.child.equality.layouts import ENDS, TIMES_LONGER
 from vebench.child.policy import PolicyChoice
@@ -24,11 +23,11 @@ from vebench.child.window import Window
 from vebench.commands import planning, proving
 from vebench.commands.session import Session, World, session
 from vebench.engine.interface import CellError, InterruptedCellError
-from vebench.errors import InterruptedRunError, UsageError, shown
+from vebench.errors import InterruptedRunError, UsageError
 from vebench.interpreters.waiting import Interrupts
 from vebench.plan.cells import Cell, CellKey, Plan, in_groups, next_pass, placement_of, without
-from vebench.plan.grammar import parse_share
-from vebench.plan.spec import FORK, BackendChoice, RunSpec, check_count, check_spec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import FORK, RunSpec, check_spec
 from vebench.reports.console import Outlet
 from vebench.results import paths
 from vebench.results.records import Run, RunRecord, with_current_verdicts
@@ -61,15 +60,6 @@ _STEPS_FOR_EACH, _FEWEST_STEPS, _LEAST_COMPARING = 20, 20, 5.0
 _NANO = 1e-9
 
 T = TypeVar("T")
-
-
-def constraints(batch: int | None, asynchronous: str, margin: str) -> Constraints:
-    """Return the constraints from the texts of options. Raises UsageError for one that is wrong."""
-    if batch is not None:
-        check_count("--batch", batch, 1, MAX_COUNT)
-    if asynchronous not in ("ok", "no"):
-        raise UsageError(f"--async {shown(asynchronous)}: must be ok or no")
-    return Constraints(batch, asynchronous == "ok", parse_share("--margin", margin))
 
 
 def start(spec: RunSpec, wanted: Constraints, path: Path | None, outlet: Outlet, world: World) -> int:

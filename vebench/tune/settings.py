@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vebench.backends.entry import BackendEntry
-from vebench.plan.spec import BackendChoice
+from vebench.plan.grammar import BackendChoice
 
 # Environments of a worker that are tried if no batch is asked for.
 _USUAL_ENVS = (1, 4, 16)

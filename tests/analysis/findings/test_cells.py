@@ -5,7 +5,6 @@ from math import exp
 from random import Random
 
 import pytest
-from msgspec import structs
 from support.findings import FAST, NOISY, STEADY, codes, findings
 from support.records import make_cell, make_header, shares
 
@@ -190,13 +189,6 @@ def test_repeats_too_few_for_an_interval_are_reported_as_such() -> None:
     for count, expected in ((2, [("imprecise", "measure with --passes 4 or more")]), (4, [])):
         (found,) = findings(*(make_cell("for-loop", 1, STEADY, repeat=repeat) for repeat in range(count)))
         assert [(finding.code, finding.remedy) for finding in found] == expected
-
-
-def test_what_a_comparison_sets_is_named_as_compare_takes_it() -> None:
-    head = structs.replace(make_header(windows=1), interpreter="/opt/python")
-    for rates, remedy in ((STEADY[:1], "--set windows=4 or more"), (NOISY, "a longer --set duration=TIME, more --set")):
-        ((found, *_),) = (cell.findings for cell in summarise(Run(head, (make_cell("for-loop", 1, rates),))))
-        assert remedy in found.remedy
 
 
 def test_an_unstable_reference_is_said_in_one_line_with_the_others() -> None:

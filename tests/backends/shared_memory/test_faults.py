@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from traceback import walk_stack
@@ -167,7 +168,8 @@ def test_a_step_that_hangs_is_a_timeout_and_close_ends_all_the_same(build: Build
         ours.send(acts(2, T.HANG))
     with pytest.raises(TimeoutError):
         ours.step_wait(timeout=0.1) if batch_size == 4 else ours.recv(timeout=0.1)
-    ours.close(timeout=0.1)
+    with pytest.warns(UserWarning, match="pending call to `step`") if batch_size == 4 else nullcontext():
+        ours.close(timeout=0.1)
     assert multiprocessing.active_children() == []
 
 

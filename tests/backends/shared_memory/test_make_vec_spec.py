@@ -6,40 +6,31 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import ClipReward, FlattenObservation
 from support.recipes import recipe
 
 from vebench.backends.shared_memory import SharedMemoryVectorEnv, shared_memory_spec
 
 
-def test_make_vec_makes_ours_by_its_spec_with_the_settings_and_wrappers_given_there() -> None:
-    clip = partial(ClipReward, max_reward=0.5)
-    spec = shared_memory_spec("CartPole-v1", wrappers=[FlattenObservation, clip], num_processes=2, copy=False)
-    ours = gymnasium.make_vec(spec, num_envs=3, sutton_barto_reward=True, max_episode_steps=9)
-    assert isinstance(ours, SharedMemoryVectorEnv)
-    theirs = gymnasium.make_vec(
-        "CartPole-v1",
-        3,
-        vectorization_mode="sync",
-        wrappers=[FlattenObservation, clip],
-        sutton_barto_reward=True,
-        max_episode_steps=9,
-    )
-    assert isinstance(theirs, SyncVectorEnv)
+def test_make_vec_makes_ours_by_its_spec_with_settings_and_wrappers() -> None:
+    wrappers = [FlattenObservation, partial(ClipReward, max_reward=0.5)]
+    settings = {"sutton_barto_reward": True, "max_episode_steps": 9}
+    spec = shared_memory_spec("CartPole-v1", wrappers=wrappers, num_processes=2, copy=False)
+    ours = gymnasium.make_vec(spec, num_envs=3, **settings)
+    theirs = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync", wrappers=wrappers, **settings)
     assert data_equivalence(ours.reset(seed=1), theirs.reset(seed=1))
     for _ in range(20):
         actions = theirs.action_space.sample()
         assert data_equivalence(ours.step(actions), theirs.step(actions))
+    assert isinstance(ours, SharedMemoryVectorEnv)
     assert not ours.copy
     again = gymnasium.make_vec(ours.spec)  # what Gymnasium has kept of it
     assert isinstance(again, SharedMemoryVectorEnv)
     assert again.num_envs == 3
-    for envs in (ours, theirs, again):
-        envs.close()
     with_a_module = gymnasium.make_vec(shared_memory_spec("various:various/Uneven-v0"), num_envs=2)
     assert isinstance(with_a_module, SharedMemoryVectorEnv)
-    with_a_module.close()
+    for envs in (ours, theirs, again, with_a_module):
+        envs.close()
 
 
 def test_the_recipe_of_the_documents_makes_ours() -> None:

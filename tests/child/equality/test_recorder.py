@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import re
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from vebench.backends.interface import ActionSpace, BackendInfo, Batch, Difference
-from vebench.child import loop as loop_module
 from vebench.child.actions import Tape
 from vebench.child.equality import recorder as module
 from vebench.child.equality.recorder import FIRST, MOMENTS_PER_SECOND, ROWS_CHANGED, Recorder
@@ -141,31 +139,7 @@ def test_two_cells_record_at_other_moments_and_rows_are_counted_as_without_a_rec
     assert numbers[0] != numbers[1]
 
 
-def test_the_lines_that_step_a_batch_that_is_kept_are_those_that_step_all_others() -> None:
-    callers: list[tuple[tuple[object, int], ...]] = [()]  # of each batch, from its reset on
-
-    def note(batch: Batch) -> Batch:
-        frames = inspect.stack(0)
-        callers.append(tuple((one.frame.f_code, one.lineno) for one in frames if one.filename == loop_module.__file__))
-        return batch
-
-    records, loop = recorded(Played(6, 2), batches=1000, spoil=note)
-    _, rows = histories(records)
-    timed = {number for number, lines in enumerate(callers) if any(code is Loop.run_for.__code__ for code, _ in lines)}
-    kept = {record.number for record in rows} & timed
-    assert len(timed) == loop.batches - FIRST - 3, "all but the first, and one after each window"
-    assert len(kept) > 3 * MOMENTS_PER_SECOND
-    assert len({callers[number] for number in timed}) == 1
-
-
 def test_batches_that_are_shorter_between_two_that_are_kept_are_a_fault_though_rows_add_up_later() -> None:
-    backend, numbers = Played(4, 4), count()
-
-    def shorter_once(batch: Batch) -> Batch:
-        return Batch(*(array[:3] for array in batch)) if next(numbers) == 1000 else batch
-
-    with pytest.raises(AssertionError, match="rows"):
-        recorded(backend, spoil=shorter_once)
     backend, numbers = Played(4, 4), count()
 
     def shorter_and_longer(batch: Batch) -> Batch:

@@ -67,7 +67,7 @@ def test_a_suffix_means_a_format_unless_one_is_named(file: str, name: str) -> No
     assert registry.format_for(None, None, "run") is TERMINAL
 
 
-def test_a_new_format_is_one_line_in_the_table_and_can_be_asked_for_by_name_and_by_suffix(with_points: Command) -> None:
+def test_a_new_format_is_one_line_in_the_table(with_points: Command) -> None:
     points = "for-loop, 1 worker: 359.933 400 444.527\nfor-loop, 2 workers: 719.866 800 889.055\n"
     assert with_points("report", "a.jsonl", "-f", "points") == Result(0, points, "")
     assert with_points("report", "a.jsonl", "-o", "a.pts") == Result(0, "", "")

@@ -6,7 +6,8 @@ from support.pages import on_terminal, table_of
 from vebench.backends.interface import Task
 from vebench.machine.placement import place
 from vebench.plan.cells import Plan, expand, without
-from vebench.plan.spec import UNTIL_BUDGET, BackendChoice, RunSpec
+from vebench.plan.grammar import BackendChoice
+from vebench.plan.spec import UNTIL_BUDGET, RunSpec
 from vebench.reports.pages.plan import plan_page
 
 TASKS = (Task("ALE/Pong-v5", "atari", 4), Task("Own-v0", "gymnasium", 1))
@@ -80,9 +81,7 @@ def test_a_plan_says_why_it_has_a_cell_that_was_not_asked_for() -> None:
     spec = RunSpec(("Pong",), (4,), (BackendChoice("gym-sync"),), base=True)
     table = table_of(plan_page(expand(spec, TASKS[:1], place("compact", frozenset({0, 1})), None)))
     assert [row.label for row in table.rows] == ["for-loop", "gym-sync", "yardstick"]
-    assert table.notes == (
-        "added to compare with: for-loop and yardstick with one worker; --set base=false leaves them out",
-    )
+    assert table.notes == ("added to compare with: for-loop and yardstick with one worker; --no-base leaves them out",)
 
 
 def test_a_plan_names_sizes_by_workers_and_their_environments() -> None:

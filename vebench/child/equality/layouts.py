@@ -34,32 +34,27 @@ _MOST_SEED = 1 << 30
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset with ``seed``, after which the tape goes on with its batch ``tape_at``.
-
-    Each environment makes ``steps`` at least, and then goes on until all together have ended ``ends`` times, up to
-    ``most`` steps. The last batch has an end then, so that the next reset comes when one is due. With ``goes_on`` it
-    takes some time even if it could be quick.
-    """
+    """A reset and the steps after it. The last batch has an end, so that the next reset comes when one is due."""
 
     seed: int
-    tape_at: int
-    steps: int
-    most: int
-    ends: int = 0
-    goes_on: bool = False
+    tape_at: int  # the batch of the tape that comes first
+    steps: int  # of each environment, at least
+    most: int  # of each environment, while fewer than ``ends`` episodes have ended
+    ends: int = 0  # of all environments together
+    goes_on: bool = False  # until some time has passed, if steps are cheap
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One backend, built with ``seed``. ``exact``: on the variant of the task without chance, with ``no_ops``."""
+    """One layout in which a backend is built, and the resets that it gets."""
 
     workers: int
     envs_per_worker: int
     no_ops: int
-    seed: int
+    seed: int  # of the constructor
     tape_seed: int
     resets: tuple[Reset, ...]
-    exact: bool
+    exact: bool  # on the variant of the task without chance
 
     def setup(self, asked: Setup) -> Setup:
         """Return the setup of the adapter in this trial."""

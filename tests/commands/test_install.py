@@ -1,4 +1,4 @@
-"""``vebench peers``: what other projects' backends need, and interpreters that have it."""
+"""``vebench install``: interpreters that have the backends of other projects."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from support.waiting import eventually
 from vebench.backends import registry
 from vebench.backends.packages import Installation, Step
 from vebench.backends.peers.table import COLLECTORS
-from vebench.commands import peers as command
+from vebench.commands import install as command
 from vebench.interpreters import venvs
 from vebench.interpreters.interpreter import packages_here
 from vebench.interpreters.venvs import folder_of, python_of
@@ -68,7 +68,7 @@ def let_be(monkeypatch: pytest.MonkeyPatch, installation: Installation) -> Insta
 
 @pytest.mark.usefixtures("one")
 def test_an_interpreter_gets_simulators_in_the_versions_here_and_then_the_library(vebench: Command, uv: Uv) -> None:
-    done = vebench("peers", "setup", "one")
+    done = vebench("install", "one")
     assert done.status == 0, done
     venv, first, second = uv.calls
     assert venv.startswith("venv ")
@@ -81,17 +81,17 @@ def test_an_interpreter_gets_simulators_in_the_versions_here_and_then_the_librar
 
 @pytest.mark.usefixtures("one")
 def test_what_is_set_up_is_not_set_up_again(vebench: Command, uv: Uv) -> None:
-    vebench("peers", "setup", "one")
-    again = vebench("peers", "setup", "one")
+    vebench("install", "one")
+    again = vebench("install", "one")
     assert (again.status, len(uv.calls)) == (0, 3)
     assert "is already set up" in again.err
 
 
 def test_what_other_versions_set_up_is_set_up_anew(vebench: Command, uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
     let_be(monkeypatch, Installation("one", "One 1.0", (Step(("one==1.0",)),)))
-    vebench("peers", "setup", "one")
+    vebench("install", "one")
     let_be(monkeypatch, Installation("one", "One 1.1", (Step(("one==1.1",)),)))
-    vebench("peers", "setup", "one")
+    vebench("install", "one")
     assert [call.rpartition(" ")[2] for call in uv.calls if call.startswith("pip")] == ["one==1.0", "one==1.1"]
 
 
@@ -99,26 +99,11 @@ def test_what_cannot_be_had_is_said_in_a_line_and_leaves_nothing_to_be_used(
     vebench: Command, uv: Uv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_be(monkeypatch, Installation("one", "One 1.0", (Step(("unfit",)),)))
-    done = vebench("peers", "setup", "one")
+    done = vebench("install", "one")
     assert done.status == 1
     assert "one: could not be had: error: no such version of unfit; full log: " in done.err
     assert uv.calls
     assert (python_of("one"), folder_of("one").exists()) == (None, False)
-
-
-@pytest.mark.usefixtures("one", "uv")
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("setup",), "name what to set up: one, or all"),
-        (("setup", "two"), "two: no such installation"),
-        (("install", "one"), "write vebench peers, or vebench peers setup NAME"),
-    ],
-)
-def test_other_words_are_refused_in_a_line(vebench: Command, words: tuple[str, ...], complaint: str) -> None:
-    done = vebench("peers", *words)
-    assert done.status == 2
-    assert complaint in done.refusal
 
 
 def test_an_interrupt_leaves_no_process_and_no_folder(uv: Uv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,7 +136,7 @@ def interrupted_popen(uv: Uv) -> type:
 
 @pytest.mark.usefixtures("uv")
 def test_the_list_has_each_installation_with_its_backends_and_what_makes_it_run(vebench: Command) -> None:
-    shown = " ".join(vebench("peers").out.split())
+    shown = " ".join(vebench("list").out.split())
     for installation in registry.INSTALLATIONS:
         assert installation.name in shown
     for entry in registry.ENTRIES:

@@ -1,4 +1,4 @@
-"""``vebench peers``: other projects' backends, what each needs, and interpreters that have it."""
+"""``vebench install``: virtual environments with the backends of other projects."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from vebench.errors import InterruptedRunError, UsageError, did_you_mean, shown
 from vebench.interpreters import venvs
 from vebench.interpreters.venvs import NotHadError, python_of
 from vebench.reports import console
-from vebench.reports.console import show
-from vebench.reports.pages.list import peers_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,30 +17,20 @@ if TYPE_CHECKING:
     from vebench.backends.packages import Installation
 
 _DONE, _NOT_HAD = 0, 1
-_SETUP, ALL = "setup", "all"
+ALL = "all"
 
 
-def peers(words: Sequence[str]) -> int:
-    """Show other projects' backends, or with ``setup NAME ...`` make their interpreters. Returns the exit status.
+def install(names: Sequence[str]) -> int:
+    """Make the interpreters of these backends or installations, or of ``all``. Returns the exit status.
 
-    Raises UsageError for other words and unknown names, InterruptedRunError if the user interrupts.
+    Raises UsageError for an unknown name, InterruptedRunError if the user interrupts.
     """
-    if not words:
-        show(peers_page())
-        return _DONE
-    first, *names = words
-    if first != _SETUP:
-        raise UsageError(f"{shown(first)}: write vebench peers, or vebench peers {_SETUP} NAME")
-    of_backends = {
-        entry.name: entry.library.installation for entry in ENTRIES if entry.library.installation is not None
-    }
+    of_backends = {one.name: one.library.installation for one in ENTRIES if one.library.installation is not None}
     known = of_backends | {one.name: one for one in INSTALLATIONS}
-    if not names:
-        raise UsageError(f"name what to set up: {', '.join(one.name for one in INSTALLATIONS)}, or {ALL}")
     for name in names:
         if name not in known and name != ALL:
             near = did_you_mean(name, known)
-            raise UsageError(f"{shown(name)}: no such installation{near}; vebench peers shows them")
+            raise UsageError(f"{shown(name)}: no such installation{near}; vebench list shows them")
     chosen = INSTALLATIONS if ALL in names else {known[name].name: known[name] for name in names}.values()
     # A request to end (SIGTERM) is an interrupt as well, so that nothing unfinished is left.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Where output goes: consoles for data, files and progress, notes to users, and pages in any format."""
+"""Writes output: pages to standard output and files, notes and progress to standard error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vebench.reports.formats.registry import Content
 
 _silent = ContextVar("_silent", default=False)
-_NO_ORDINARY_FILES = ("/dev", "/proc")  # what lies here is written into, and never replaced
+_NO_ORDINARY_FILES = ("/dev", "/proc")  # files here are written into, and never replaced
 
 
 class OurConsole(Console):
@@ -39,7 +39,7 @@ class OurConsole(Console):
     (https://no-color.org).
     """
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - as Rich has it
+    def __init__(self, **settings: Any) -> None:
         if os.environ.get("NO_COLOR"):
             settings["color_system"] = None
         super().__init__(highlight=False, **settings)
@@ -63,7 +63,7 @@ def for_progress(*, quiet: bool = False) -> Console:
 
 @contextmanager
 def without_progress() -> Iterator[None]:
-    """Within the context, show no progress, and make warnings of Python's of notes: for callers other than commands."""
+    """Within the context, show no progress, and turn notes into Python's warnings: for the Python interface."""
     before = _silent.set(True)
     try:
         yield
@@ -72,7 +72,7 @@ def without_progress() -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Write a remark of the command's to standard error, on one line and harmless, whatever it quotes."""
+    """Write a remark to standard error, on one line and harmless, whatever it quotes."""
     if _silent.get():
         warnings.warn(one_line(text), stacklevel=2)
     else:
@@ -99,34 +99,39 @@ def discard(stream: IO[str]) -> None:
 
 @dataclass(frozen=True)
 class Outlet:
-    """Where the page of a command goes: to standard output in a format, None for not at all, and into a report."""
+    """Where a command writes its page."""
 
     printed: Format | None = TERMINAL
+    """The format on standard output, None for nothing there."""
     report: tuple[Path, Format] | None = None
+    """The file of a report."""
 
     def publish(self, page: Page, *, quiet: bool = False) -> None:
-        """Print the page unless it is ``quiet``, and write its report. A command that prints needs no figure for it."""
+        """Print the page unless ``quiet``, and write the report.
+
+        A report of charts that has none is an error only if nothing is printed.
+        """
         if self.printed is not None and not quiet:
             show(page, self.printed)
-        if self.report is not None:
-            path, form = self.report
-            try:
-                save(page, form, path)
-                if self.printed is not None and not quiet:
-                    note(f"wrote {path}")
-            except plots.NoFigureError as error:
-                if self.printed is None:
-                    raise
-                note(f"-o {path}: {error}")
-            if form.beside and any(one.charts for one in page.documents) and (why := plots.missing()):
-                note(f"{path} has no figures: {why}")
+        if self.report is None:
+            return
+        path, form = self.report
+        try:
+            save(page, form, path)
+            if self.printed is not None and not quiet:
+                note(f"wrote {path}")
+        except plots.NoFigureError as error:
+            if self.printed is None:
+                raise
+            note(f"-o {path}: {error}")
+        if form.beside and any(one.charts for one in page.documents) and (why := plots.missing()):
+            note(f"{path} has no figures: {why}")
 
 
 def show(page: Page, form: Format = TERMINAL) -> None:
     """Write ``page`` to standard output.
 
-    A reader who goes away early, as ``head`` does, is no error: what the command found stays the same. Raises
-    UsageError for what no terminal can show.
+    A reader who goes away early, as ``head`` does, is no error. Raises UsageError for bytes on a terminal.
     """
     if form.binary and sys.stdout.isatty():
         raise UsageError(f"-f {form.name}: no terminal can show it: -o report{form.suffixes[0]} writes it to a file")
@@ -142,11 +147,10 @@ def show(page: Page, form: Format = TERMINAL) -> None:
 
 
 def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bool = False) -> None:
-    """Write ``page`` to the file ``path`` and to those that belong beside it; or append it with an empty line after it.
+    """Write ``page`` to the file ``path`` and its charts to files beside it; or append it with an empty line after it.
 
-    A file gets its name once it is whole: what had the name before is intact until then. What is no ordinary file, such
-    as a pipe, is written into, and gets no others beside it. Raises UsageError if a file cannot be written, or if one
-    beside ``path`` would overwrite a run file; ``option`` is what named it.
+    Existing files are intact until the new ones are complete. A pipe or device is written into, without charts. Raises
+    UsageError, which names the ``option``, if a file cannot be written or would overwrite a run file.
     """
     try:
         if append:
@@ -167,7 +171,7 @@ def save(page: Page, form: Format, path: Path, option: str = "-o", *, append: bo
 
 
 def _replace(files: Mapping[Path, Content]) -> None:
-    """Write all files under other names first. The first of them, which refers to the others, gets its name last."""
+    """Write all files under other names first. The first file, which refers to the others, gets its name last."""
     drafts: dict[Path, Path] = {}
     try:
         for path, content in files.items():
@@ -194,7 +198,7 @@ def _write_file(path: Path, content: Content, mode: str) -> None:
 
 
 def _write(content: Content, target: Console) -> None:
-    """Write a text as it is, and all else as the console lays it out, without spaces at the ends of lines in files."""
+    """Write a text as it is, or what the console lays out; in files, without spaces at the ends of lines."""
     if not isinstance(content, str):
         with target.capture() as laid_out:
             target.print(content, crop=False)  # only what is to be pasted is wider

@@ -153,7 +153,7 @@ class ChartLine:
     """Lines of one family have one colour. By default the name."""
     dashed: bool = False
     banded: bool = False
-    """The intervals of a line are shown; those of bars always are."""
+    """The intervals of a line are shown; bars always show theirs."""
     mark: Mark | None = None
     """What is said about one of its points."""
 

@@ -28,7 +28,7 @@ _WIDEST = 1.0  # a half width of 100 %: beyond it, more digits say nothing
 _NARROWEST = 0.0005
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _UNIT_STEP = 1024
-_BARS = "▁▂▃▄▅▆▇"  # an odd number, so that what is steady keeps to the middle one
+_BARS = "▁▂▃▄▅▆▇"  # an odd number: steady values are the middle one
 LONGEST_SPARKLINE = 30
 _LEAST_SPAN = 0.2
 DASH = "-"  # in a place where nothing applies
@@ -64,13 +64,13 @@ def spread(estimate: Estimate) -> str:
 
 
 def distance(estimate: Estimate) -> str:
-    """Return the same in parentheses, to follow a figure in a sentence: ``(±1.4%)``."""
+    """Return the spread in parentheses, to follow a number in a sentence: ``(±1.4%)``."""
     text = spread(estimate)
     return text if text.startswith("(") else f"({text})"
 
 
 def in_sentence(estimate: Estimate, unit: str) -> str:
-    """Return an estimate as sentences have it, with its unit: ``13,120 frames/s (±1.4%)``; an exact one has no ±."""
+    """Return an estimate for a sentence, with its unit: ``13,120 frames/s (±1.4%)``; an exact one has no ±."""
     exact = estimate.low == estimate.median == estimate.high
     return f"{number(estimate.median)}{unit}{'' if exact else f' {distance(estimate)}'}"
 
@@ -125,7 +125,7 @@ def change(ratio: float) -> str:
 def on_axis(ratio: Estimate, tolerance: float, width: int = 13) -> str:
     """Return where a ratio and its interval are, up to twice the ``tolerance`` off 1: ``···¦·─●─·····``.
 
-    A bar is at 1, a broken one at the tolerance below it. What is outside the axis is at its end.
+    A bar is at 1, a broken one at the tolerance below it. Values outside the axis are at its ends.
     """
 
     def place(value: float) -> int:
@@ -197,14 +197,14 @@ INSTEAD = "Gymnasium's class instead of its own"
 
 
 def tasks_in_words(standing: Standing) -> str:
-    """Return a suite's title, with the tasks that are meant unless all are: ``MuJoCo (Ant, Hopper)``."""
+    """Return a suite's title, with its tasks unless all are meant: ``MuJoCo (Ant, Hopper)``."""
     every = len(standing.tasks) == len(standing.suite.tasks)
     names = ", ".join(map(short_name, standing.tasks))
     return standing.suite.title if every else f"{standing.suite.title} ({names})"
 
 
 def environments_of(cell: CellSummary) -> str:
-    """Return what a backend steps: ``any Gymnasium environment``, ``own classes for this task``, its library's."""
+    """Return the environments that a backend steps: ``any Gymnasium environment``, ``own classes for this task``."""
     entry = cell.entry
     if cell.built.own_classes is not None:
         return INSTEAD if cell.built.own_classes.refused else OWN
@@ -214,7 +214,7 @@ def environments_of(cell: CellSummary) -> str:
 
 
 def what_it_steps(cell: CellSummary) -> str | None:
-    """Return the same for data, with details on own classes or why they are not used; None for a reference row."""
+    """Return ``environments_of`` for data, with details on own classes; None for a reference row."""
     if cell.reference_row:
         return None
     return environments_of(cell) if cell.built.own_classes is None else cell.built.own_classes.words

@@ -86,7 +86,7 @@ class _Screen:
 class RunScreen(_Screen):
     """A line for each cell that ends or is found to do other work, and for each reason why cells are skipped.
 
-    ``before`` windows were measured earlier, and ``later`` cells follow those of the plan.
+    ``before`` windows were measured earlier, and ``later`` cells follow the cells of the plan.
     """
 
     def __init__(self, console: Console, *, before: int = 0, later: int = 0) -> None:
@@ -155,7 +155,7 @@ class RunScreen(_Screen):
         self._print(line, "" if status == "ok" else "yellow", cut=status == "ok")  # a reason is shown in full
 
     def _count(self, cell: Cell, windows: int) -> None:
-        """Count windows of a cell, at most as many as are planned: those that were disturbed are measured again."""
+        """Count windows of a cell, up to the planned number: disturbed windows are measured again."""
         key = cell.key, cell.side
         new = min(windows, self._windows_of_each - self._measured[key])
         self._measured[key] += new

@@ -46,7 +46,7 @@ INK = Colour("#1f2328", "#f0f6fc")
 MUTED = Colour("#59636e", "#9198a1")
 _GRID = Colour("#d1d9e0", "#30363d")
 # They were found by a search for colours that lie far apart for every reader: any two of them, also as they look
-# without one kind of cones, are at least 20 apart in CIELAB, and the first five, those of the default backends, 27.
+# without one kind of cones, are at least 20 apart in CIELAB, and the first five, for the default backends, 27.
 # Each has a contrast of 3 to 1 or more with its ground (WCAG 2.1, 1.4.11). Markers say the same without colour.
 SERIES = (
     Colour("#5e69fc", "#4f99de"),

@@ -1,10 +1,9 @@
-"""What other programs read: pages as JSON, runs as CSV, and rates and verdicts as services have them.
+"""Formats for other programs: pages as JSON, runs as CSV, rates and verdicts for services.
 
-Spreadsheets run what looks like a formula, and names come from outside: in CSV, a text that begins like one gets a
+Spreadsheets run texts that look like a formula, and names come from outside: in CSV, a text that begins like one gets a
 quotation mark before it (https://owasp.org/www-community/attacks/CSV_Injection). Numbers are as they are.
 
-Annotations are not in the table of formats: they cannot be requested by name. They are written whenever a check or a
-comparison runs in a GitHub workflow, beside the format that was asked for.
+Workflow commands have no name for ``-f``: a check or comparison in a GitHub workflow always writes them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from vebench.reports.pages.side_by_side import Section
     from vebench.reports.verdicts import VerdictPage
 
-# What a viewer of JUnit XML makes of a verdict; one that is not here has passed.
+# The element of JUnit XML for a verdict; others have passed.
 _ELEMENTS = {"slower": "failure", "missing": "error", "not comparable": "error"}
 _LEVELS = {"slower": "error", "missing": "warning", "not comparable": "warning", "inconclusive": "warning"}
 # Both are written so in a workflow command (github.com/actions/toolkit, packages/core/src/command.ts).
@@ -50,15 +49,15 @@ _IDENTITY = ("file", "env", "backend", "workers", "envs_per_worker")
 
 
 def json_of(page: DataPage) -> str:
-    """Return the data of ``page``; what does not apply is null."""
+    """Return the data of ``page``; null where a value does not apply."""
     return dump(page.data)
 
 
 def dump(data: object) -> str:
     """Return ``data`` as JSON, estimates and findings as objects. Raises ValueError for a number that is not finite.
 
-    All is escaped that a terminal or the log of a CI service could act on, and half of a surrogate pair, as in a file
-    name that is no UTF-8: it cannot be encoded.
+    Everything that a terminal or the log of a CI service could act on is escaped. So is half of a surrogate pair, as in
+    a file name that is not UTF-8: it cannot be encoded.
     """
     # Python's own is several times slower at indenting, and msgspec writes some numbers in another way.
     line = json.dumps(data, ensure_ascii=False, allow_nan=False, default=_plain)
@@ -84,7 +83,7 @@ def bibtex(page: Any) -> str:
 
 
 def csv_of(page: RunPage, plain: Callable[[str], str] = str) -> str:
-    """Return a head line and one for each cell, texts as ``plain`` has them. What does not apply is empty."""
+    """Return a head line and one line for each cell, with texts as ``plain`` returns them."""
     lines: list[list[Plain]] = [list(_IDENTITY)]
     for column in columns.COLUMNS:
         lines[0] += [f"{column.name}{bound}" for bound in ("", *(("_low", "_high") if column.bounds else ()))]
@@ -145,7 +144,7 @@ def _named_rates(page: RunPage) -> Iterator[tuple[str, Estimate, str]]:
 
 
 def _note(cell: CellSummary, section: Section) -> str:
-    """Return the steps a second, and what was found of the cell; a fault of the run is one of each of its cells."""
+    """Return the steps a second and the codes of findings; a fault of the run is a fault of each cell."""
     faults = (finding for finding in section.findings if finding.code.gravity is Gravity.FAULT)
     codes = ", ".join(dict.fromkeys(finding.code for finding in (*cell.findings, *faults)))
     steps = f"{figures.number(cell.figures.steps_per_second.median)} steps/s" if cell.figures.steps_per_second else ""

@@ -50,7 +50,7 @@ COMMANDS = {
     "\N{MULTIPLICATION SIGN}": r"\texttimes{}",
 }
 _JOINED = re.compile(r"([-,])(?=\1)")  # two of these become one character
-# Letters of Western European languages, which LaTeX can set with any fonts, without those that need the encoding T1.
+# Letters of Western European languages that LaTeX can set with any fonts, not only in the encoding T1.
 _LETTERS = re.compile(r"[ -~À-ÏÑ-ÖØ-ÝßÀ-ïñ-öø-ýÿ]")
 
 

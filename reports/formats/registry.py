@@ -1,8 +1,7 @@
-"""The table of formats. A new format is one file beside this one and one line in ``FORMATS``.
+"""The table of formats. A new format is one module beside this one and one line in ``FORMATS``.
 
-The file has a function that takes a page of the kinds named here. It returns a text, bytes or, as for a terminal,
-something that Rich lays out at the width that there is. What commands accept for ``-f``, the suffixes of ``-o``, the
-help and the error messages follow from the table.
+The module has a function that takes a page of the kinds named here. It returns a text, bytes or, for a terminal,
+something that Rich lays out. The choices of ``-f``, the suffixes of ``-o``, the help and the error messages follow.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from vebench.backends.packages import JINJA2, MATPLOTLIB, Package, how_to_instal
 from vebench.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -35,41 +34,41 @@ _CITE: frozenset[PageKind] = frozenset({"cite"})
 
 @dataclass(frozen=True)
 class Format:
-    """A format by name. ``kinds`` are the pages that it can render, ``target`` is its ``module:function``.
-
-    A file with one of ``suffixes`` is written in it. ``reader`` is the program that reads it, where the name does not
-    say so. ``beside`` is the ``module:function`` for a format that is more than one file when it is written into one:
-    it takes the page and the name of that file, and returns what is written under which name, that file first.
-    ``binary``: it is bytes, which no terminal can show. It ``needs`` these packages, and ``draws`` pages of runs.
-    """
+    """A format by name."""
 
     name: str
     target: str
+    """The ``module:function`` that renders a page. The module is imported on use."""
     kinds: frozenset[PageKind]
+    """The pages that it can render."""
     suffixes: tuple[str, ...] = ()
+    """A file with one of these is written in it."""
     reader: str = ""
+    """The program that reads it, where the name does not say so."""
     beside: str = ""
+    """The ``module:function`` for several files: takes a page and the first file's name, returns contents by name."""
     binary: bool = False
+    """It is bytes, which no terminal can show."""
     needs: tuple[Package, ...] = ()
     draws: bool = False
+    """Pages of runs need charts."""
 
     def render(self, page: Page) -> Content:
-        """Return ``page`` in this format; its module is imported on use."""
+        """Return ``page`` in this format."""
         rendered: Content = _function(self.target)(page)
         return rendered
 
     def files(self, page: Page, name: str) -> Mapping[str, Content]:
-        """Return what a folder gets when ``page`` is written to the file ``name`` in it: contents by name."""
+        """Return the contents of files by name, if ``page`` is written to the file ``name``."""
         if not self.beside:
             return {name: self.render(page)}
         files: Mapping[str, Content] = _function(self.beside)(page, name)
         return files
 
 
-def _function(target: str) -> Callable[..., Any]:
+def _function(target: str) -> Any:
     module, _, name = target.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), name)
-    return function
+    return getattr(import_module(module), name)
 
 
 TERMINAL = Format("terminal", "vebench.reports.formats.terminal:on_terminal", _EVERY, (".txt",))
@@ -80,14 +79,12 @@ MARKDOWN = Format(
     (".md", ".markdown"),
     beside="vebench.reports.formats.markdown:with_figures",
 )
-JSON = Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",))
-_HTML = Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2,), draws=True)
 FORMATS: tuple[Format, ...] = (
     TERMINAL,
     MARKDOWN,
-    _HTML,
+    Format("html", "vebench.reports.formats.html:html_page", _EVERY, (".html", ".htm"), needs=(JINJA2,), draws=True),
     Format("csv", "vebench.reports.formats.data:csv_of", _RUN, (".csv",)),
-    JSON,
+    Format("json", "vebench.reports.formats.data:json_of", _WITH_DATA, (".json",)),
     Format("github", "vebench.reports.formats.data:github", _RUN, reader="github-action-benchmark"),
     Format("bmf", "vebench.reports.formats.data:bmf", _RUN, reader="Bencher"),
     Format("junit", "vebench.reports.formats.data:junit", _CHECK, (".xml",)),
@@ -99,6 +96,22 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+def of(kind: PageKind) -> list[Format]:
+    """Return the formats of pages of this kind."""
+    return [known for known in FORMATS if kind in known.kinds]
+
+
+def choices(kind: PageKind) -> str:
+    """Return the names of the formats for help: ``terminal, markdown or json``."""
+    *first, last = (f"{known.name} ({known.reader})" if known.reader else known.name for known in of(kind))
+    return f"{', '.join(first)} or {last}"
+
+
+def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
+    """Return the suffixes of the formats for pages of this kind, by default of any."""
+    return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
+
+
 def format_named(name: str, kind: PageKind) -> Format:
     """Return the format that ``-f`` names for pages of this kind. Raises UsageError if there is none here."""
     for known in of(kind):
@@ -108,9 +121,9 @@ def format_named(name: str, kind: PageKind) -> Format:
 
 
 def format_for(name: str | None, path: Path | None, kind: PageKind) -> Format:
-    """Return the format that was named, else that of the file to be written, else the terminal's.
+    """Return the format that is named, else the format of the file to be written, else the terminal's.
 
-    Raises UsageError for a name or a suffix that means none, and for a format that needs what is not installed.
+    Raises UsageError for an unknown name or suffix, and for a format that needs a package that is not installed.
     """
     if name is not None:
         return format_named(name, kind)
@@ -129,19 +142,3 @@ def _usable(form: Format, kind: PageKind, named: str) -> Format:
         names = " and ".join(package.name for package in missing)
         raise UsageError(f"{named}: needs {names} ({how_to_install(missing)})")
     return form
-
-
-def suffixes(kind: PageKind | None = None) -> tuple[str, ...]:
-    """Return the suffixes that mean a format for pages of this kind, by default of any."""
-    return tuple(suffix for known in FORMATS if kind is None or kind in known.kinds for suffix in known.suffixes)
-
-
-def choices(kind: PageKind) -> str:
-    """Return the names of the formats for help: ``terminal, markdown or json``."""
-    *first, last = (f"{known.name} ({known.reader})" if known.reader else known.name for known in of(kind))
-    return f"{', '.join(first)} or {last}"
-
-
-def of(kind: PageKind) -> list[Format]:
-    """Return the formats of pages of this kind."""
-    return [known for known in FORMATS if kind in known.kinds]

@@ -85,8 +85,10 @@ def _tables_last(document: Document, width: int) -> Iterator[Section]:
     for answer in document.answers:
         if answer.code:
             yield [Line(f"{answer.group}: the winner in Python", style="bold"), *map(_pasted, answer.code)]
-    sentences = [*_legend(document), *_shared_notes(tables, brief=brief)]
-    yield [_dim(" ".join(note if note.endswith(".") else f"{note}." for note in sentences))] if sentences else []
+    notes = [*_legend(document), *_shared_notes(tables, brief=brief)]
+    if brief:  # one paragraph, to leave room for the table
+        notes = [" ".join(note if note.endswith(".") else f"{note}." for note in notes)]
+    yield [*map(_dim, notes)]
     for table in tables:
         yield [*_table(table, width, brief=brief)]
     for answer in document.answers:

@@ -175,8 +175,8 @@ def forecast_tables(predicted: Sequence[Prediction]) -> Iterator[Table]:
             columns=(figures.counted(own[0].forecast.workers, "worker"), "90 % band"),
             rows=tuple(rows),
             notes=(
-                "predicted: the rate of the most workers that were measured, for each of their cores",
-                f"a second thread counts as {THREAD:g} of a core; the band is {BAND[0]:g} to {BAND[1]:g} of it",
+                f"predicted: the last rate for each core, where a second thread counts as {THREAD:g} of a core",
+                f"90 % band: {BAND[0]:g} to {BAND[1]:g} times the prediction, wider if the last rate is uncertain",
                 *reasons,
             ),
             group=one_line(env),

@@ -9,8 +9,6 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.charts import WORKERS, around, make_chart
 
 from vebench.analysis.statistics import Estimate
@@ -19,7 +17,7 @@ from vebench.reports.document import Chart, ChartLine, Mark
 from vebench.reports.plots import COLOURS, GROUND, INK, MUTED, SERIES
 
 NAMES = ("for-loop", "gym-async", "shm-sync")
-HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d"
+HOSTILE = "<script>alert(1)</script>|$x^2$&amp;]]>\x1b[31m\u202e\n{a}%d円周率"
 PLAIN = "<script>alert(1)</script>"
 HREF = "{http://www.w3.org/1999/xlink}href"
 
@@ -80,11 +78,6 @@ def test_ticks_of_rates_are_round_and_plain(values: tuple[float, float], labels:
     assert len(shown) < 15
 
 
-def test_a_linear_axis_begins_at_zero() -> None:
-    shown = texts(plots.svg([make_chart("a", series=curve(0.97, 0.5), marks=(), linear=True)]))
-    assert {"0", "0.2", "0.4", "0.6", "0.8", "frames/s"} <= {*shown}
-
-
 def test_an_interval_that_says_nothing_does_not_flatten_the_others() -> None:
     points = (*((float(x), around(100.0)) for x in (1, 2, 3)), (4.0, Estimate(120.0, 1e-9, 1e12)))
     shown = texts(plots.svg([make_chart("a", series=(ChartLine("a", points, banded=True),), marks=())]))
@@ -110,10 +103,8 @@ def test_the_key_has_the_series_in_the_order_in_which_their_lines_end(drawn: str
     assert shown == ["ceiling", "ideal", "shm-sync", "gym-async", "for-loop", "predicted"]
 
 
-@given(st.text(max_size=200))
-@settings(max_examples=5)
-def test_a_long_name_is_shortened_in_its_middle(text: str) -> None:
-    name = f"envpool-async[{text},num_threads=8,a=1,ratio=2]"
+def test_a_long_name_is_shortened_in_its_middle() -> None:
+    name = f"envpool-async[{'x' * 50}\x1b,num_threads=8,a=1,ratio=2]"
     (short,) = (shown for shown in texts(plots.svg([make_chart(name, title="t")])) if shown.startswith("envpool"))
     assert len(short) <= 34
     assert short.endswith("ratio=2]")
@@ -176,20 +167,6 @@ def test_few_numbers_of_workers_are_bars_with_the_winner_first_and_the_bounds_la
     bold = [element.text for element in parsed(drawn).iter() if "font-weight" in style_of(element)]
     assert bold == ["39.0  winner", "ALE/Pong-v5: frames/s"]
     assert "slow: 20.0 ±5.0%, workers: 2" in tips(drawn)
-
-
-def test_of_curves_the_winner_alone_is_marked_and_has_its_name_in_the_key_however_long() -> None:
-    (line,) = curve(100, 400, 100)
-    wins = replace(line, name="n" * plots.LONGEST, mark=Mark(4.0, "winner", wins=True))
-    tied = replace(line, name="tied", banded=True, mark=Mark(4.0, "not distinguishable"))
-    shown = texts(plots.svg([make_chart("a", series=(tied, wins), marks=())]))
-    assert [text for text in shown if text[:3] in {"tie", "nnn", "win", "not"}] == ["winner", "tied", wins.name]
-
-
-def test_names_beside_bars_are_as_long_as_they_have_to_be_to_differ() -> None:
-    names = [f"my_module_with_a_name:Mine[option={number},other=2]" for number in (1, 2)]
-    shown = texts(plots.svg([make_chart("a", series=[ChartLine(name, ((1.0, around(5.0)),)) for name in names])]))
-    assert [text[-11:] for text in shown if text.startswith("my_")] == ["=1,other=2]", "=2,other=2]"]
 
 
 def test_each_measured_series_has_a_colour_and_a_marker_of_its_own() -> None:
@@ -262,11 +239,6 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
     assert plots.picture([chart], "png").startswith(b"\x89PNG")
 
 
-def test_a_formula_is_not_set_and_letters_of_any_language_are_kept() -> None:
-    text = plots.svg([make_chart(r"$\frac{1}{2}$", "円周率")])
-    assert {r"$\frac{1}{2}$", "円周率"} <= set(texts(text))
-
-
 def test_what_a_user_has_set_for_figures_of_his_own_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     chart = make_chart("for-loop")
     before = plots.svg([chart])
@@ -297,11 +269,11 @@ def test_charts_of_a_group_share_a_row_and_a_series_looks_the_same_in_all() -> N
     "estimate",
     [Estimate(100.0), Estimate(100.0, 0.0, 1e30), Estimate(100.0, 1e-30, float("inf")), Estimate(1e-9), Estimate(1e12)],
 )
-@pytest.mark.parametrize("linear", [False, True])
-def test_any_estimate_can_be_drawn(estimate: Estimate, *, linear: bool) -> None:
-    for points in [((1.0, estimate),), ((1.0, estimate), (2.0, around(100.0)))]:
-        text = plots.svg([make_chart("a", series=(ChartLine("a", points),), linear=linear)])
-        assert len(tips(text)) == len(points)
+def test_any_estimate_can_be_drawn(estimate: Estimate) -> None:
+    points = ((1.0, estimate), (2.0, around(100.0)), (3.0, around(90.0)), (4.0, around(80.0)))
+    for number, linear in ((1, False), (4, False), (4, True)):
+        text = plots.svg([make_chart("a", series=(ChartLine("a", points[:number]),), linear=linear)])
+        assert len(tips(text)) == number
         assert "nan" not in text
         assert "inf" not in re.sub("<desc>.*</desc>|<title>[^<]*</title>", "", text)
 
@@ -311,11 +283,6 @@ def test_a_chart_may_be_there_twice_and_a_name_may_begin_with_an_underscore() ->
     text = plots.svg([chart, chart])
     assert len(tips(text)) == 2 * len(tips(plots.svg([chart])))
     assert [shown.strip() for shown in texts(text)].count("_a") == 2
-
-
-def test_a_series_without_a_point_is_not_in_the_figure() -> None:
-    chart = make_chart("a", series=(ChartLine("a", ((1.0, around(5.0)),)), ChartLine("empty", ())))
-    assert "empty" not in plots.svg([chart])
 
 
 Vector = npt.NDArray[np.float64]

@@ -52,11 +52,13 @@ class DiffStats:
     only: str = ""  # of infos, compare this field
     raised: str = ""  # what both raised, so that no more rows could be compared
     kept: str = ""  # a field that shows that both keep state through ``reset(seed=)``
+    finals: bool = True  # whether both sides should give the observation of an end
 
     def anew(self, only: str) -> DiffStats:
         """Return empty stats for other rows of the same two sides, whose infos are compared if they are this field."""
         comparer = Comparer(self.comparer.limits, self.comparer.may_cast)
-        return DiffStats(comparer, infos=self.infos, not_compared=self.not_compared, only=only)
+        same = {"infos": self.infos, "not_compared": self.not_compared, "finals": self.finals}
+        return DiffStats(comparer, only=only, **same)  # type: ignore[arg-type] # of different types
 
 
 def first_difference(one: Answer, other: Answer, stats: DiffStats) -> FirstDifference | None:
@@ -98,7 +100,7 @@ def _of_environment(
         stats.longest = max(stats.longest, age)
         stats.ends += a[4] or a[5]
         stats.truncated += a[5] and not a[4]
-        gap = next(stats.comparer.gaps(chain(_fields(a, b), _infos(a, b, stats)), age), None)
+        gap = next(stats.comparer.gaps(chain(_fields(a, b, stats.finals), _infos(a, b, stats)), age), None)
         if gap is not None:
             return FirstDifference(*at, gap.field, _words(gap), (a[7], b[7]), a[1] == STEP and (a[4] or a[5]))
     if bool(raised[0]) != bool(raised[1]):
@@ -110,10 +112,11 @@ def _words(gap: Gap) -> tuple[str, str]:
     return gap.expected, f"{gap.found}, {gap.count}" if gap.count else gap.found
 
 
-def _fields(a: Sequence[Any], b: Sequence[Any]) -> Iterator[tuple[str, Any, Any]]:
+def _fields(a: Sequence[Any], b: Sequence[Any], finals: bool) -> Iterator[tuple[str, Any, Any]]:
     yield from zip(("rewards", "terminated", "truncated"), a[3:6], b[3:6], strict=True)
     if a[2] is None or b[2] is None:
-        yield "observations", a[2], b[2]  # one side may give no terminal observation
+        if finals:
+            yield "observations", a[2], b[2]
         return
     for name, one, other in _in_pairs("observations", a[2], b[2]):
         if one != other:

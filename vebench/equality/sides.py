@@ -101,7 +101,7 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
 @contextmanager
 def started(text: str, python: str, request: dict[str, Any], timeout: float, guard: ProcessGuard) -> Iterator[Side]:
     """Start a side in a Python. Raises UsageError if it cannot be stepped."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([python_path(guard.scratch)])}
+    env = {**os.environ, "PYTHONPATH": python_path(guard.scratch)}
     with ExitStack() as stack:
         errors = stack.enter_context(tempfile.TemporaryFile(dir=guard.scratch))
         command, pipe = [python, str(_SCRIPT)], subprocess.PIPE

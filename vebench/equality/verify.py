@@ -119,6 +119,8 @@ def _example(cell: Cell, steps: int, spec: RunSpec) -> Example | None:
 
             starts = partial(start, stack, guard)
             two = Two(starts(), guard, starts, DiffStats(Comparer()))
+            # An adapter that resets in the step of an end gives no observation of the end.
+            two.stats.finals = all(side.about["mode"] == "next_step" for side in two.sides)
             source = Source(two.space, spec.seed)
             for case in source.cases(cell.workers, steps, fixed=False):
                 if time.monotonic() > until:

@@ -56,9 +56,7 @@ class CheckRequest:
 
 def run(request: CheckRequest, world: World, *, outlet: Outlet) -> int:
     """Compare, and publish the verdicts. Returns the exit status."""
-    page = judge(request, world)
-    gate.publish(page, outlet)
-    return page.status
+    return gate.published(judge(request, world), outlet)
 
 
 def judge(request: CheckRequest, world: World) -> CheckPage:

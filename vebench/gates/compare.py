@@ -59,8 +59,7 @@ def start(
 ) -> int:
     """Do what ``compared`` does, and publish the verdicts. Returns the exit status."""
     page = compared(pythons, spec, output, world, tolerance=tolerance, budget=budget)
-    gate.publish(page, outlet)
-    return page.status
+    return gate.published(page, outlet)
 
 
 def compared(
@@ -192,15 +191,15 @@ def _side(
 
 def _refuse_nothing_to_compare(*sides: _Side) -> None:
     """Raise NotComparableError unless a cell of a backend can run on both sides."""
-    compared = [planning.contestants(side.plan) for side in sides]
-    pairs = list(zip(*compared, strict=True))
+    asked = [planning.contestants(side.plan) for side in sides]
+    pairs = list(zip(*asked, strict=True))
     if not pairs:
         rows = " and ".join(sorted({cell.backend.name for cell in sides[0].plan.cells}))
         raise NotComparableError(f"nothing to compare: {rows} alone say nothing about a backend: name others with -b")
     if all(any(cell.skip for cell in pair) for pair in pairs):
         missing = [
             f"{side.name} ({side.python}): {planning.reasons(cells)}"
-            for side, cells in zip(sides, compared, strict=True)
+            for side, cells in zip(sides, asked, strict=True)
             if any(cell.skip for cell in cells)
         ]
         raise NotComparableError(f"nothing to compare: no cell can run on both sides: {'; '.join(missing)}")

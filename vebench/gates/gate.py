@@ -214,14 +214,15 @@ def exit_status(found: Comparison) -> Status:
     return Status.UNDECIDED if unanswered or not verdicts or "inconclusive" in verdicts else Status.DONE
 
 
-def publish(page: CheckPage, outlet: Outlet) -> None:
-    """Write the verdicts to the places where CI services expect them, and to the outlet."""
+def published(page: CheckPage, outlet: Outlet) -> int:
+    """Write the verdicts to the places where CI services expect them, and to the outlet. Returns the exit status."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         save(page, MARKDOWN, paths.output(summary), "$GITHUB_STEP_SUMMARY", append=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         console.write_error(workflow_commands(page))
     outlet.publish(page)
+    return page.status
 
 
 def check_tolerance(share: float) -> None:

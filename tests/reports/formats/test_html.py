@@ -123,13 +123,7 @@ def test_a_page_can_be_read_by_its_headings_and_its_tables() -> None:
         assert [*figure.iter("table")] != []
 
 
-def test_what_needs_a_script_is_not_shown_without_one(root: ET.Element) -> None:
-    buttons = [*root.iter("button")]
-    assert buttons != []
-    assert all("hidden" in button.attrib for button in buttons)
-
-
-def test_an_answer_without_a_winner_is_not_marked_as_one_and_an_option_in_it_ends_no_line() -> None:
+def test_an_answer_without_a_winner_is_not_marked_as_one() -> None:
     cells = [make_cell("gym-sync", 1, (1000, 1010, 990, 1000)), make_cell("shm-sync", 1, (1000, 3000, 2000, 4000))]
     undecided, decided = (
         next(parsed(html.html_page(page_of(*some))).iter("section"))
@@ -153,7 +147,8 @@ def test_what_a_model_expects_has_a_column_of_its_own() -> None:
     )
 
 
-def test_findings_are_ranked_and_notes_are_folded(root: ET.Element) -> None:
+def test_findings_are_ranked_notes_are_folded_and_buttons_need_the_script(root: ET.Element) -> None:
+    assert all("hidden" in button.attrib for button in root.iter("button"))
     lists = [element.attrib["class"] for element in root.iter("ul") if "findings" in element.attrib.get("class", "")]
     assert lists == ["findings fault", "findings warning", "findings note"]
     cells, notes = (words(one) for one in root.iter("details") if one.attrib.get("class") == "printed")
@@ -232,20 +227,6 @@ def test_a_button_copies_the_code(browser: Browser, text: str, answer: AnswerTex
     return [copied, document.getElementById("status").textContent, document.activeElement.textContent];
     """
     assert browser.script(copied) == ["\n".join(answer.code), "Copied", "Copy the Python"]
-
-
-def test_rows_that_are_equal_keep_their_order(browser: Browser, text: str, tmp_path: Path) -> None:
-    show(browser, text, tmp_path)
-    for column in ("backend", "workers"):
-        browser.script(FOCUS, column)
-        browser.keys(ENTER)
-    rows = browser.script(
-        'return [...document.querySelectorAll("table.sortable tbody tr")].map((row) => row.innerText.split(/\\s+/, 2))'
-    )
-    workers = [int(count) for _, count in rows]
-    assert workers == sorted(workers, reverse=True)
-    by_workers = [[label for label, count in rows if int(count) == size] for size in (4, 2, 1)]
-    assert all(labels == sorted(labels) for labels in by_workers)
 
 
 def test_nothing_hostile_acts_in_a_browser(browser: Browser, tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ def test_a_detail_of_one_of_several_tasks_names_the_task() -> None:
     ]
     page = replace(page_of(*cells), view=View(every_finding=True))
     text = " ".join(on_terminal(page, 80).split())
-    assert text.count("gym-sync differs from for-loop: rewards are odd.") == 1
-    assert "A-v0: gym-sync differs from for-loop: ends are odd." in text
+    assert text.count("gym-sync differs from for-loop: rewards are odd") == 1
+    assert "A-v0: gym-sync differs from for-loop: ends are odd" in text
 
 
 def test_findings_come_before_the_table_with_what_they_mean_and_their_remedies(page: RunPage) -> None:

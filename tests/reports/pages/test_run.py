@@ -37,6 +37,8 @@ def everything_of(*cells: CellRecord) -> Document:
 
 def test_rows_are_in_the_order_of_the_registry_with_references_last(everything: RunPage) -> None:
     table, _ = document_of(everything).tables
+    assert table.columns == ("1 worker", "2 workers", "4 workers !")
+    assert "! more workers than their 2 CPUs" in table.notes
     assert [row.label for row in table.rows] == [
         "for-loop", "gym-async", "envpool-sync", "mine.adapters:Fast[mode=a|b]", "ceiling", "null",
     ]  # fmt: skip
@@ -78,12 +80,6 @@ def test_without_the_reference_one_note_says_why_there_are_no_speedups(loop: tup
     assert [text.lines[1:] for text in table.rows[1].texts if text.tone != "missing"] == [()]
 
 
-def test_with_a_base_that_is_still_to_come_the_note_promises_nothing_else() -> None:
-    run = Run(make_header(workers=[2], base=True), (make_cell("gym-sync", 2, (900,) * 4),))
-    table = table_of(RunPage.of([("a", run)]))
-    assert table.notes[0] == "no speedups: for-loop with one worker was not measured yet"
-
-
 def test_a_place_for_which_no_cell_was_asked_is_marked_as_such() -> None:
     cells = (make_cell("for-loop", 1, (900,) * 4), make_cell("gym-sync", 2, (900,) * 4))
     header = make_header(workers=[2, 4], backends=[{"name": "gym-sync"}, {"name": "shm-sync"}], base=True)
@@ -106,7 +102,7 @@ def swept(*sizes: tuple[int, int]) -> RunPage:
     )
 
 
-def test_workers_and_environments_swept_together_are_a_table_for_each_number_of_environments() -> None:
+def test_workers_and_environments_swept_together_are_several_tables() -> None:
     first, second = document_of(swept((1, 1), (2, 1), (4, 1), (1, 4), (2, 4))).tables
     assert [table.title for table in (first, second)] == [
         "ALE/Pong-v5, 1 environment per worker: frames/s (4 frames per step)",
@@ -208,12 +204,6 @@ def test_a_place_has_its_rate_as_the_value_and_its_speedup_in_short(page: RunPag
             assert text.value == cell.frames_per_second
             speedup = None if row.reference_row else cell.speedup
             assert text.short == (f"{figures.number(speedup.median)}x" if speedup else "")
-
-
-def test_columns_with_more_workers_than_cpus_are_marked(page: RunPage) -> None:
-    table = table_of(page)
-    assert table.columns == ("1 worker", "2 workers", "4 workers !")
-    assert "! more workers than their 2 CPUs" in table.notes
 
 
 def test_classes_of_their_own_are_among_the_known_differences() -> None:
@@ -366,7 +356,7 @@ def test_where_the_time_of_a_run_went_is_one_line_if_it_is_known_of_each_cell() 
     }
 
 
-def test_backends_are_ranked_by_cpu_time_for_who_wants_all_each_where_it_takes_the_least() -> None:
+def test_backends_are_ranked_by_cpu_time_on_request() -> None:
     def window(steps: int, cpu_seconds: float) -> tuple[Window, ...]:
         return (Window(10**9, steps, 0, cpu_ns=round(cpu_seconds * 10**9)),) * 4
 

@@ -123,19 +123,13 @@ class Ids:
         self.note = self.note_end = None
         if self.in_order or self.is_full:
             return frozenset()
-        count, batches = len(self._ids), 0
-        rows, last = np.zeros(count, np.int64), np.full(count, -1)
+        seen = LastSeen(len(self._ids))
         for part in self._joined:
-            there = part.ravel() != NO_ROW
-            env_ids = part.ravel()[there]
-            if env_ids.max(initial=0) >= count:
+            if part.max(initial=0) >= len(self._ids):
                 return frozenset()  # such ids are found by the copies
-            rows += np.bincount(env_ids, minlength=count)
-            last[env_ids] = np.arange(batches, batches + len(part)).repeat(self._batch_size)[there]
-            batches += len(part)
-        since = batches - 1 - last
-        found = np.flatnonzero(_silent(batches, last, rows) & (since > _SILENT_SHARE * batches))
-        self._silent = dict(zip(found.tolist(), since[found].tolist(), strict=True))
+            seen.add(part)
+        found = np.flatnonzero(seen.silent & (seen.since > _SILENT_SHARE * seen.batches))
+        self._silent = dict(zip(found.tolist(), seen.since[found].tolist(), strict=True))
         return frozenset(self._silent)
 
     def left_behind(self, missing: set[int], seconds: float) -> str | None:
@@ -152,15 +146,35 @@ MOST_BETWEEN_S = 0.1
 _LOOK_EVERY = 256  # batches
 
 
-def _silent(batches: int, last: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which environments are silent after this many batches.
+class LastSeen:
+    """The batch in which each environment answered last, and how often it has answered."""
 
-    ``last``: the batch in which each answered last, -1 if in none, ``(num_envs,)``. ``rows``: how often each answered,
-    ``(num_envs,)``.
-    """
-    usual = (last + 1) / np.maximum(1, rows)
-    found: NDArray[np.bool_] = batches - 1 - last > _SILENT + _TIMES_SILENT * usual
-    return found
+    def __init__(self, num_envs: int) -> None:
+        self.batches = 0
+        self._rows = np.zeros(num_envs, np.int64)
+        self._last = np.full(num_envs, -1)
+
+    def add(self, env_ids: NDArray[Any]) -> None:
+        """Take the ids of the next batches, ``(batches, batch_size)``."""
+        numbers = np.arange(self.batches, self.batches + len(env_ids)).repeat(env_ids.shape[1])
+        ids = env_ids.ravel()
+        there = ids != NO_ROW
+        self._rows += np.bincount(ids[there], minlength=len(self._rows))
+        self._last[ids[there]] = numbers[there]
+        self.batches += len(env_ids)
+
+    @property
+    def since(self) -> NDArray[np.int64]:
+        """The batches since the last answer of each environment."""
+        found: NDArray[np.int64] = self.batches - 1 - self._last
+        return found
+
+    @property
+    def silent(self) -> NDArray[np.bool_]:
+        """Which environments are silent by now."""
+        usual = (self._last + 1) / np.maximum(1, self._rows)
+        found: NDArray[np.bool_] = self.since > _SILENT + _TIMES_SILENT * usual
+        return found
 
 
 def _left_behind(env_id: int, batches: int, seconds: float) -> str:
@@ -172,9 +186,8 @@ class Silence:
 
     def __init__(self, num_envs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._batches, self._spent, self._now = 0, 0.0, clock()
-        self._rows = np.zeros(num_envs, np.int64)
-        self._last = np.full(num_envs, -1)
+        self._seen = LastSeen(num_envs)
+        self._spent, self._now = 0.0, clock()
         self._last_spent = np.zeros(num_envs)
 
     def note(self, env_ids: NDArray[np.integer]) -> str | None:
@@ -182,14 +195,9 @@ class Silence:
         now = self._clock()
         self._spent += min(MOST_BETWEEN_S, now - self._now)
         self._now = now
-        self._rows[env_ids] += 1
-        self._last[env_ids] = self._batches
         self._last_spent[env_ids] = self._spent
-        self._batches += 1
-        if self._batches % _LOOK_EVERY:
+        self._seen.add(env_ids[None])
+        if self._seen.batches % _LOOK_EVERY:
             return None
-        lost = _silent(self._batches, self._last, self._rows) & (self._spent - self._last_spent > PATIENCE_S)
-        if not lost.any():
-            return None
-        env_id = int(np.flatnonzero(lost)[0])
-        return _left_behind(env_id, self._batches - 1 - int(self._last[env_id]), PATIENCE_S)
+        lost = np.flatnonzero(self._seen.silent & (self._spent - self._last_spent > PATIENCE_S))
+        return _left_behind(int(lost[0]), int(self._seen.since[lost[0]]), PATIENCE_S) if len(lost) else None
